@@ -13,6 +13,7 @@ json::Value to_json(const Trainables& trainables) {
                                 {"dora", adapter.dora}});
   }
   return json::Object{{"everything", trainables.everything},
+                      {"unties_head", trainables.unties_head},
                       {"tensors", std::move(tensors)},
                       {"lora", std::move(lora)}};
 }
@@ -27,7 +28,10 @@ Result<Trainables> trainables_from_json(const json::Value& value, std::string_vi
   const json::Value* tensors = json::find(value, "tensors");
   const json::Value* lora = json::find(value, "lora");
   if (!tensors || !tensors->is_array() || !lora || !lora->is_array()) return broken;
-  Trainables trainables{.everything = flag(value, "everything"), .tensors = {}, .lora = {}};
+  Trainables trainables{.everything = flag(value, "everything"),
+                        .tensors = {},
+                        .lora = {},
+                        .unties_head = flag(value, "unties_head")};
   for (const json::Value& tensor : tensors->get_array()) {
     if (!tensor.is_string()) return broken;
     trainables.tensors.emplace_back(tensor.get_string());

@@ -61,11 +61,16 @@ class StateReader {
   // `expected`: of a model, or of the adapters that a checkpoint holds.
   static Result<StateReader> open(FileSystem& files, const StateSource& source,
                                   const ModelConfig& config,
-                                  std::span<const ParameterInfo* const> expected) {
+                                  std::span<const ParameterInfo* const> expected,
+                                  bool unties_head = false) {
     StateReader reader(config, TROUPE_TRY(open_source(files, source)));
+    reader.unties_head_ = unties_head;
     std::vector<ExpectedTensor> tensors;
-    for (const ParameterInfo* parameter : expected)
-      tensors.push_back({reader.stored_name(parameter->name), parameter->shape});
+    for (const ParameterInfo* parameter : expected) {
+      const std::string stored = reader.stored_name(parameter->name);
+      if (std::ranges::find(tensors, stored, &ExpectedTensor::name) == tensors.end())
+        tensors.push_back({stored, parameter->shape});
+    }
     TROUPE_RETURN_IF_ERROR(
         check_weights(reader.tensors_.weights(), tensors,
                       [&](std::string_view name) { return ignored_in_weights(config, name); }));
@@ -74,7 +79,7 @@ class StateReader {
 
   Status read(const std::string& prefix, std::string_view name, std::int64_t begin,
               std::span<std::byte> out, DType dtype) const {
-    const std::string stored = prefix.empty() ? stored_name(name) : prefix + std::string(name);
+    const std::string stored = prefix + stored_name(name);
     if (dtype == DType::kBF16) {
       return tensors_.read_bf16(stored, begin,
                                 {reinterpret_cast<std::uint16_t*>(out.data()), out.size() / 2});
@@ -88,6 +93,11 @@ class StateReader {
 
   std::string stored_name(std::string_view name) const {
     if (!tensors_.find(name)) {
+      if (unties_head_ && name == "lm_head.weight") {
+        // It begins as a copy of the embedding.
+        const std::string embedding = end_names(*config_).token_embedding + ".weight";
+        return stored_name(embedding);
+      }
       const std::string of_adapter = adapter_file_name(name);
       if (tensors_.find(of_adapter)) return of_adapter;
       const auto other = base_model_name(*config_, name);
@@ -98,6 +108,7 @@ class StateReader {
 
   const ModelConfig* config_;
   TensorReader tensors_;
+  bool unties_head_ = false;  // the files' model has its head tied to the embedding
 };
 
 // The tensors that the files of a model's folder hold: all but those of adapters.
@@ -125,7 +136,8 @@ class TrainedSource {
     TrainedSource opened(config, seed);
     const bool adapters_alone = source.checkpoint && model.trainables().adapters_only();
     const auto expected = adapters_alone ? all_of(model.trained()) : of_model(model);
-    opened.state_.emplace(TROUPE_TRY(StateReader::open(files, source, config, expected)));
+    opened.state_.emplace(TROUPE_TRY(StateReader::open(
+        files, source, config, expected, model.trainables().unties_head && !adapters_alone)));
     opened.holds_adapters_ = source.checkpoint;
     if (!source.checkpoint && !source.adapter.empty()) {
       opened.adapter_.emplace(TROUPE_TRY(StateReader::open(
@@ -361,7 +373,8 @@ Status load_state(FileSystem& files, const StateSource& source, const ModelConfi
 Status load_frozen(FileSystem& files, const std::string& folder, const ModelConfig& config,
                    const ModelLayout& model, const RankLayout& layout, const StateBuffers& buffers,
                    DType type, HostAccess& access, collective::Communicator& world) {
-  const auto reader = StateReader::open(files, StateSource{.path = folder}, config, of_model(model));
+  const auto reader = StateReader::open(files, StateSource{.path = folder}, config, of_model(model),
+                                         model.trainables().unties_head);
   if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(reader);
   const bool everybody_sees = TROUPE_TRY(all_see(files, folder, reader.ok(), world));
   const auto read = [&](const std::string& prefix, const ParameterInfo& parameter,
@@ -417,11 +430,17 @@ std::vector<TensorPiece> weight_pieces(const ModelLayout& model, const RankLayou
   return pieces;
 }
 
-std::vector<TensorPiece> optimizer_pieces(const RankLayout& layout, const StateBuffers& buffers) {
+std::vector<TensorPiece> optimizer_pieces(const ModelLayout& model, const RankLayout& layout,
+                                          const StateBuffers& buffers) {
+  const bool adapters = model.trainables().adapters_only();
   std::vector<TensorPiece> pieces;
-  for (const Part& slot : slots_of(buffers))
-    for (TensorPiece& piece : pieces_of(layout, slot, buffers.state))
+  for (const Part& slot : slots_of(buffers)) {
+    for (TensorPiece& piece : pieces_of(layout, slot, buffers.state)) {
+      if (adapters)
+        piece.name = slot.prefix + adapter_file_name(piece.name.substr(slot.prefix.size()));
       pieces.push_back(std::move(piece));
+    }
+  }
   return pieces;
 }
 

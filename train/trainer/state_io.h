@@ -67,6 +67,7 @@ Status initialize_frozen(const ModelConfig& config, std::uint64_t seed, const Ra
 // `frozen`, too.
 std::vector<TensorPiece> weight_pieces(const ModelLayout& model, const RankLayout& layout,
                                        const StateBuffers& buffers, DType frozen);
-std::vector<TensorPiece> optimizer_pieces(const RankLayout& layout, const StateBuffers& buffers);
+std::vector<TensorPiece> optimizer_pieces(const ModelLayout& model, const RankLayout& layout,
+                                          const StateBuffers& buffers);
 
 }  // namespace troupe::train

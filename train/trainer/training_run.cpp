@@ -591,7 +591,7 @@ SaveContents TrainingRun::save_contents(const RankLayout& layout, bool final_mod
                         .files = f.bundle.companions};
   if (final_model) return contents;
   contents.has_optimizer = !f.config().training.save_only_model;
-  if (contents.has_optimizer) contents.optimizer = optimizer_pieces(layout, f.state->kept());
+  if (contents.has_optimizer) contents.optimizer = optimizer_pieces(f.model->model_layout(), layout, f.state->kept());
   contents.scheduler = json::Object{{"last_step", record.step},
                                     {"skipped_steps", record.skipped},
                                     {"skipped_steps_in_a_row", record.skipped_in_a_row},
