@@ -69,7 +69,7 @@ Status refuse_target(FileSystem& files, const std::string& out) {
 Result<MergedModel> merge_checkpoint(FileSystem& files, const GoodCheckpoint& checkpoint,
                                      const std::string& out, std::uint64_t shard_bytes_max) {
   const auto companions = TROUPE_TRY(read_companions(files, checkpoint.path));
-  if (!companions.contains("config.json")) {
+  if (!companions.contains("config.json") && !companions.contains("adapter_config.json")) {
     return error(Code::kNotFound,
                  "{} has no config.json, without which nobody can load the model; copy the one of "
                  "the model that was trained there",

@@ -15,6 +15,7 @@ namespace {
 // Files beside the weights that make a directory a model (transformers' and tokenizers' names).
 constexpr std::array kCompanionNames = {
     "config.json",
+    "adapter_config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -31,7 +32,8 @@ constexpr std::array kCompanionNames = {
 
 bool holds_weights(FileSystem& files, const std::string& folder) {
   return files.exists(join_path(folder, kWeightsFile)) ||
-         files.exists(join_path(folder, kWeightsIndexFile));
+         files.exists(join_path(folder, kWeightsIndexFile)) ||
+         files.exists(join_path(folder, kAdapterFile));
 }
 
 Status check_weights(const std::vector<TensorInfo>& weights,

@@ -21,37 +21,23 @@ class UnsupportedList {
   std::vector<UnsupportedSetting> list_;
 };
 
-constexpr std::string_view kFullInstead = "use finetuning_type: full";
 constexpr std::string_view kOut = "leave the key out";
 
 }  // namespace
 
 std::vector<UnsupportedSetting> check_supported(const FinetuningSection& f) {
   UnsupportedList list;
-  const bool lora = f.is_lora(), freeze = f.type == FinetuningType::kFreeze;
-  constexpr std::string_view kOnlyFull = "only the training of all parameters is there";
-  list.add(lora, "finetuning_type", "lora", kOnlyFull, kFullInstead);
-  list.add(freeze, "finetuning_type", "freeze", kOnlyFull, kFullInstead);
-  list.add((lora || freeze) && f.use_llama_pro, "use_llama_pro", "true", kOnlyFull, kOut);
-
-  list.add(lora && f.lora_dropout > 0, "lora_dropout", fmt::format("{}", f.lora_dropout),
-           "adapters have no dropout", kOut);
-  list.add(lora && !f.additional_target.empty(), "additional_target",
-           join_words(f.additional_target, ","), "no module is trained whole beside adapters",
-           kOut);
-  list.add(lora && f.use_rslora, "use_rslora", "true", "LoRA is not supported", kOut);
+  const bool lora = f.is_lora();
   list.add(lora && f.use_dora, "use_dora", "true", "DoRA is not supported", kOut);
   list.add(lora && f.pissa_init, "pissa_init", "true", "PiSSA is not supported", kOut);
   list.add(lora && f.pissa_convert, "pissa_convert", "true", "PiSSA is not supported", kOut);
-  list.add(lora && f.loraplus_lr_ratio, "loraplus_lr_ratio",
-           fmt::format("{}", f.loraplus_lr_ratio.value_or(0)), "LoRA+ is not supported", kOut);
-  list.add(lora && !f.adapter_name_or_path.empty(), "adapter_name_or_path",
-           join_words(f.adapter_name_or_path, ","), "adapters are not trained or merged here",
-           "merge them first and give the merged folder");
-  list.add(lora && f.adapter_folder, "adapter_folder", f.adapter_folder.value_or(""),
-           "adapters are not supported", kOut);
-  list.add(lora && f.create_new_adapter, "create_new_adapter", "true",
-           "adapters are not merged here", "merge them first and give the merged folder");
+  list.add(lora && f.adapter_name_or_path.size() > 1, "adapter_name_or_path",
+           join_words(f.adapter_name_or_path, ","),
+           "adapters are not merged before another one is trained",
+           "merge the first ones into a model of its own (troupe export)");
+  list.add(lora && f.create_new_adapter && !f.adapter_name_or_path.empty(), "create_new_adapter",
+           "true", "adapters are not merged before a new one is trained",
+           "merge them into a model of its own (troupe export)");
 
   list.add(f.exported.export_dir.has_value(), "export_dir", f.exported.export_dir.value_or(""),
            "this is a configuration of `export`, not of training",

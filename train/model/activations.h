@@ -110,7 +110,8 @@ class Activations {
   // not kept two buffers alternate.
   Elements stream(std::int64_t layer) const {
     return streams_[static_cast<std::size_t>(
-        layer < kept_from_ ? layer % 2 : layer - kept_from_ + std::min<std::int64_t>(2, kept_from_))];
+        layer < kept_from_ ? layer % 2
+                           : layer - kept_from_ + std::min<std::int64_t>(2, kept_from_))];
   }
   // Whether blocks must be run again before their backward pass.
   bool recomputes_blocks() const {
@@ -178,7 +179,7 @@ class Activations {
   ActivationOptions options_;
   std::vector<BlockActivations> blocks_;
   std::vector<Elements> streams_;
-  std::int64_t kept_from_ = 0;  // the first layer whose input is kept
+  std::int64_t kept_from_ = 0;   // the first layer whose input is kept
   std::span<std::byte> memory_;  // the arena
   HugeBytes owned_;
 };

@@ -46,7 +46,8 @@ std::vector<std::vector<TensorSpec>> adapter_tensors(const ModelConfig& config,
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const auto unit = static_cast<std::size_t>(layer + 1);
     const auto outputs_and_inputs = [&](const std::string& module) {
-      const auto weight = std::ranges::find(base[unit].tensors, module + ".weight", &TensorSpec::name);
+      const auto weight =
+          std::ranges::find(base[unit].tensors, module + ".weight", &TensorSpec::name);
       TROUPE_CHECK(weight != base[unit].tensors.end(), "{}", module);
       const bool swapped = config.transposed_weights;
       return std::pair(weight->shape[swapped ? 1 : 0], weight->shape[swapped ? 0 : 1]);
@@ -59,14 +60,21 @@ std::vector<std::vector<TensorSpec>> adapter_tensors(const ModelConfig& config,
         ++placed;
         const auto [outputs, inputs] = outputs_and_inputs(module);
         // PEFT's initial values, kaiming_uniform with a = √5: U(−1/√in, 1/√in).
-        a.push_back({lora_a_name(module), {adapter->rank, inputs},
+        a.push_back({lora_a_name(module),
+                     {adapter->rank, inputs},
                      {InitialValue::Kind::kUniform, 1.0 / std::sqrt(static_cast<double>(inputs))},
                      true});
-        b.push_back({lora_b_name(module), {outputs, adapter->rank},
-                     {InitialValue::Kind::kZeros}, true});
+        b.push_back({lora_b_name(module),
+                     {outputs, adapter->rank},
+                     {InitialValue::Kind::kZeros},
+                     true,
+                     adapter->b_learning_rate_factor});
         if (adapter->dora)
-          magnitudes.push_back({lora_magnitude_name(module), {outputs},
-                                {InitialValue::Kind::kOnes}, true});
+          magnitudes.push_back({lora_magnitude_name(module),
+                                {outputs},
+                                {InitialValue::Kind::kOnes},
+                                true,
+                                adapter->b_learning_rate_factor});
       }
       for (const auto* list : {&a, &b, &magnitudes})
         units[unit].insert(units[unit].end(), list->begin(), list->end());

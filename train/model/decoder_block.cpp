@@ -53,9 +53,8 @@ void DecoderBlock::forward(const UnitParameters& unit, const BatchShape& shape, 
 }
 
 void DecoderBlock::backward(const UnitParameters& unit, const UnitGradient& gradient,
-                            const BatchShape& shape, ConstElements x,
-                            const BlockActivations& kept, const Activations& scratch,
-                            bool passes_on) const {
+                            const BatchShape& shape, ConstElements x, const BlockActivations& kept,
+                            const Activations& scratch, bool passes_on) const {
   const std::int64_t tokens = shape.tokens();
   const AdapterPass pass{layer_, &shape, &kept, &scratch};
   const Elements dy = scratch.stream_gradient;

@@ -23,10 +23,9 @@ inline Dropout dropout_at(DropoutPlace place, std::int64_t layer, double probabi
 // The same of an adapter's input: `number` tells the layer's adapters apart.
 inline Dropout adapter_dropout_at(std::uint32_t number, std::int64_t layer, double probability,
                                   const BatchShape& shape, const Activations& activations) {
-  Dropout dropout =
-      dropout_at(DropoutPlace::kEmbedding, layer, probability, shape, activations);
-  dropout.site = dropout_site(DropoutPlace::kEmbedding, static_cast<std::uint32_t>(layer),
-                              1 + number);
+  Dropout dropout = dropout_at(DropoutPlace::kEmbedding, layer, probability, shape, activations);
+  dropout.site =
+      dropout_site(DropoutPlace::kEmbedding, static_cast<std::uint32_t>(layer), 1 + number);
   return dropout;
 }
 

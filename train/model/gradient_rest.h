@@ -15,8 +15,9 @@ struct GradientRange {
   std::int64_t begin = 0, end = 0;
 };
 
-// All that is trained of a unit but what products write in every pass: norms, biases, embeddings, padding. Zeroing
-// matrices, too, for products that add to them would send them through memory twice more.
+// All that is trained of a unit but what products write in every pass: norms, biases, embeddings,
+// padding. Zeroing matrices, too, for products that add to them would send them through memory
+// twice more.
 class GradientRest {
  public:
   GradientRest() = default;

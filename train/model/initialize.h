@@ -11,8 +11,9 @@ namespace troupe::train {
 
 // Fills elements [begin, begin + out.size()) of a parameter as HF's _init_weights does: norm
 // weights are 1, biases 0, all others normal with standard deviation `initializer_range`, times
-// ParameterInfo::initial.scale (GPT-2's c_proj: 1/√(2·layers)); and as PEFT does for adapters. An element's value depends on
-// (seed, name, its index) alone: shards may be filled anywhere, in any order.
+// ParameterInfo::initial.scale (GPT-2's c_proj: 1/√(2·layers)); and as PEFT does for adapters. An
+// element's value depends on (seed, name, its index) alone: shards may be filled anywhere, in any
+// order.
 void initialize_parameter(const ParameterInfo& parameter, double initializer_range,
                           std::uint64_t seed, std::int64_t begin, std::span<float> out);
 

@@ -174,7 +174,7 @@ void Linear::backward_weight(Operators& operators, const UnitParameters& unit, C
   for (const Part& part : biases_)
     if (!part.parameter.frozen)
       operators.bias_backward(dy + part.column, outputs_, gradient.at(part.parameter), rows,
-                            part.outputs);
+                              part.outputs);
 }
 
 void Linear::append_written(std::vector<GradientRange>& ranges) const {

@@ -36,7 +36,8 @@ class Linear {
   void forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,
                std::int64_t rows, const AdapterPass& pass = {}) const;
   // gelu_input = x·Wᵀ + b, y = GELU(gelu_input), in the product itself: for operators that fuse it.
-  // Nothing where the layers are no single product with biases, or have adapters. y, gelu_input: (rows, out) dense.
+  // Nothing where the layers are no single product with biases, or have adapters. y, gelu_input:
+  // (rows, out) dense.
   std::optional<Gemm> gelu_product(const UnitParameters& unit, ConstElements x, Elements gelu_input,
                                    Elements y, std::int64_t rows) const;
   // What forward() keeps for the adapters' backward pass, the same bits.

@@ -20,17 +20,17 @@ LowRankAdapters::LowRankAdapters(const ModelLayout& layout, const std::vector<st
     inputs_ = weight.shape[transposed ? 0 : 1];
     if (const LoraModule* lora = layout.adapter(modules[i])) {
       TROUPE_CHECK(!lora->dora, "{}: adapters with magnitudes are computed elsewhere", modules[i]);
-      adapters_.push_back({.a = layout.ref(lora_a_name(modules[i])),
-                           .b = layout.ref(lora_b_name(modules[i])),
-                           .rank = lora->rank,
-                           .column = outputs_,
-                           .outputs = outputs,
-                           .hidden_column = columns_,
-                           .scale = static_cast<float>(lora->scale),
-                           .dropout = lora->dropout,
-                           .dropout_number = static_cast<std::uint32_t>(place) *
-                                                 kAdaptersOfPlaceMax +
-                                             static_cast<std::uint32_t>(i)});
+      adapters_.push_back(
+          {.a = layout.ref(lora_a_name(modules[i])),
+           .b = layout.ref(lora_b_name(modules[i])),
+           .rank = lora->rank,
+           .column = outputs_,
+           .outputs = outputs,
+           .hidden_column = columns_,
+           .scale = static_cast<float>(lora->scale),
+           .dropout = lora->dropout,
+           .dropout_number = static_cast<std::uint32_t>(place) * kAdaptersOfPlaceMax +
+                             static_cast<std::uint32_t>(i)});
       columns_ += lora->rank;
       drops = drops || lora->dropout > 0;
     }
@@ -39,8 +39,8 @@ LowRankAdapters::LowRankAdapters(const ModelLayout& layout, const std::vector<st
   TROUPE_CHECK(modules.size() <= kAdaptersOfPlaceMax, "{} layers over one input", modules.size());
   if (drops) return;
   for (const Adapter& adapter : adapters_) {
-    const bool follows =
-        !runs_.empty() && runs_.back().a.offset + runs_.back().columns * inputs_ == adapter.a.offset;
+    const bool follows = !runs_.empty() &&
+                         runs_.back().a.offset + runs_.back().columns * inputs_ == adapter.a.offset;
     if (follows)
       runs_.back().columns += adapter.rank;
     else
@@ -95,8 +95,8 @@ void LowRankAdapters::forward_hidden(Operators& operators, const UnitParameters&
   for (const Run& run : runs_) operators.gemm(down(unit, run, x, rows, pass));
   if (runs_.empty())
     for (const Adapter& adapter : adapters_)
-      operators.gemm(down(unit, run_of(adapter), dropped(operators, adapter, x, rows, pass), rows,
-                          pass));
+      operators.gemm(
+          down(unit, run_of(adapter), dropped(operators, adapter, x, rows, pass), rows, pass));
   scale(operators, hidden(pass), rows);
 }
 

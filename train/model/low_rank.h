@@ -3,9 +3,9 @@
 //
 //   y += scale·(dropout(x)·Aᵀ)·Bᵀ        for each adapter, in its columns of y
 //
-// What is between the two products, scale·x·Aᵀ (rows, rank), is kept for the backward pass: so small
-// that making it again would save nothing. It is scaled where it is smallest; PEFT scales the second
-// product's result, which differs by rounding alone.
+// What is between the two products, scale·x·Aᵀ (rows, rank), is kept for the backward pass: so
+// small that making it again would save nothing. It is scaled where it is smallest; PEFT scales the
+// second product's result, which differs by rounding alone.
 
 #include <cstdint>
 #include <string>
@@ -82,7 +82,9 @@ class LowRankAdapters {
   void scale(Operators& operators, float* hidden, std::int64_t rows) const;
   Gemm down(const UnitParameters& unit, const Run& run, ConstElements x, std::int64_t rows,
             const AdapterPass& pass) const;
-  Run run_of(const Adapter& adapter) const { return {adapter.a, adapter.hidden_column, adapter.rank}; }
+  Run run_of(const Adapter& adapter) const {
+    return {adapter.a, adapter.hidden_column, adapter.rank};
+  }
 
   LinearPlace place_ = LinearPlace::kQkv;
   std::int64_t inputs_ = 0, outputs_ = 0, columns_ = 0;

@@ -18,8 +18,8 @@ struct ParameterRef {
   bool frozen = false;              // in the unit's frozen buffer, else in the trained one
 };
 
-// Immutable. Every tensor lies in one of the two layouts. Gradients, optimizer state, norms and what
-// ranks send of gradients exist for the trained layout only.
+// Immutable. Every tensor lies in one of the two layouts. Gradients, optimizer state, norms and
+// what ranks send of gradients exist for the trained layout only.
 class ModelLayout {
  public:
   explicit ModelLayout(const ModelConfig& config, const Trainables& trainables = {});

@@ -53,8 +53,7 @@ UnitSpec layer_tensors(const ModelConfig& config, std::int64_t layer) {
     matrices(names.qkv, {config.query_width(), config.key_width(), config.key_width()},
              config.qkv_bias);
   for (const std::string& norm : {names.query_norm, names.key_norm})
-    if (!norm.empty())
-      add(unit, norm + ".weight", {config.head_dim}, {InitialValue::Kind::kOnes});
+    if (!norm.empty()) add(unit, norm + ".weight", {config.head_dim}, {InitialValue::Kind::kOnes});
   matrix(names.attention_output, hidden, config.query_width(), residual);
   bias(names.attention_output, hidden, config.attention_output_bias);
   add_norm(unit, config, names.mlp_norm, hidden);

@@ -8,8 +8,8 @@
 
 namespace troupe::train {
 
-// The embedding, the layers, the head, in forward order. With tied embeddings the head has the final
-// norm only, and the model uses unit 0 for the logits too.
+// The embedding, the layers, the head, in forward order. With tied embeddings the head has the
+// final norm only, and the model uses unit 0 for the logits too.
 std::vector<UnitSpec> model_tensors(const ModelConfig& config);
 
 }  // namespace troupe::train

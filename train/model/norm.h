@@ -30,8 +30,8 @@ class Norm {
   // y again, the same bits.
   void apply(Operators& operators, const UnitParameters& unit, ConstElements x,
              const float* statistics, Elements y, std::int64_t rows) const;
-  // Adds to dx and, where the norm is trained, to the unit's gradient, whose norm must hold something
-  // even if it is fresh.
+  // Adds to dx and, where the norm is trained, to the unit's gradient, whose norm must hold
+  // something even if it is fresh.
   void backward(Operators& operators, const UnitParameters& unit, ConstElements dy, ConstElements x,
                 const float* statistics, Elements dx, const UnitGradient& gradient,
                 std::int64_t rows) const;

@@ -7,8 +7,7 @@
 
 namespace troupe::train {
 
-OutputHead::OutputHead(const ModelConfig& config, const ModelLayout& layout,
-                       Operators& operators)
+OutputHead::OutputHead(const ModelConfig& config, const ModelLayout& layout, Operators& operators)
     : config_(config),
       operators_(operators),
       unit_(layout.units() - 1),
@@ -38,8 +37,7 @@ Result<OutputHead::Pass> OutputHead::begin(UnitAccess& units, bool gradient) con
     pass.norm_gradient = TROUPE_TRY(units.gradient(unit_));
     rest_.zero(operators_, pass.norm_gradient);
   }
-  if (gradient && trains_output_)
-    pass.output_gradient = TROUPE_TRY(units.gradient(output_unit_));
+  if (gradient && trains_output_) pass.output_gradient = TROUPE_TRY(units.gradient(output_unit_));
   return pass;
 }
 
@@ -65,8 +63,7 @@ void OutputHead::chunk_backward(const Pass& pass, std::int64_t begin, std::int64
   UnitGradient output_gradient = pass.output_gradient;
   // The first chunk writes, the others add.
   if (begin > 0) output_gradient.fresh = false;
-  output_.backward_weight(operators_, pass.output(), dlogits, a.head_normed,
-                          output_gradient, rows);
+  output_.backward_weight(operators_, pass.output(), dlogits, a.head_normed, output_gradient, rows);
   output_.backward_input(operators_, pass.output(), dlogits, a.head_gradient, rows);
   // The row of zeros that comes first in bf16.
   const std::int64_t before = a.gradient_rows ? 1 : 0;
@@ -120,7 +117,8 @@ Result<LossSum> OutputHead::run(std::int64_t target_count, UnitAccess& units, co
                                 float scale, bool gradient, Activations& activations) const {
   const Pass pass = TROUPE_TRY(begin(units, gradient));
   LossSum sum;
-  if (gradient && trains_output_ && target_count == 0) without_targets_.zero(operators_, pass.output_gradient);
+  if (gradient && trains_output_ && target_count == 0)
+    without_targets_.zero(operators_, pass.output_gradient);
   for (std::int64_t at = 0; at < target_count; at += activations.head_rows)
     TROUPE_RETURN_IF_ERROR(run_chunk(pass, at, std::min(activations.head_rows, target_count - at),
                                      loss, scale, activations, sum));

@@ -60,7 +60,7 @@ class OutputHead {
   const ModelConfig& config_;
   Operators& operators_;
   int unit_ = 0;
-  int output_unit_ = 0;  // 0 when tied
+  int output_unit_ = 0;                          // 0 when tied
   bool trains_ = false, trains_output_ = false;  // whether those units have trained parameters
   Norm norm_;
   Linear output_;  // lm_head, or the embedding when tied

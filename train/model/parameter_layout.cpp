@@ -39,8 +39,7 @@ ParameterLayout::ParameterLayout(const ModelConfig& config)
 
 ParameterLayout::ParameterLayout(const std::vector<UnitSpec>& units) {
   for (const UnitSpec& unit : units) {
-    units_.push_back(
-        {unit.name, static_cast<int>(parameters_.size()), 0, 0, total_elements_, 0});
+    units_.push_back({unit.name, static_cast<int>(parameters_.size()), 0, 0, total_elements_, 0});
     for (const TensorSpec& tensor : unit.tensors) add(tensor);
     units_.back().elements = round_up(units_.back().elements, kTileElements);
     total_elements_ += units_.back().elements;
@@ -55,7 +54,7 @@ void ParameterLayout::add(const TensorSpec& tensor) {
   info.shape = tensor.shape;
   info.elements = 1;
   for (const std::int64_t dim : tensor.shape) info.elements *= dim;
-  info.decays = tensor.decays;
+  info.group = {.learning_rate_factor = tensor.learning_rate_factor, .decays = tensor.decays};
   info.initial = tensor.initial;
   info.unit = static_cast<int>(units_.size()) - 1;
   info.offset_elements = unit.elements;
@@ -73,8 +72,7 @@ void ParameterLayout::add(const TensorSpec& tensor) {
 void ParameterLayout::collect_groups() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const bool last = i + 1 == parameters_.size();
-    groups_.add(last ? total_elements_ : flat_offset(parameters_[i + 1]),
-                {.decays = parameters_[i].decays});
+    groups_.add(last ? total_elements_ : flat_offset(parameters_[i + 1]), parameters_[i].group);
   }
 }
 

@@ -2,11 +2,12 @@
 // Where each parameter lies: units, tiles, offsets.
 //
 // A unit — the embedding, one transformer layer, or the final norm with the output head — has one
-// flat buffer. Parameters lie in it at fixed offsets, aligned to 64 bytes; the buffer is padded with
-// zeros to whole tiles of kTileElements. A bf16 copy of a unit has the same offsets in elements; its
-// 1-D parameters, which are computed with in fp32, are copied out beside it. Sharding, reduction,
-// norms and the optimizer work on tiles. A layout follows from a list of tensors alone: a model has
-// one layout for the tensors that are trained and one for those that are frozen (model_layout.h).
+// flat buffer. Parameters lie in it at fixed offsets, aligned to 64 bytes; the buffer is padded
+// with zeros to whole tiles of kTileElements. A bf16 copy of a unit has the same offsets in
+// elements; its 1-D parameters, which are computed with in fp32, are copied out beside it.
+// Sharding, reduction, norms and the optimizer work on tiles. A layout follows from a list of
+// tensors alone: a model has one layout for the tensors that are trained and one for those that are
+// frozen (model_layout.h).
 
 #include <cstdint>
 #include <span>
@@ -41,6 +42,7 @@ struct TensorSpec {
   std::vector<std::int64_t> shape;
   InitialValue initial = {};
   bool decays = false;  // weight decay applies: see parameter_decays
+  double learning_rate_factor = 1.0;
 };
 
 // The tensors of a unit in the order in which they lie.
@@ -57,13 +59,13 @@ struct ParameterInfo {
   std::int64_t elements = 0;
   // Of a 1-D parameter (a norm's weight, a bias) in the unit's fp32 copies of them; −1 for others.
   std::int64_t vector_offset = -1;
-  bool decays = false;
+  ParameterGroup group;
   InitialValue initial;
 };
 
 struct UnitInfo {
-  std::string name;              // "embedding", "layers.3", "head"
-  int first_parameter = 0;       // in ParameterLayout::parameters()
+  std::string name;         // "embedding", "layers.3", "head"
+  int first_parameter = 0;  // in ParameterLayout::parameters()
   int parameter_count = 0;
   std::int64_t elements = 0;     // whole tiles, padding included
   std::int64_t flat_offset = 0;  // of the unit in the concatenation of all units

@@ -10,7 +10,8 @@ json::Value to_json(const Trainables& trainables) {
                                 {"rank", adapter.rank},
                                 {"scale", adapter.scale},
                                 {"dropout", adapter.dropout},
-                                {"dora", adapter.dora}});
+                                {"dora", adapter.dora},
+                                {"b_learning_rate_factor", adapter.b_learning_rate_factor}});
   }
   return json::Object{{"everything", trainables.everything},
                       {"unties_head", trainables.unties_head},
@@ -19,8 +20,7 @@ json::Value to_json(const Trainables& trainables) {
 }
 
 Result<Trainables> trainables_from_json(const json::Value& value, std::string_view name) {
-  const Status broken =
-      error(Code::kInvalidArgument, "{}: not a list of what is trained", name);
+  const Status broken = error(Code::kInvalidArgument, "{}: not a list of what is trained", name);
   const auto flag = [](const json::Value& object, std::string_view key) {
     const json::Value* found = json::find(object, key);
     return found && found->is_bool() && found->get_bool();
@@ -41,13 +41,16 @@ Result<Trainables> trainables_from_json(const json::Value& value, std::string_vi
     const auto rank = json::find_integer(adapter, "rank");
     const json::Value* scale = json::find(adapter, "scale");
     const json::Value* dropout = json::find(adapter, "dropout");
-    if (!module || !rank || !scale || !scale->is_double() || !dropout || !dropout->is_double())
+    const json::Value* rate = json::find(adapter, "b_learning_rate_factor");
+    if (!module || !rank || !scale || !scale->is_double() || !dropout || !dropout->is_double() ||
+        !rate || !rate->is_double())
       return broken;
     trainables.lora.push_back({.module = *module,
                                .rank = *rank,
                                .scale = scale->get_double(),
                                .dropout = dropout->get_double(),
-                               .dora = flag(adapter, "dora")});
+                               .dora = flag(adapter, "dora"),
+                               .b_learning_rate_factor = rate->get_double()});
   }
   return trainables;
 }

@@ -21,6 +21,8 @@ struct LoraModule {
   double scale = 2.0;    // lora_alpha / rank, with rsLoRA lora_alpha / √rank
   double dropout = 0.0;  // of the adapter's input
   bool dora = false;     // weight-decomposed (Liu et al., 2024): adds a magnitude for each output
+  // LoRA+ (Hayou et al., 2024): times the learning rate, for B (and magnitudes).
+  double b_learning_rate_factor = 1.0;
   friend bool operator==(const LoraModule&, const LoraModule&) = default;
 };
 
@@ -37,8 +39,8 @@ struct Trainables {
   bool unties_head = false;
   friend bool operator==(const Trainables&, const Trainables&) = default;
 
-  // Whether a checkpoint holds what is trained alone, beside which the model's own folder is needed:
-  // adapters. Where some of the model's own tensors are trained it holds all.
+  // Whether a checkpoint holds what is trained alone, beside which the model's own folder is
+  // needed: adapters. Where some of the model's own tensors are trained it holds all.
   bool adapters_only() const { return !lora.empty(); }
 };
 

@@ -76,16 +76,17 @@ struct UnitGradient {
 
 // The model acquires a unit, uses it and releases it, in forward order and then in backward order;
 // with tied embeddings it acquires unit 0 for the embedding and again for the logits. The backward
-// pass ends at the first unit that has trained parameters. A strategy may gather a unit in acquire and drop it in release. Parameters stay valid until the unit's
-// release, gradients until gradient_done. One thread calls. A failure (an aborted collective) ends
-// the micro-batch: the model returns it at once, after releasing what it holds.
+// pass ends at the first unit that has trained parameters. A strategy may gather a unit in acquire
+// and drop it in release. Parameters stay valid until the unit's release, gradients until
+// gradient_done. One thread calls. A failure (an aborted collective) ends the micro-batch: the
+// model returns it at once, after releasing what it holds.
 class UnitAccess {
  public:
   virtual ~UnitAccess() = default;
   virtual Result<UnitParameters> acquire(int unit, Phase phase) = 0;
   virtual void release(int unit, Phase phase) = 0;
-  // Where this micro-batch's gradient of the unit is put, which has trained parameters; may be asked
-  // for more than once, with the same answer for the whole backward pass.
+  // Where this micro-batch's gradient of the unit is put, which has trained parameters; may be
+  // asked for more than once, with the same answer for the whole backward pass.
   virtual Result<UnitGradient> gradient(int unit) = 0;
   // The unit's gradient for this micro-batch is complete: it may be reduced. Once per unit and
   // backward pass, in order of completion.

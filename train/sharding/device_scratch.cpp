@@ -24,8 +24,8 @@ class UnitsNowhere final : public UnitAccess {
 
   Result<UnitParameters> acquire(int, Phase) override {
     const bool bf16 = compute_ == DType::kBF16;
-    return UnitParameters{{nowhere<const std::byte>(), compute_,
-                           bf16 ? nowhere<const float>() : nullptr}};
+    return UnitParameters{
+        {nowhere<const std::byte>(), compute_, bf16 ? nowhere<const float>() : nullptr}};
   }
   void release(int, Phase) override {}
   Result<UnitGradient> gradient(int unit) override {

@@ -32,7 +32,8 @@ std::vector<UnitEvent> training_events(int units, bool tied, int first_backward_
   std::vector<UnitEvent> events;
   for (int unit = 0; unit < units - 1; ++unit) use(events, unit, Phase::kForward);
   use_head(events, units - 1, tied, Phase::kBackward);
-  for (int unit = units - 2; unit >= first_backward_unit; --unit) use(events, unit, Phase::kBackward);
+  for (int unit = units - 2; unit >= first_backward_unit; --unit)
+    use(events, unit, Phase::kBackward);
   return events;
 }
 

@@ -15,9 +15,9 @@ std::vector<std::int64_t> unit_sizes(const RankLayout& layout) {
 }
 
 GatherSchedule training_schedule(const RankLayout& layout, const GatherOptions& options) {
-  return GatherSchedule(
-      unit_sizes(layout),
-      training_events(layout.units(), options.tied, layout.first_backward_unit()), options.limits);
+  return GatherSchedule(unit_sizes(layout),
+                        training_events(layout.units(), options.tied, layout.first_backward_unit()),
+                        options.limits);
 }
 
 GatherSchedule forward_schedule(const RankLayout& layout, const GatherOptions& options) {
@@ -195,8 +195,8 @@ Status GatheredParameters::enter(const UnitEvent& event) {
 UnitBuffer GatheredParameters::acquired(int unit) {
   UnitBuffer buffer;
   buffer.dtype = options_.compute;
-  buffer.data = resident() ? resident_at(unit)
-                           : arena_at(schedule().offset_at(at_++, unit), unit).data();
+  buffer.data =
+      resident() ? resident_at(unit) : arena_at(schedule().offset_at(at_++, unit), unit).data();
   if (options_.compute == DType::kBF16) buffer.vectors = vectors_of(unit).data();
   return buffer;
 }

@@ -68,9 +68,9 @@ int heaviest_rank(const ModelLayout& layout, const Mesh& mesh) {
 
 // The frozen parameters that a rank holds.
 std::int64_t frozen_bytes(const PlanRequest& request, const RankLayout& rank) {
-  return rank.frozen() ? rank.frozen()->elements(Region::kParameters) *
-                             size_of_type(request.compute.frozen)
-                       : 0;
+  return rank.frozen()
+             ? rank.frozen()->elements(Region::kParameters) * size_of_type(request.compute.frozen)
+             : 0;
 }
 
 std::int64_t chunk_bytes(const PlanRequest& request) {
@@ -286,8 +286,8 @@ Formula state_formula(const PlanRequest& request) {
     const std::int64_t size = size_of_type(request.compute.frozen);
     text += row.shards_parameters ? fmt::format(" + {}Φ/{}", size, members)
                                   : fmt::format(" + {}Φ", size);
-    bytes += frozen * static_cast<double>(size) /
-             (row.shards_parameters ? request.mesh.dp_shard : 1);
+    bytes +=
+        frozen * static_cast<double>(size) / (row.shards_parameters ? request.mesh.dp_shard : 1);
   }
   return {text, bytes};
 }
@@ -332,19 +332,19 @@ Formula traffic_formula(const PlanRequest& request) {
             reduced + elements * (world - 1) / world * size_of_type(last)};
   }
   const std::int64_t gathers = row.reshards_after_forward ? 2 * turns : turns;
-  const double gathered =
-      (elements * size_of_type(request.compute.compute) +
-       frozen * size_of_type(request.compute.frozen)) *
-      (group - 1) / group * gathers;
+  const double gathered = (elements * size_of_type(request.compute.compute) +
+                           frozen * size_of_type(request.compute.frozen)) *
+                          (group - 1) / group * gathers;
   const double shared = 4 * elements * (mesh.dp_replicate - 1) / world;
   const std::string text = mesh.dp_replicate == 1
                                ? times_psi(reductions + gathers) + "·(N−1)/N"
                                : fmt::format("{}·(N−1)/N + {}·(n−1)/n + Ψ·(R−1)/N",
                                              times_psi(reductions), times_psi(gathers));
   const std::string of_frozen =
-      frozen > 0 ? fmt::format(" + {}Φ·({}−1)/{}", gathers > 1 ? fmt::format("{}", gathers) : "",
-                               mesh.dp_replicate == 1 ? "N" : "n", mesh.dp_replicate == 1 ? "N" : "n")
-                 : "";
+      frozen > 0
+          ? fmt::format(" + {}Φ·({}−1)/{}", gathers > 1 ? fmt::format("{}", gathers) : "",
+                        mesh.dp_replicate == 1 ? "N" : "n", mesh.dp_replicate == 1 ? "N" : "n")
+          : "";
   return {text + of_frozen, reduced + gathered + shared};
 }
 

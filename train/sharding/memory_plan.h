@@ -125,9 +125,9 @@ struct TrafficPlan {
 // The mean over all ranks, by the same decisions that the run takes.
 TrafficPlan plan_traffic(const PlanRequest& request);
 
-// The textbook's figure beside it, with Ψ the elements that are trained, Φ those that are frozen, N the world size, M the
-// micro-batches of a rank and step: DDP, ZeRO-1 and ZeRO-2 send (M + 1)·Ψ·(N − 1)/N elements,
-// ZeRO-3 3·M·Ψ·(N − 1)/N. Shard groups gather over their own n ranks.
+// The textbook's figure beside it, with Ψ the elements that are trained, Φ those that are frozen, N
+// the world size, M the micro-batches of a rank and step: DDP, ZeRO-1 and ZeRO-2 send (M + 1)·Ψ·(N
+// − 1)/N elements, ZeRO-3 3·M·Ψ·(N − 1)/N. Shard groups gather over their own n ranks.
 Formula traffic_formula(const PlanRequest& request);
 
 // Bytes that the machine needs beside its trainers, the data set apart: the driver, which is head

@@ -14,8 +14,7 @@ void follow(ComputeOptions& options, Strategy strategy, Offload offload, bool ti
 
 UnitBuffers UnitBuffers::plan(const RankLayout& layout, const ComputeOptions& options) {
   UnitBuffers buffers{.trained = GatherBuffers::plan(layout, options.of_trained()), .frozen = {}};
-  if (layout.frozen())
-    buffers.frozen = GatherBuffers::plan(*layout.frozen(), options.of_frozen());
+  if (layout.frozen()) buffers.frozen = GatherBuffers::plan(*layout.frozen(), options.of_frozen());
   return buffers;
 }
 

@@ -34,8 +34,9 @@ class CpuCompute final : public ComputeDevice {
                                    const Optimizer& optimizer, SurvivingMemory& memory,
                                    const std::string& name, const std::string& label) override {
     return TrainingState::open(
-        layout, {.state = state, .frozen = frozen, .slots = optimizer.slots(), .threads = arena_threads_}, memory,
-        name, label);
+        layout,
+        {.state = state, .frozen = frozen, .slots = optimizer.slots(), .threads = arena_threads_},
+        memory, name, label);
   }
   Status reserve(const RankLayout&, const EngineOptions&) override { return {}; }
   Result<std::unique_ptr<OptimizerDevice>> optimizer_device(const RankLayout& layout,

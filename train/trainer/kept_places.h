@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "train/trainer/run_spec.h"
 #include "train/trainer/driver.h"
+#include "train/trainer/run_spec.h"
 
 namespace troupe::train {
 

@@ -1,4 +1,4 @@
-#include "train/trainer/prepare.h"
+#include "train/adapters/adapter_config.h"
 
 #include <unistd.h>
 
@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "runtime/base/suggest.h"
+#include "train/adapters/adapter_config.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/tensor_reader.h"
@@ -13,6 +14,7 @@
 #include "train/data/build_dataset.h"
 #include "train/data/load_conversations.h"
 #include "train/data/sample_stream.h"
+#include "train/model/model_layout.h"
 #include "train/report/format.h"
 #include "train/report/run_registry.h"
 #include "train/tokenizer/bpe_trainer.h"
@@ -274,6 +276,17 @@ void describe(const DatasetModule& module, std::vector<std::string>& notes) {
   notes.insert(notes.end(), module.notes.begin(), module.notes.end());
 }
 
+void describe(const ModelConfig& model, const Trainables& trainables,
+              std::vector<std::string>& notes) {
+  if (trainables.everything) return;
+  const ModelLayout layout(model, trainables);
+  const auto trained = static_cast<double>(layout.trained().parameter_elements());
+  const auto all = static_cast<double>(layout.parameter_elements());
+  notes.push_back(fmt::format("trainable params: {} || all params: {} || trainable%: {:.4f}",
+                              layout.trained().parameter_elements(), layout.parameter_elements(),
+                              100 * trained / all));
+}
+
 // A learned position table ends; a longer row would stop the run at its step.
 Status check_lengths(const ModelConfig& model, const TokenDataset& dataset) {
   const auto limit = model.length_limit();
@@ -379,6 +392,10 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
       wrong("model_name_or_path",
             check_vocabulary(contents.tokenizer->vocab_size(), *contents.model,
                              config.model.model_name_or_path));
+    std::string key;
+    auto trained = trained_part(files, config, *contents.model, key);
+    wrong(key.c_str(), trained.status());
+    if (trained.ok()) contents.trained = std::move(*trained);
   }
   const DataOptions data = data_options(config);
   wrong("template", look_at_template(data, contents.tokenizer));
@@ -425,10 +442,20 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   companions["config.json"] =
       config_json_saying(state_dtype(config), model, std::move(companions["config.json"]));
   notes.insert(notes.end(), model.notes.begin(), model.notes.end());
+  notes.insert(notes.end(), contents.trained.notes.begin(), contents.trained.notes.end());
+  if (!contents.trained.adapter_config.empty()) {
+    // As PEFT saves: the base's own files are not an adapter's.
+    companions.erase("config.json");
+    companions.erase("generation_config.json");
+    companions[kAdapterConfigFile] = contents.trained.adapter_config;
+  }
+  describe(model, contents.trained.trainables, notes);
   describe(module, notes);
   PreparedRun prepared{
       .bundle = {.config = config,
                  .model = std::move(model),
+                 .trainables = std::move(contents.trained.trainables),
+                 .adapter = std::move(contents.trained.adapter),
                  .companions = std::move(companions),
                  .sample_stream = std::move(stream),
                  .dataset = std::move(module.train)},

@@ -13,6 +13,7 @@
 #include "train/data/token_dataset.h"
 #include "train/tokenizer/tokenizer.h"
 #include "train/trainer/run_bundle.h"
+#include "train/trainer/trained_part.h"
 
 namespace troupe::train {
 
@@ -32,6 +33,7 @@ struct RunContents {
   // The small files of the model's folder, by name.
   std::map<std::string, std::string> companions;
   std::optional<ModelConfig> model;
+  TrainedPart trained;                 // of the model
   std::optional<Tokenizer> tokenizer;  // nothing: one is trained
   std::string resume_path;             // empty: from the beginning
   std::vector<std::string> notes;      // of the search for it

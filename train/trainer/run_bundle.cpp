@@ -138,6 +138,7 @@ std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
                           {"model", bundle.model.to_json()},
                           {"trainables", to_json(bundle.trainables)},
                           {"companions", companions},
+                          {"adapter", bundle.adapter},
                           {"sample_stream", bundle.sample_stream}};
   const std::string text = json::write(head);
   Writer body;
@@ -179,6 +180,7 @@ Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
     }
     bundle.companions[std::string(member.key())] = std::string(member.value().get_string());
   }
+  bundle.adapter = json::find_string(head, "adapter").value_or("");
   bundle.sample_stream = json::find_string(head, "sample_stream").value_or("");
   bundle.dataset = TROUPE_TRY(read_dataset(in));
   if (TROUPE_TRY(in.number()) != 0) bundle.eval = TROUPE_TRY(read_dataset(in));

@@ -24,6 +24,8 @@ struct RunBundle {
   TrainConfig config;
   ModelConfig model;
   Trainables trainables;  // of the model
+  // The folder of the adapter that is trained on; empty: none, or a new one.
+  std::string adapter;
   // Name → content of config.json, generation_config.json, the tokenizer's files.
   std::map<std::string, std::string> companions;
   // The text of kSampleStreamFile, which goes into every checkpoint; empty: none.

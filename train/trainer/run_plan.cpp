@@ -64,9 +64,8 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   request.reduction = engine.reduction;
   request.activations = activation_options(config, model, facts.trainables, facts.length_max);
   if (facts.evaluation_rows > 0)
-    request.evaluation =
-        evaluation_options(config, model, facts.trainables, facts.evaluation_rows,
-                           facts.evaluation_length_max);
+    request.evaluation = evaluation_options(config, model, facts.trainables, facts.evaluation_rows,
+                                            facts.evaluation_length_max);
   // As CudaCompute keeps them.
   if (facts.on_gpus && engine.compute.compute == DType::kBF16) {
     request.activations.type = DType::kBF16;
@@ -111,6 +110,7 @@ PlanFacts facts_of(const RunBundle& bundle, const LoadedConfig& loaded, std::int
                    std::int64_t cores) {
   PlanFacts facts = launch_facts(loaded, machines, cores);
   const TokenDataset* evaluation = bundle.eval ? &*bundle.eval : nullptr;
+  facts.trainables = bundle.trainables;
   facts.length_max = longest_collated_length(bundle.dataset);
   if (evaluation) {
     facts.evaluation_length_max = longest_collated_length(*evaluation);

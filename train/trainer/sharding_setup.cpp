@@ -28,10 +28,14 @@ ReductionOrder order_of(Deterministic deterministic) {
 
 }  // namespace
 
-DType state_dtype(const TrainConfig& config) { return dtype_of(config.model.state); }
+DType state_dtype(const TrainConfig& config) {
+  // PEFT keeps adapters in fp32 whatever the base is kept in.
+  return config.finetuning.is_lora() ? DType::kF32 : dtype_of(config.model.state);
+}
 DType compute_dtype(const TrainConfig& config) {
   // bf16 parameters are never widened for products.
-  return state_dtype(config) == DType::kBF16 ? DType::kBF16 : dtype_of(config.model.compute);
+  return dtype_of(config.model.state) == DType::kBF16 ? DType::kBF16
+                                                      : dtype_of(config.model.compute);
 }
 
 DType frozen_dtype(const TrainConfig& config, const ModelConfig& model) {

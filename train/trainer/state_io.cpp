@@ -19,7 +19,6 @@
 namespace troupe::train {
 namespace {
 
-
 // A region, its buffer, and the prefix of its tensors' names.
 struct Part {
   Region region;
@@ -149,7 +148,8 @@ class TrainedSource {
 
   Status read(const std::string& prefix, const ParameterInfo& parameter, std::int64_t begin,
               std::span<std::byte> out, DType dtype) const {
-    if (adapter_ && prefix.empty()) return adapter_->read(prefix, parameter.name, begin, out, dtype);
+    if (adapter_ && prefix.empty())
+      return adapter_->read(prefix, parameter.name, begin, out, dtype);
     if (holds_adapters_ || !is_adapter_tensor(parameter.name))
       return state_->read(prefix, parameter.name, begin, out, dtype);
     std::vector<float> values(out.size() / dtype_size(dtype));
@@ -173,8 +173,8 @@ std::span<std::byte> place_of(const Part& part, const TensorRange& range, std::s
 }
 
 template <typename Read>
-Status read_ranges(const Read& read, const Part& part, const RankLayout& layout,
-                   DType dtype, HostAccess& access) {
+Status read_ranges(const Read& read, const Part& part, const RankLayout& layout, DType dtype,
+                   HostAccess& access) {
   const std::size_t size = dtype_size(dtype);
   TROUPE_RETURN_IF_ERROR(access.zero(part.buffer));
   for (const TensorRange& range : held_ranges(layout, part.region)) {
@@ -189,8 +189,8 @@ Status read_ranges(const Read& read, const Part& part, const RankLayout& layout,
 
 // Rank 0 reads tensor by tensor, everybody takes what it holds.
 template <typename Read>
-Status read_for_all(const Read& read, const Part& part, const RankLayout& layout,
-                    DType dtype, HostAccess& access, collective::Communicator& world) {
+Status read_for_all(const Read& read, const Part& part, const RankLayout& layout, DType dtype,
+                    HostAccess& access, collective::Communicator& world) {
   const std::size_t size = dtype_size(dtype);
   TROUPE_RETURN_IF_ERROR(access.zero(part.buffer));
   const auto held = held_ranges(layout, part.region);
@@ -199,7 +199,8 @@ Status read_for_all(const Read& read, const Part& part, const RankLayout& layout
   for (const ParameterInfo& parameter : layout.layout().parameters()) {
     whole.resize(static_cast<std::size_t>(parameter.elements) * size);
     if (world.rank() == 0)
-      TROUPE_RETURN_IF_ERROR(read(part.prefix, parameter, std::int64_t{0}, std::span(whole), dtype));
+      TROUPE_RETURN_IF_ERROR(
+          read(part.prefix, parameter, std::int64_t{0}, std::span(whole), dtype));
     TROUPE_RETURN_IF_ERROR(world.broadcast(std::span(whole), 0));
     for (; mine != held.end() && mine->parameter == &parameter; ++mine) {
       const auto place = place_of(part, *mine, size);
@@ -374,20 +375,20 @@ Status load_frozen(FileSystem& files, const std::string& folder, const ModelConf
                    const ModelLayout& model, const RankLayout& layout, const StateBuffers& buffers,
                    DType type, HostAccess& access, collective::Communicator& world) {
   const auto reader = StateReader::open(files, StateSource{.path = folder}, config, of_model(model),
-                                         model.trainables().unties_head);
+                                        model.trainables().unties_head);
   if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(reader);
   const bool everybody_sees = TROUPE_TRY(all_see(files, folder, reader.ok(), world));
   const auto read = [&](const std::string& prefix, const ParameterInfo& parameter,
                         std::int64_t begin, std::span<std::byte> out, DType dtype) {
     return reader->read(prefix, parameter.name, begin, out, dtype);
   };
-  return read_part(read, frozen_of(buffers), *layout.frozen(), type,
-                   access, everybody_sees, world);
+  return read_part(read, frozen_of(buffers), *layout.frozen(), type, access, everybody_sees, world);
 }
 
 Status read_model(FileSystem& files, const std::string& folder, const ModelConfig& config,
                   const ParameterLayout& layout, std::span<float> parameters) {
-  const auto reader = TROUPE_TRY(StateReader::open(files, StateSource{.path = folder}, config, all_of(layout)));
+  const auto reader =
+      TROUPE_TRY(StateReader::open(files, StateSource{.path = folder}, config, all_of(layout)));
   for (const ParameterInfo& parameter : layout.parameters()) {
     TROUPE_RETURN_IF_ERROR(reader.read("", parameter.name, 0,
                                        std::as_writable_bytes(parameters.subspan(
@@ -405,16 +406,15 @@ Status initialize_state(const ModelConfig& config, std::uint64_t seed, const Ran
     TROUPE_RETURN_IF_ERROR(access.zero(buffers.parameters));
     for (const SlotBuffer& slot : buffers.slots) TROUPE_RETURN_IF_ERROR(access.zero(slot.data));
   }
-  return initialize_part(config, seed, layout, parameters_of(buffers), buffers.state,
-                         access, arena);
+  return initialize_part(config, seed, layout, parameters_of(buffers), buffers.state, access,
+                         arena);
 }
 
 Status initialize_frozen(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
                          const StateBuffers& buffers, DType type, HostAccess& access,
                          Arena& arena) {
   TROUPE_RETURN_IF_ERROR(access.zero(buffers.frozen));
-  return initialize_part(config, seed, *layout.frozen(),
-                         frozen_of(buffers), type, access, arena);
+  return initialize_part(config, seed, *layout.frozen(), frozen_of(buffers), type, access, arena);
 }
 
 std::vector<TensorPiece> weight_pieces(const ModelLayout& model, const RankLayout& layout,
@@ -423,8 +423,7 @@ std::vector<TensorPiece> weight_pieces(const ModelLayout& model, const RankLayou
   if (model.trainables().adapters_only()) {
     for (TensorPiece& piece : pieces) piece.name = adapter_file_name(piece.name);
   } else if (layout.frozen()) {
-    const auto rest =
-        pieces_of(*layout.frozen(), frozen_of(buffers), frozen);
+    const auto rest = pieces_of(*layout.frozen(), frozen_of(buffers), frozen);
     pieces.insert(pieces.end(), rest.begin(), rest.end());
   }
   return pieces;

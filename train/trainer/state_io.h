@@ -31,17 +31,17 @@ struct StateSource {
 // Rank 0's text becomes everybody's.
 Status broadcast_text(collective::Communicator& world, std::string& text);
 
-// Fills this rank's trained parameters (and the optimizer's slots; zeroed where there are none). Collective: every
-// rank reads its own ranges; where some rank does not see the files that rank 0 sees, rank 0 reads
-// for all and broadcasts tensor by tensor. kDataLoss where tensors are missing or have another shape
-// than the model's. Adapters that no file holds get initial values by `seed`. `access`: to the
-// buffers' memory.
+// Fills this rank's trained parameters (and the optimizer's slots; zeroed where there are none).
+// Collective: every rank reads its own ranges; where some rank does not see the files that rank 0
+// sees, rank 0 reads for all and broadcasts tensor by tensor. kDataLoss where tensors are missing
+// or have another shape than the model's. Adapters that no file holds get initial values by `seed`.
+// `access`: to the buffers' memory.
 Status load_state(FileSystem& files, const StateSource& source, const ModelConfig& config,
                   const ModelLayout& model, std::uint64_t seed, const RankLayout& layout,
                   const StateBuffers& buffers, HostAccess& access, bool zeroed,
                   collective::Communicator& world);
-// Fills the frozen parameters of layout.frozen(), kept in `type`, from a model's folder. Collective,
-// as above.
+// Fills the frozen parameters of layout.frozen(), kept in `type`, from a model's folder.
+// Collective, as above.
 Status load_frozen(FileSystem& files, const std::string& folder, const ModelConfig& config,
                    const ModelLayout& model, const RankLayout& layout, const StateBuffers& buffers,
                    DType type, HostAccess& access, collective::Communicator& world);
@@ -54,8 +54,9 @@ Result<std::uint64_t> fingerprint(FileSystem& files, const std::string& path);
 Status read_model(FileSystem& files, const std::string& folder, const ModelConfig& config,
                   const ParameterLayout& layout, std::span<float> parameters);
 
-// Initial weights by the model's rule, seeded, of what is trained. Local: every rank makes its own, on all threads of
-// `arena`. Here and above `zeroed` says that the buffers are new memory, which nobody has written.
+// Initial weights by the model's rule, seeded, of what is trained. Local: every rank makes its own,
+// on all threads of `arena`. Here and above `zeroed` says that the buffers are new memory, which
+// nobody has written.
 Status initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,
                         const StateBuffers& buffers, HostAccess& access, bool zeroed, Arena& arena);
 // The same of the frozen parameters of layout.frozen(), kept in `type`.
@@ -63,8 +64,8 @@ Status initialize_frozen(const ModelConfig& config, std::uint64_t seed, const Ra
                          const StateBuffers& buffers, DType type, HostAccess& access, Arena& arena);
 
 // What this rank adds to a checkpoint: views of the buffers, in whatever memory.
-// Weights: what is trained, under PEFT's names where that is adapters; else the frozen ones, kept in
-// `frozen`, too.
+// Weights: what is trained, under PEFT's names where that is adapters; else the frozen ones, kept
+// in `frozen`, too.
 std::vector<TensorPiece> weight_pieces(const ModelLayout& model, const RankLayout& layout,
                                        const StateBuffers& buffers, DType frozen);
 std::vector<TensorPiece> optimizer_pieces(const ModelLayout& model, const RankLayout& layout,

@@ -246,13 +246,12 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   if (f.layout->frozen()) {
     const DType type = f.engine_options.compute.frozen;
     const ModelSection& model = f.config().model;
-    TROUPE_RETURN_IF_ERROR(
-        model.train_from_scratch
-            ? initialize_frozen(f.bundle.model, seed, *f.layout, kept, type,
-                                f.compute->kept_access(), f.compute->threads())
-            : load_frozen(f.files, model.model_name_or_path, f.bundle.model,
-                          f.model->model_layout(), *f.layout, kept, type,
-                          f.compute->kept_access(), generation.world));
+    TROUPE_RETURN_IF_ERROR(model.train_from_scratch
+                               ? initialize_frozen(f.bundle.model, seed, *f.layout, kept, type,
+                                                   f.compute->kept_access(), f.compute->threads())
+                               : load_frozen(f.files, model.model_name_or_path, f.bundle.model,
+                                             f.model->model_layout(), *f.layout, kept, type,
+                                             f.compute->kept_access(), generation.world));
   }
   TROUPE_RETURN_IF_ERROR(generation.engine->frozen_loaded());
   if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(nullptr));
@@ -294,7 +293,7 @@ Result<StateSource> TrainingRun::choose_source(std::uint64_t generation, CommitR
     return StateSource{.path = from->path, .checkpoint = true, .optimizer = from->has_optimizer};
   }
   if (f.config().model.train_from_scratch) return StateSource{};
-  return StateSource{.path = f.config().model.model_name_or_path};
+  return StateSource{.path = f.config().model.model_name_or_path, .adapter = f.bundle.adapter};
 }
 
 Status TrainingRun::read_progress(const GoodCheckpoint& good, CommitRecord& record) {
@@ -351,6 +350,7 @@ Status TrainingRun::agree(collective::Communicator& world, StateSource& source,
                     .optimizer = source.optimizer};
   TROUPE_RETURN_IF_ERROR(world.broadcast(bytes_of(progress), 0));
   TROUPE_RETURN_IF_ERROR(broadcast_text(world, source.path));
+  TROUPE_RETURN_IF_ERROR(broadcast_text(world, source.adapter));
   source.checkpoint = progress.checkpoint != 0;
   source.optimizer = progress.optimizer != 0;
   record = progress.record;

@@ -208,10 +208,9 @@ Status TrainingRun::take_rank(int rank, SurvivingMemory& memory) {
   const Strategy strategy = TROUPE_TRY(strategy_of(f.config()));
   const Mesh mesh = TROUPE_TRY(mesh_of(f.config(), f.options.world_size, f.options.ranks_per_node));
   f.layout = std::make_unique<RankLayout>(f.model->model_layout(), strategy, mesh, rank);
-  f.state = TROUPE_TRY(f.compute->open_state(*f.layout, state_dtype(f.config()),
-                                             f.engine_options.compute.frozen, *f.optimizer, memory,
-                                             "state",
-                                             fmt::format("troupe-{}-rank{}", f.options.run, rank)));
+  f.state = TROUPE_TRY(f.compute->open_state(
+      *f.layout, state_dtype(f.config()), f.engine_options.compute.frozen, *f.optimizer, memory,
+      "state", fmt::format("troupe-{}-rank{}", f.options.run, rank)));
   TROUPE_RETURN_IF_ERROR(f.compute->reserve(*f.layout, f.engine_options));
   f.updates = TROUPE_TRY(f.compute->optimizer_device(
       *f.layout, *f.state, *f.optimizer,
@@ -591,7 +590,8 @@ SaveContents TrainingRun::save_contents(const RankLayout& layout, bool final_mod
                         .files = f.bundle.companions};
   if (final_model) return contents;
   contents.has_optimizer = !f.config().training.save_only_model;
-  if (contents.has_optimizer) contents.optimizer = optimizer_pieces(f.model->model_layout(), layout, f.state->kept());
+  if (contents.has_optimizer)
+    contents.optimizer = optimizer_pieces(f.model->model_layout(), layout, f.state->kept());
   contents.scheduler = json::Object{{"last_step", record.step},
                                     {"skipped_steps", record.skipped},
                                     {"skipped_steps_in_a_row", record.skipped_in_a_row},
@@ -684,8 +684,8 @@ Status TrainingRun::save_alone(collective::Communicator& communicator, std::uint
   if (aftermath.final_model != 0) return best_in_place();
   TROUPE_RETURN_IF_ERROR(open_recorder(&take_up(aftermath, aftermath.finished_step)));
   const Strategy strategy = TROUPE_TRY(strategy_of(f.config()));
-  const RankLayout whole(f.model->model_layout(), strategy, TROUPE_TRY(make_mesh(strategy, 1, 1, 0, 0)),
-                         0);
+  const RankLayout whole(f.model->model_layout(), strategy,
+                         TROUPE_TRY(make_mesh(strategy, 1, 1, 0, 0)), 0);
   Generation generation{.world = communicator,
                         .device = nullptr,
                         .number = number,

@@ -2,8 +2,8 @@
 // What a trainer must not lose, in memory that outlives the process.
 //
 // On a CPU: one sealed shared-memory segment. Regions, each whole or this rank's shard by
-// RankLayout: parameters and the optimizer's slots, under their names, of the state's type, gradients
-// fp32; frozen: the parameters that are not trained, in their own type; transaction:
+// RankLayout: parameters and the optimizer's slots, under their names, of the state's type,
+// gradients fp32; frozen: the parameters that are not trained, in their own type; transaction:
 // train/transaction's; marks and undo: UpdateLog's.
 //
 // On a GPU: a segment with the transaction, and one allocation of the device with the rest, whose

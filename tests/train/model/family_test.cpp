@@ -303,7 +303,7 @@ TEST_CASE("GPT-2: rows end with the position table, and training starts as HF st
   CHECK(deviation("transformer.h.0.attn.c_attn.bias") == 0.0);
   CHECK(deviation("transformer.ln_f.weight") == 1.0);
   for (const ParameterInfo& info : f.model->layout().parameters())
-    CHECK(info.decays == (info.shape.size() == 2));
+    CHECK(info.group.decays == (info.shape.size() == 2));
 }
 
 TEST_CASE("FLOPs: products with weights, and the keys that tokens see") {

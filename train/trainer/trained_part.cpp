@@ -1,0 +1,106 @@
+#include "train/trainer/trained_part.h"
+
+#include <filesystem>
+
+#include "runtime/base/suggest.h"
+#include "train/adapters/adapter_files.h"
+#include "train/adapters/adapter_targets.h"
+
+namespace troupe::train {
+namespace {
+
+Result<AdapterConfig> new_adapter(const TrainConfig& config, const ModelConfig& model) {
+  const FinetuningSection& f = config.finetuning;
+  return make_adapter_config(
+      model, {.targets = f.lora_target,
+              .additional_targets = f.additional_target,
+              .rank = f.lora_rank,
+              .alpha = f.lora_alpha,
+              .dropout = f.lora_dropout,
+              .use_rslora = f.use_rslora,
+              .use_dora = f.use_dora,
+              .llama_pro_layers =
+                  f.use_llama_pro ? std::optional(f.freeze_trainable_layers) : std::nullopt});
+}
+
+// Its own configuration counts, the lora_* keys do not, as in LLaMA-Factory.
+Result<OpenedAdapter> known_adapter(FileSystem& files, const TrainConfig& config,
+                                    const ModelConfig& model) {
+  const FinetuningSection& f = config.finetuning;
+  auto opened = TROUPE_TRY(
+      open_adapter(files, f.adapter_name_or_path.front(), f.adapter_folder.value_or(""), model));
+  if (!opened.replaced.empty())
+    return error(
+        Code::kUnsupported,
+        "{} holds {} beside the adapter, which would take the place of the model's: such an "
+        "adapter is not trained on; merge it first (troupe export) and train a new one",
+        opened.directory, opened.replaced.front().name);
+  if (opened.config.is_pissa())
+    return error(
+        Code::kUnsupported,
+        "{}: init_lora_weights says PiSSA, whose base is the rest of a decomposition: such "
+        "an adapter is not trained on; convert it to a plain one (pissa_convert: true)",
+        opened.directory);
+  return opened;
+}
+
+}  // namespace
+
+Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, ModelConfig& model,
+                                 std::string& key) {
+  const FinetuningSection& f = config.finetuning;
+  TrainedPart part;
+  switch (f.type) {
+    case FinetuningType::kFull:
+      return part;
+    case FinetuningType::kFreeze:
+      key = "freeze_trainable_modules";
+      part.trainables =
+          TROUPE_TRY(freeze_trainables(model, {.layers = f.freeze_trainable_layers,
+                                               .modules = f.freeze_trainable_modules,
+                                               .extra_modules = f.freeze_extra_modules,
+                                               .use_llama_pro = f.use_llama_pro}));
+      break;
+    case FinetuningType::kLora: {
+      AdapterConfig adapter;
+      if (f.adapter_name_or_path.empty()) {
+        key = "lora_target";
+        adapter = TROUPE_TRY(new_adapter(config, model));
+        part.trainables = TROUPE_TRY(lora_trainables(model, adapter));
+      } else {
+        key = "adapter_name_or_path";
+        OpenedAdapter opened = TROUPE_TRY(known_adapter(files, config, model));
+        part.trainables = std::move(opened.trainables);
+        part.adapter = std::filesystem::absolute(opened.directory).lexically_normal().string();
+        part.notes = std::move(opened.notes);
+        part.notes.push_back(
+            fmt::format("{} is trained on: its rank, scale and modules count, not the lora_* keys",
+                        opened.directory));
+        adapter = std::move(opened.config);
+      }
+      if (f.loraplus_lr_ratio)
+        for (LoraModule& lora : part.trainables.lora)
+          lora.b_learning_rate_factor = *f.loraplus_lr_ratio;
+      adapter.base_model_name_or_path = config.model.model_name_or_path;
+      part.adapter_config = adapter.to_text();
+      break;
+    }
+  }
+  if (part.trainables.unties_head) {
+    model.tie_word_embeddings = false;
+    part.notes.push_back(
+        "embedding and head are tied and trained apart from now on: each is a matrix of its own");
+  }
+  return part;
+}
+
+Status check_trained_part(const Trainables& trainables, bool on_gpus) {
+  if (trainables.everything || !on_gpus) return {};
+  return error(Code::kUnsupported,
+               "finetuning_type: {} is not trained on GPUs yet; train on CPUs (use_cpu: true), or "
+               "use finetuning_type: full",
+               trainables.lora.empty() ? "freeze" : "lora")
+      .with("key", "finetuning_type");
+}
+
+}  // namespace troupe::train
