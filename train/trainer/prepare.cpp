@@ -1,4 +1,4 @@
-#include "train/adapters/adapter_config.h"
+#include "train/trainer/prepare.h"
 
 #include <unistd.h>
 
