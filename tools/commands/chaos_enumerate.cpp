@@ -27,17 +27,26 @@ constexpr std::int64_t kStruckStep = 2;  // of the tiny training: with evaluatio
 constexpr std::uint64_t kPointsBytesMax = 64u << 20;
 
 struct EnumeratedStrategy {
-  const char* name;
+  const char* name;  // the strategy, unless the settings say another
   int ranks;
   std::map<std::string, std::string> settings;
 };
+
+std::map<std::string, std::string> adapters(const char* strategy) {
+  return {{"troupe.strategy", strategy},
+          {"finetuning_type", "lora"},
+          {"lora_rank", "4"},
+          {"lora_dropout", "0.1"}};
+}
 
 const std::vector<EnumeratedStrategy>& all_strategies() {
   static const std::vector<EnumeratedStrategy> kAll = {{"ddp", 2, {}},
                                                        {"zero1", 2, {}},
                                                        {"zero2", 2, {}},
                                                        {"zero3", 2, {}},
-                                                       {"hsdp", 4, {{"troupe.mesh", "2,2"}}}};
+                                                       {"hsdp", 4, {{"troupe.mesh", "2,2"}}},
+                                                       {"lora-ddp", 2, adapters("ddp")},
+                                                       {"lora-zero3", 2, adapters("zero3")}};
   return kAll;
 }
 
@@ -133,7 +142,7 @@ Status Enumeration::choose_strategies() {
 Status Enumeration::train(const EnumeratedStrategy& strategy, const std::string& output,
                           const std::string& faults) {
   auto settings = strategy.settings;
-  settings["troupe.strategy"] = strategy.name;
+  settings.try_emplace("troupe.strategy", strategy.name);
   settings["troupe.workers"] = std::to_string(strategy.ranks);
   if (!faults.empty()) settings["troupe.chaos"] = faults;
   ChildOptions child;

@@ -75,10 +75,11 @@ Result<Question> ask(const std::vector<std::string>& arguments, CommandContext& 
   const int cores = scheduler::detect_cpu_count(context.files, scheduler::SystemMachine());
   question.facts = TROUPE_TRY(train::facts_of(context.files, question.loaded, cores));
   question.memory = TROUPE_TRY(memory_here(context.files));
+  question.facts.trainables = run.contents.trained.trainables;
   question.facts.on_gpus = TROUPE_TRY(plans_on_gpus(question, context));
   question.here = !train::resolve_address(question.loaded.config, question.loaded.launch);
   const train::TrainConfig& config = question.loaded.config;
-  question.disk = train::plan_disk(config, question.model);
+  question.disk = train::plan_disk(config, question.model, question.facts.trainables);
   question.disk_room = TROUPE_TRY(train::room_in(config, config.training.output_dir));
   question.configured =
       TROUPE_TRY(train::plan_request(question.loaded.config, question.model, question.facts));
@@ -203,10 +204,16 @@ std::string_view recompute_name(train::Recompute recompute) {
 void print_facts(const Question& question, std::ostream& out) {
   const PlanRequest& request = question.configured;
   const train::ModelConfig& model = question.model;
-  const train::ParameterLayout layout(model);
+  const train::ModelLayout layout(model, question.facts.trainables);
+  const auto count = [](std::int64_t elements) {
+    return train::format_count(static_cast<double>(elements));
+  };
   out << fmt::format(
-      "{}: {} parameters ({} layers, hidden size {}, vocabulary {}), {}\n", model.model_type,
-      train::format_count(static_cast<double>(layout.parameter_elements())),
+      "{}: {} parameters{} ({} layers, hidden size {}, vocabulary {}), {}\n", model.model_type,
+      count(layout.parameter_elements()),
+      layout.has_frozen()
+          ? fmt::format(", {} of them trained", count(layout.trained().parameter_elements()))
+          : "",
       model.num_hidden_layers, model.hidden_size, model.vocab_size, precision_of(request));
   out << fmt::format("micro-batches of {} rows of {} tokens ({}), {} a step; {}\n",
                      request.activations.rows_max, request.activations.length_max,
@@ -314,11 +321,12 @@ json::Object json_of(const Row& row) {
 
 json::Object json_of(const Question& question, const std::vector<Row>& rows) {
   const PlanRequest& request = question.configured;
-  const train::ParameterLayout layout(question.model);
+  const train::ModelLayout layout(question.model, question.facts.trainables);
   json::Array plans;
   for (const Row& row : rows) plans.push_back(json_of(row));
   return {{"parameters", layout.parameter_elements()},
-          {"elements", layout.total_elements()},
+          {"trained_parameters", layout.trained().parameter_elements()},
+          {"elements", layout.trained().total_elements() + layout.frozen().total_elements()},
           {"micro_batch", json::Object{{"rows", request.activations.rows_max},
                                        {"length", request.activations.length_max},
                                        {"length_from", question.facts.length_from},

@@ -11,7 +11,8 @@ namespace {
 constexpr std::uint64_t kStepsBytesMax = 256u << 20;
 
 bool is_weights(const std::string& name) {
-  return name.starts_with("model") && name.ends_with(".safetensors");
+  return (name.starts_with("model") || name.starts_with("adapter_model")) &&
+         name.ends_with(".safetensors");
 }
 
 }  // namespace

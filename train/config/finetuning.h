@@ -38,7 +38,6 @@ struct FinetuningSection {
   std::int64_t pissa_iter = 16;  // −1: by the exact decomposition
   bool pissa_convert = false;
   std::optional<double> loraplus_lr_ratio;
-  double loraplus_lr_embedding = 1e-6;
   bool create_new_adapter = false;
   std::vector<std::string> adapter_name_or_path;
   std::optional<std::string> adapter_folder;

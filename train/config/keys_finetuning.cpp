@@ -44,13 +44,8 @@ void add_lora_keys(KeyTable& t) {
                    TROUPE_FIELD(finetuning.loraplus_lr_ratio))
       .only_where(trains_lora, kLoraOnly);
   t.number("loraplus_lr_embedding", 1e-6)
-      .implemented("LoRA+: learning rate of embeddings' B",
-                   TROUPE_FIELD(finetuning.loraplus_lr_embedding))
-      .only_where(
-          [](const TrainConfig& config) {
-            return trains_lora(config) && config.finetuning.loraplus_lr_ratio;
-          },
-          "no effect without loraplus_lr_ratio");
+      .inert("LoRA+: learning rate of embeddings' B",
+             "embeddings have no low-rank adapters here; additional_target trains them whole");
   t.boolean("pissa_init", false)
       .implemented("LoRA: PiSSA start", TROUPE_FIELD(finetuning.pissa_init))
       .only_where(trains_lora, kLoraOnly);

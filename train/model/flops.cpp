@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "train/model/adapter_tensors.h"
+#include "train/model/model_family.h"
+
 namespace troupe::train {
 namespace {
 
@@ -14,20 +17,35 @@ double keys_seen(std::int64_t length, std::int64_t window) {
 
 }  // namespace
 
-double model_flops(const ModelConfig& config, std::int64_t rows, std::int64_t length) {
+double model_flops(const ModelConfig& config, const ModelLayout& layout, std::int64_t rows,
+                   std::int64_t length) {
   const auto hidden = static_cast<double>(config.hidden_size);
   const auto queries = static_cast<double>(config.query_width());
   const double block_weights =
       hidden * (static_cast<double>(config.qkv_width()) + queries +
                 static_cast<double>(config.mlp_input_width() + config.intermediate_size));
-  const double weights = static_cast<double>(config.num_hidden_layers) * block_weights +
-                         hidden * static_cast<double>(config.vocab_size);
-  double attention = 0;
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    attention += 4 * queries * keys_seen(length, config.window(layer).value_or(length));
-  const double forward =
-      static_cast<double>(rows) * (2 * weights * static_cast<double>(length) + attention);
-  return 3 * forward;
+  const double head_weights = hidden * static_cast<double>(config.vocab_size);
+  const std::int64_t first = layout.trains(0) ? 0 : layout.first_trained_layer();
+  // Weights that are multiplied with, of all layers and of those that the backward pass reaches.
+  double weights = head_weights, reached = head_weights, trained = 0;
+  double attention = 0, reached_attention = 0;
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    double adapters = 0;
+    for (const ParameterInfo& info : layout.trained().parameters(static_cast<int>(layer) + 1)) {
+      if (info.shape.size() != 2) continue;
+      trained += static_cast<double>(info.elements);
+      if (is_adapter_tensor(info.name)) adapters += static_cast<double>(info.elements);
+    }
+    const double keys = 4 * queries * keys_seen(length, config.window(layer).value_or(length));
+    weights += block_weights + adapters;
+    attention += keys;
+    if (layer < first) continue;
+    reached += block_weights + adapters;
+    reached_attention += keys;
+  }
+  if (!layout.ref(end_names(config).output + ".weight").frozen) trained += head_weights;
+  const double products = 2 * static_cast<double>(length) * (weights + reached + trained);
+  return static_cast<double>(rows) * (products + attention + 2 * reached_attention);
 }
 
 }  // namespace troupe::train

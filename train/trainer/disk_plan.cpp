@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "train/checkpoint/checkpoint_finder.h"
-#include "train/model/parameter_layout.h"
+#include "train/model/model_layout.h"
 #include "train/report/format.h"
 #include "train/trainer/sharding_setup.h"
 
@@ -43,15 +43,20 @@ std::int64_t size_of(const fs::path& folder) {
 }  // namespace
 
 DiskPlan plan_disk(const TrainConfig& config, const ModelConfig& model,
-                   const std::optional<RunSchedule>& schedule) {
+                   const Trainables& trainables, const std::optional<RunSchedule>& schedule) {
   const std::int64_t element = state_dtype(config) == DType::kBF16 ? 2 : 4;
-  DiskPlan plan{.model_bytes = ParameterLayout(model).parameter_elements() * element};
+  const ModelLayout layout(model, trainables);
+  const std::int64_t trained_bytes = layout.trained().parameter_elements() * element;
+  DiskPlan plan{.model_bytes = trained_bytes};
+  if (!trainables.adapters_only())
+    plan.model_bytes += layout.frozen().parameter_elements() *
+                        static_cast<std::int64_t>(dtype_size(frozen_dtype(config, model)));
   plan.model_may_go_elsewhere = config.troupe.second_output_dir.has_value();
   const TrainingSection& training = config.training;
   if (training.save_strategy == IntervalStrategy::kNo) return plan;
   // Slots are of the parameters' type.
   const auto slots = static_cast<std::int64_t>(optimizer_of(config)->slots().size());
-  plan.checkpoint_bytes = plan.model_bytes * (training.save_only_model ? 1 : 1 + slots);
+  plan.checkpoint_bytes = plan.model_bytes + (training.save_only_model ? 0 : slots * trained_bytes);
   plan.checkpoints = checkpoints_at_a_time(training, schedule);
   return plan;
 }

@@ -10,6 +10,7 @@
 #include "train/config/derived.h"
 #include "train/config/train_config.h"
 #include "train/model/model_config.h"
+#include "train/model/trainables.h"
 
 namespace troupe::train {
 
@@ -32,6 +33,7 @@ struct DiskPlan {
 };
 // `schedule`: where the data are known.
 DiskPlan plan_disk(const TrainConfig& config, const ModelConfig& model,
+                   const Trainables& trainables,
                    const std::optional<RunSchedule>& schedule = {});
 
 // Room for a run in `folder`: what its file system has free (also where the folder is yet to be

@@ -408,7 +408,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
       Sampler::make(sampler_options(config, prepared.bundle.dataset.size(), world_size)));
   if (environment.check_disk) {
     const std::string& folder = config.training.output_dir;
-    const DiskPlan disk = plan_disk(config, prepared.bundle.model, schedule);
+    const DiskPlan disk = plan_disk(config, prepared.bundle.model, prepared.bundle.trainables, schedule);
     // Where that cannot be told, the run finds out.
     if (const auto room = room_in(config, folder); room.ok()) {
       TROUPE_RETURN_IF_ERROR(check_disk(disk, *room, folder));

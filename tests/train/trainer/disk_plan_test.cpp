@@ -22,23 +22,23 @@ TEST_CASE("a run's disk: the model, and as many checkpoints as are kept at a tim
   TrainConfig config;
   config.training.save_strategy = IntervalStrategy::kSteps;
   const ModelConfig model = small_model();
-  DiskPlan plan = plan_disk(config, model);
+  DiskPlan plan = plan_disk(config, model, {});
   const std::int64_t weights = plan.model_bytes;
   CHECK(weights > 4 * 512 * 64);
   CHECK(plan.checkpoint_bytes == 3 * weights);
   CHECK_FALSE(plan.checkpoints);
   CHECK(plan.least_bytes() == 4 * weights);
 
-  plan = plan_disk(config, model, schedule_of(100, 30));
+  plan = plan_disk(config, model, {}, schedule_of(100, 30));
   CHECK(plan.checkpoints == 4);  // 30, 60, 90, and the last step's
   CHECK(plan.all_bytes() == 13 * weights);
   config.training.save_total_limit = 2;
-  CHECK(plan_disk(config, model, schedule_of(100, 30)).checkpoints == 3);
-  CHECK(plan_disk(config, model, schedule_of(100, 90)).checkpoints == 2);
+  CHECK(plan_disk(config, model, {}, schedule_of(100, 30)).checkpoints == 3);
+  CHECK(plan_disk(config, model, {}, schedule_of(100, 90)).checkpoints == 2);
   config.training.save_only_model = true;
-  CHECK(plan_disk(config, model).checkpoint_bytes == weights);
+  CHECK(plan_disk(config, model, {}).checkpoint_bytes == weights);
   config.training.save_strategy = IntervalStrategy::kNo;
-  CHECK(plan_disk(config, model).least_bytes() == weights);
+  CHECK(plan_disk(config, model, {}).least_bytes() == weights);
 }
 
 TEST_CASE("what can never find room is refused; what will run full is said") {
