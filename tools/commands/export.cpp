@@ -59,15 +59,15 @@ void add_export_command(CLI::App& app, CommandContext& context) {
       .example(
           "troupe export --model_name_or_path BASE --adapter_name_or_path A,B --export_dir OUT")
       .note(
-          "Keys are those of `llamafactory-cli export`: model_name_or_path; adapter_name_or_path, "
-          "one or several, merged in this order (none: the model in another type or other files); "
-          "adapter_folder; template; export_dir; export_size, the largest file in GB; infer_dtype. "
-          "infer_dtype auto takes the type that config.json names, and bfloat16 instead of float32 "
-          "where this machine has a GPU. Everything is computed on the CPU, whatever export_device "
-          "says. Without a configuration file every key is a flag.")
+          "Keys are those of `llamafactory-cli export`: model_name_or_path; adapter_name_or_path,\n"
+          "one or several, merged in this order (none: the model in another type, or in other\n"
+          "files); adapter_folder; template; export_dir; export_size, the largest file in GB;\n"
+          "infer_dtype: auto takes the type that config.json names, and bfloat16 instead of float32\n"
+          "where this machine has a GPU. Everything is computed on the CPU, whatever export_device\n"
+          "says.")
       .note(
-          "What was written is compared with the base and the adapters beside it: the largest "
-          "difference of a logit is printed, and fails the export above 0.001 in float32.")
+          "What was written is compared with the base and the adapters beside it, on a short\n"
+          "text: the largest difference of a logit is printed; in float32 more than 0.001 fails.")
       .run([arguments, &context] { return export_folder(*arguments, context); });
 }
 

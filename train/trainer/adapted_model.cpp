@@ -161,14 +161,21 @@ Status AdaptedModel::read_merged(const ParameterInfo& parameter, Rounding roundi
 Result<Trainables> AdaptedModel::beside() const {
   Trainables trainables{.everything = false, .tensors = {}, .lora = {}};
   for (const LinearModule& module : linear_modules(config_)) {
-    LoraModule combined{.module = module.name, .rank = 0, .scale = 1.0};
-    for (const Update& update : updates(module.name)) {
+    const std::vector<Update> here = updates(module.name);
+    if (here.empty()) continue;
+    LoraModule combined = here.front().lora;
+    combined.dropout = 0.0;
+    for (const Update& update : here) {
       if (update.lora.dora)
-        return error(Code::kUnsupported, "{} has a DoRA adapter, which is computed merged alone",
-                     module.name);
-      combined.rank += update.lora.rank;
+        return error(Code::kUnsupported,
+                     "{} has a DoRA adapter, which the model computes merged alone", module.name);
     }
-    if (combined.rank > 0) trainables.lora.push_back(std::move(combined));
+    if (here.size() > 1) {
+      combined.scale = 1.0;  // each has its own scale in its columns of B
+      combined.rank = 0;
+      for (const Update& update : here) combined.rank += update.lora.rank;
+    }
+    trainables.lora.push_back(std::move(combined));
   }
   return trainables;
 }
@@ -178,19 +185,20 @@ Status AdaptedModel::read_beside(const ParameterInfo& parameter, std::span<float
   const std::string& name = parameter.name;
   const bool is_a = name.ends_with(lora_a_name(""));
   const std::string module = name.substr(0, name.size() - lora_a_name("").size());
+  const std::vector<Update> here = updates(module);
   std::int64_t first = 0;  // of the sum's rank
-  for (const Update& update : updates(module)) {
+  for (const Update& update : here) {
     const std::int64_t rank = update.lora.rank;
     const auto values = TROUPE_TRY(floats_of(is_a ? update.a : update.b));
     if (is_a) {
       std::ranges::copy(values, out.begin() + first * update.a.shape[1]);
     } else {
+      const float scale = here.size() > 1 ? static_cast<float>(update.lora.scale) : 1.0f;
       const std::int64_t columns = parameter.shape[1];
       for (std::int64_t row = 0; row < parameter.shape[0]; ++row)
         for (std::int64_t k = 0; k < rank; ++k)
           out[static_cast<std::size_t>(row * columns + first + k)] =
-              static_cast<float>(update.lora.scale) *
-              values[static_cast<std::size_t>(row * rank + k)];
+              scale * values[static_cast<std::size_t>(row * rank + k)];
     }
     first += rank;
   }

@@ -22,6 +22,7 @@ namespace troupe::train {
 namespace {
 
 constexpr std::int64_t kElementsAtOnce = 1 << 20;
+constexpr std::uint64_t kLongFileBytes = 256u << 20;
 constexpr const char* kProbeText =
     "Once upon a time there was a little girl who lived in a house by the sea. 3 + 4 = 7; "
     "if (x > 0) { return x; }";
@@ -275,7 +276,8 @@ Result<ExportedModel> export_model(FileSystem& files, const ExportRequest& reque
   };
   if (request.say)
     written.on_file = [&](const std::string& file, std::uint64_t size_bytes) {
-      request.say(fmt::format("writing {}, {}", file, format_bytes(size_bytes)));
+      if (size_bytes >= kLongFileBytes)
+        request.say(fmt::format("writing {}, {}", file, format_bytes(size_bytes)));
     };
   exported.written = TROUPE_TRY(write_model(files, request.out, written));
   if (request.adapters.empty()) return exported;
