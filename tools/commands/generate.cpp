@@ -10,6 +10,7 @@ namespace {
 
 struct GenerateOptions {
   std::string model;
+  std::vector<std::string> adapters;
   std::string prompt;
   std::uint64_t tokens = 128;
   std::uint64_t seed = 42;
@@ -30,7 +31,8 @@ Status generate(const GenerateOptions& options, CommandContext& context) {
   const int threads = options.threads > 0
                           ? static_cast<int>(std::min<std::uint64_t>(options.threads, 1024))
                           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  auto model = TROUPE_TRY(train::LoadedModel::open(context.files, options.model, threads));
+  auto model = TROUPE_TRY(train::LoadedModel::open(context.files, options.model, threads,
+                                                     options.adapters));
   context.out << options.prompt << std::flush;
   const auto end = TROUPE_TRY(model->generate(
       options.prompt, sampling,
@@ -51,6 +53,8 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<GenerateOptions>();
   Command(app, context, "generate", "Continues a text with a model.")
       .option("--model", options->model, "DIR", "folder with config.json, weights and tokenizer")
+      .repeated("--adapter", options->adapters, "DIR",
+                "adapter in PEFT's form, merged in memory; several times: in this order")
       .option("--prompt", options->prompt, "TEXT", "the text to continue")
       .option("--max-tokens", options->tokens, "N", "new tokens at most (128)")
       .option("--temperature", options->temperature, "T", "0 takes the likeliest token (default)")
@@ -59,6 +63,7 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
       .option("--seed", options->seed, "N", "of the choices (42)")
       .option("--threads", options->threads, "N", "default: all cores")
       .example("troupe generate --model build/runs/pretrain_tiny --prompt 'In the beginning'")
+      .example("troupe generate --model BASE --adapter runs/lora --prompt 'In the beginning'")
       .run([options, &context] { return generate(*options, context); });
 }
 

@@ -6,6 +6,7 @@
 #include "tools/commands/chaos.h"
 #include "tools/commands/drain.h"
 #include "tools/commands/events.h"
+#include "tools/commands/export.h"
 #include "tools/commands/generate.h"
 #include "tools/commands/groups.h"
 #include "tools/commands/head.h"
@@ -44,6 +45,7 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   add_chaos_command(app, context);
   add_generate_command(app, context);
   add_tokenizer_command(app, context);
+  add_export_command(app, context);
   add_merge_command(app, context);
   add_verify_command(app, context);
   add_save_command(app, context);

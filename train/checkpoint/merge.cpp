@@ -32,16 +32,21 @@ Status copy_tensor(const TensorReader& reader, const StoredTensor& tensor,
   return {};
 }
 
-Result<std::vector<FileDigest>> write_shards(FileSystem& files, const TensorReader& reader,
+Result<std::vector<FileDigest>> write_shards(FileSystem& files, const WrittenModel& model,
                                              const std::vector<WeightShard>& shards,
                                              const std::string& out) {
   std::vector<FileDigest> digests;
-  std::vector<std::byte> buffer;
   for (const auto& shard : shards) {
+    if (model.on_file) {
+      std::uint64_t size_bytes = 0;
+      for (const auto& tensor : shard.tensors)
+        size_bytes += TROUPE_TRY(tensor_bytes(tensor.dtype, tensor.shape));
+      model.on_file(shard.name, size_bytes);
+    }
     auto writer = TROUPE_TRY(SafetensorsWriter::create(files, unfinished(out, shard.name),
                                                        shard.tensors, {{"format", "pt"}}));
     for (const auto& tensor : writer.order()) {
-      TROUPE_RETURN_IF_ERROR(copy_tensor(reader, tensor, buffer, writer));
+      TROUPE_RETURN_IF_ERROR(model.append(tensor, writer));
     }
     digests.push_back(TROUPE_TRY(writer.finish()));
     digests.back().name = shard.name;
@@ -54,8 +59,11 @@ Result<std::vector<FileDigest>> write_shards(FileSystem& files, const TensorRead
   return digests;
 }
 
-Status refuse_target(FileSystem& files, const std::string& out) {
-  if (files.exists(join_path(out, kManifestFile)) || find_weight_files(files, out).ok()) {
+}  // namespace
+
+Status check_new_model(FileSystem& files, const std::string& out) {
+  if (files.exists(join_path(out, kManifestFile)) || files.exists(join_path(out, kAdapterFile)) ||
+      find_weight_files(files, out).ok()) {
     return error(Code::kAlreadyExists,
                  "{} holds a model or a checkpoint already; name another "
                  "directory",
@@ -64,34 +72,20 @@ Status refuse_target(FileSystem& files, const std::string& out) {
   return {};
 }
 
-}  // namespace
-
-Result<MergedModel> merge_checkpoint(FileSystem& files, const GoodCheckpoint& checkpoint,
-                                     const std::string& out, std::uint64_t shard_bytes_max) {
-  const auto companions = TROUPE_TRY(read_companions(files, checkpoint.path));
-  if (!companions.contains("config.json") && !companions.contains("adapter_config.json")) {
-    return error(Code::kNotFound,
-                 "{} has no config.json, without which nobody can load the model; copy the one of "
-                 "the model that was trained there",
-                 checkpoint.path);
-  }
-  TROUPE_RETURN_IF_ERROR(refuse_target(files, out));
-  const auto reader = TROUPE_TRY(TensorReader::open(files, checkpoint));
-  std::vector<StoredTensor> tensors;
-  for (const auto& tensor : reader.weights()) {
-    tensors.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
-  }
+Result<MergedModel> write_model(FileSystem& files, const std::string& out,
+                                const WrittenModel& model) {
+  TROUPE_RETURN_IF_ERROR(check_new_model(files, out));
   MergedModel merged;
-  merged.tensor_count = tensors.size();
-  const auto shards = split_weights(std::move(tensors), shard_bytes_max);
+  merged.tensor_count = model.tensors.size();
+  const auto shards = split_weights(model.tensors, model.shard_bytes_max);
 
   TROUPE_RETURN_IF_ERROR(files.create_directories(out));
-  for (const auto& [name, content] : companions) {
+  for (const auto& [name, content] : model.companions) {
     TROUPE_RETURN_IF_ERROR(write_file_atomically(files, join_path(out, name), content));
     merged.files.push_back({name, content.size(), xxh3_64(bytes_of(content))});
   }
   const auto write = [&]() -> Status {
-    const auto digests = TROUPE_TRY(write_shards(files, reader, shards, out));
+    const auto digests = TROUPE_TRY(write_shards(files, model, shards, out));
     std::vector<std::string> names;
     for (const auto& digest : digests) names.push_back(digest.name);
     merged.files.insert(merged.files.end(), digests.begin(), digests.end());
@@ -109,6 +103,30 @@ Result<MergedModel> merge_checkpoint(FileSystem& files, const GoodCheckpoint& ch
   stable_sort_by(merged.files, [](const auto& a, const auto& b) { return a.name < b.name; });
   for (const auto& file : merged.files) merged.size_bytes += file.size_bytes;
   return merged;
+}
+
+Result<MergedModel> merge_checkpoint(FileSystem& files, const GoodCheckpoint& checkpoint,
+                                     const std::string& out, std::uint64_t shard_bytes_max) {
+  WrittenModel model{.companions = TROUPE_TRY(read_companions(files, checkpoint.path)),
+                     .tensors = {},
+                     .shard_bytes_max = shard_bytes_max,
+                     .append = {}};
+  if (!model.companions.contains("config.json")) {
+    return error(Code::kNotFound,
+                 "{} has no config.json, without which nobody can load the model; copy the one of "
+                 "the model that was trained there",
+                 checkpoint.path);
+  }
+  TROUPE_RETURN_IF_ERROR(check_new_model(files, out));
+  const auto reader = TROUPE_TRY(TensorReader::open(files, checkpoint));
+  for (const auto& tensor : reader.weights()) {
+    model.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, {}});
+  }
+  std::vector<std::byte> buffer;
+  model.append = [&](const StoredTensor& tensor, SafetensorsWriter& writer) {
+    return copy_tensor(reader, tensor, buffer, writer);
+  };
+  return write_model(files, out, model);
 }
 
 }  // namespace troupe::train

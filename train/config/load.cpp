@@ -154,6 +154,13 @@ Result<LoadedConfig> resolve(SourceDocument source, const Status& arguments,
   auto plain = values;
   plain.erase("deepspeed");
   store_values(loaded.config, plain, problems);
+  if (options.purpose == LoadPurpose::kExport) {
+    check_export(loaded.config, given, problems);
+    check_verdicts(given, problems);
+    if (options.check_paths) check_model_path(loaded.config, files, problems);
+    if (!problems.empty()) return problems.status();
+    return loaded;
+  }
   resolve_defaults(loaded, values);
   resolve_sources(loaded, values, environment, files, options.gpu_count, problems);
   check_launch(loaded.launch, loaded.config, environment, problems);

@@ -20,7 +20,15 @@ namespace troupe::train {
 
 struct LoadedConfig;
 
+enum class LoadPurpose {
+  kTraining,
+  // Of a model and adapters alone: what a training needs beside them may be missing, and keys of
+  // training have no effect.
+  kExport,
+};
+
 struct LoadOptions {
+  LoadPurpose purpose = LoadPurpose::kTraining;
   std::int64_t gpu_count = 0;  // devices of this machine, for the world size
   // Whether the model's folder, data sets' folder and the like must exist. Off where only the
   // settings are to be judged.
@@ -45,7 +53,7 @@ struct LoadedConfig {
   std::map<std::string, std::string, std::less<>> resolved_from;
 };
 
-// `arguments` are those after `troupe train`: a path that ends in .yaml, .yml or .json, then
+// `arguments` are those after `troupe train` (or `troupe export`): a path that ends in .yaml, .yml or .json, then
 // overrides or flags; or flags alone. Relative paths are relative to the working directory.
 //
 // Every problem is found before anything is started, and all are reported together, one a line,

@@ -186,7 +186,7 @@ void check_combinations(const TrainConfig& config, const json::Object& values, P
   }
 }
 
-void check_paths(const TrainConfig& config, FileSystem& files, Problems& problems) {
+void check_model_path(const TrainConfig& config, FileSystem& files, Problems& problems) {
   const auto& model = config.model.model_name_or_path;
   if (!model.empty() && !is_directory(files, model)) {
     problems.add(Code::kNotFound, "model_name_or_path",
@@ -197,6 +197,10 @@ void check_paths(const TrainConfig& config, FileSystem& files, Problems& problem
     problems.add(Code::kNotFound, "model_name_or_path",
                  fmt::format("the folder '{}' has no config.json", model));
   }
+}
+
+void check_paths(const TrainConfig& config, FileSystem& files, Problems& problems) {
+  check_model_path(config, files, problems);
   if (!config.data.dataset.empty()) {
     const auto& folder = config.data.dataset_dir;
     if (!is_directory(files, folder)) {

@@ -16,7 +16,12 @@ void check_evaluation(const TrainConfig& config, const json::Object& values, Pro
 // Of these, the rules of what is trained; values that training does not do (check_supported).
 void check_finetuning(const TrainConfig& config, const json::Object& values, Problems& problems);
 
-// Folders and files that must exist before a run.
+// All rules of an export; what of it is not done (check_export_supported).
+void check_export(const TrainConfig& config, const json::Object& values, Problems& problems);
+
+// The model's folder must exist.
+void check_model_path(const TrainConfig& config, FileSystem& files, Problems& problems);
+// The same of all folders and files that must exist before a run.
 void check_paths(const TrainConfig& config, FileSystem& files, Problems& problems);
 
 // The settings that `lr_scheduler_kwargs` may hold for a scheduler.

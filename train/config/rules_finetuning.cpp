@@ -77,4 +77,26 @@ void check_finetuning(const TrainConfig& config, const json::Object& values, Pro
       problems.add_named(Code::kUnsupported, setting.key, setting.text);
 }
 
+void check_export(const TrainConfig& config, const json::Object& values, Problems& problems) {
+  const FinetuningSection& finetuning = config.finetuning;
+  const auto wrong = [&](std::string_view key, std::string_view message) {
+    problems.add(Code::kInvalidArgument, key, message);
+  };
+  if (config.model.model_name_or_path.empty())
+    wrong("model_name_or_path", "Please provide `model_name_or_path`.");
+  if (!finetuning.exported.export_dir)
+    wrong("export_dir", "Please specify `export_dir` to save model.");
+  if (!finetuning.adapter_name_or_path.empty()) {
+    if (word(values, "finetuning_type", "lora") != "lora")
+      wrong("adapter_name_or_path", "Adapter is only valid for the LoRA method.");
+    if (finetuning.exported.export_quantization_bit)
+      wrong("export_quantization_bit", "Please merge adapters before quantizing the model.");
+    if (value_of(values, "quantization_bit"))
+      wrong("quantization_bit", "Cannot merge adapters to a quantized model.");
+  }
+  for (const UnsupportedSetting& setting : check_export_supported(finetuning))
+    if (!problems.has(setting.key))
+      problems.add_named(Code::kUnsupported, setting.key, setting.text);
+}
+
 }  // namespace troupe::train

@@ -182,8 +182,11 @@ Status report_results(DriverEnvironment& environment, const TrainConfig& config,
                       const PreparedRun& prepared, const std::string& folder) {
   const bool held_out = prepared.held_out && prepared.held_out->size() > 0;
   if (!held_out && !config.troupe.sample_prompt) return {};
-  auto model =
-      TROUPE_TRY(LoadedModel::open(environment.files, folder, static_cast<int>(environment.cores)));
+  const int threads = static_cast<int>(environment.cores);
+  auto model = TROUPE_TRY(prepared.bundle.trainables.adapters_only()
+                              ? LoadedModel::open(environment.files, config.model.model_name_or_path,
+                                                  threads, {folder})
+                              : LoadedModel::open(environment.files, folder, threads));
   if (held_out) TROUPE_RETURN_IF_ERROR(report_held_out(environment, *model, prepared));
   if (config.troupe.sample_prompt) {
     environment.output.write("sample: " + *config.troupe.sample_prompt);

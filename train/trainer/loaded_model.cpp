@@ -5,29 +5,35 @@
 #include <numeric>
 
 #include "train/cpu/cpu_operators.h"
-#include "train/trainer/state_io.h"
+#include "train/trainer/adapted_model.h"
 
 namespace troupe::train {
 
 Result<std::unique_ptr<LoadedModel>> LoadedModel::open(FileSystem& files, const std::string& folder,
-                                                       int threads) {
-  const std::string config_path = join_path(folder, "config.json");
-  const auto text = TROUPE_TRY(files.read(config_path, limits::kConfigBytesMax));
-  const auto config = TROUPE_TRY(ModelConfig::parse(text, config_path));
+                                                       int threads,
+                                                       const std::vector<std::string>& adapters) {
+  const auto source = TROUPE_TRY(AdaptedModel::open(files, folder, adapters));
+  const ModelConfig& config = source.config();
   auto tokenizer = TROUPE_TRY(Tokenizer::load(files, folder));
   if (tokenizer.vocab_size() > config.vocab_size) {
     return error(Code::kInvalidArgument,
                  "the tokenizer has ids up to {}, the model's vocab_size is {}",
                  tokenizer.vocab_size() - 1, config.vocab_size)
-        .with("file", config_path);
+        .with("file", join_path(folder, "config.json"));
   }
   auto arena = std::make_unique<Arena>(threads);
   auto operators = make_cpu_operators(*arena);
   auto model = make_model(config, *operators);
   std::unique_ptr<LoadedModel> loaded(new LoadedModel(std::move(tokenizer), std::move(arena),
                                                       std::move(operators), std::move(model)));
-  TROUPE_RETURN_IF_ERROR(
-      read_model(files, folder, config, loaded->model_->layout(), loaded->parameters_));
+  const ParameterLayout& layout = loaded->model_->layout();
+  for (const ParameterInfo& parameter : layout.parameters()) {
+    TROUPE_RETURN_IF_ERROR(source.read_merged(
+        parameter, AdaptedModel::Rounding::kNone,
+        std::span(loaded->parameters_)
+            .subspan(static_cast<std::size_t>(layout.flat_offset(parameter)),
+                     static_cast<std::size_t>(parameter.elements))));
+  }
   return loaded;
 }
 

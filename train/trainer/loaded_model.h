@@ -18,9 +18,11 @@ namespace troupe::train {
 
 class LoadedModel {
  public:
-  // config.json, weights and tokenizer of `folder`.
+  // config.json, weights and tokenizer of `folder`, with `adapters` merged into it in this order,
+  // in fp32.
   static Result<std::unique_ptr<LoadedModel>> open(FileSystem& files, const std::string& folder,
-                                                   int threads);
+                                                   int threads,
+                                                   const std::vector<std::string>& adapters = {});
 
   const ModelConfig& config() const { return model_->config(); }
   const Tokenizer& tokenizer() const { return tokenizer_; }

@@ -1,0 +1,208 @@
+#include "train/trainer/adapted_model.h"
+
+#include <algorithm>
+
+#include "runtime/base/limits.h"
+#include "train/adapters/adapter_merge.h"
+#include "train/adapters/adapter_targets.h"
+#include "train/model/adapter_tensors.h"
+#include "train/model/model_family.h"
+#include "train/tensor/convert.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+Result<ModelConfig> read_config(FileSystem& files, const std::string& folder) {
+  const std::string path = join_path(folder, "config.json");
+  if (!files.exists(path))
+    return error(Code::kNotFound, "{} has no config.json: it is not a model's folder", folder);
+  return ModelConfig::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path);
+}
+
+Status check_base(const ModelConfig& config, const TensorReader& reader,
+                  const std::function<std::string(std::string_view)>& stored_name) {
+  std::vector<ExpectedTensor> expected;
+  const ParameterLayout layout(config);
+  for (const ParameterInfo& parameter : layout.parameters())
+    expected.push_back({stored_name(parameter.name), parameter.shape});
+  return check_weights(reader.weights(), expected, [&](std::string_view name) {
+    return ignored_in_weights(config, name);
+  });
+}
+
+const StoredTensor* find_tensor(const std::vector<StoredTensor>& tensors, std::string_view name) {
+  const auto found = std::ranges::find(tensors, name, &StoredTensor::name);
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+Result<std::vector<float>> floats_of(const StoredTensor& tensor) {
+  std::vector<float> values(static_cast<std::size_t>(tensor.element_count()));
+  TROUPE_RETURN_IF_ERROR(convert_to_float(tensor.data, tensor.dtype, values));
+  return values;
+}
+
+Status round_to(DType dtype, std::span<float> values) {
+  if (dtype == DType::kF32 || dtype == DType::kF64) return {};
+  std::vector<std::byte> stored(values.size() * dtype_size(dtype));
+  TROUPE_RETURN_IF_ERROR(convert_from_float(values, dtype, stored));
+  return convert_to_float(stored, dtype, values);
+}
+
+}  // namespace
+
+Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& base,
+                                        const std::vector<std::string>& adapters,
+                                        const std::string& adapter_folder) {
+  AdaptedModel model(TROUPE_TRY(read_config(files, base)),
+                     TROUPE_TRY(TensorReader::open_model(files, base)));
+  if (Status fits = check_base(model.base_, model.reader_,
+                               [&](std::string_view name) { return model.stored_name(name); });
+      !fits)
+    return fits.prefixed(base);
+  for (const std::string& directory : adapters) {
+    auto adapter = TROUPE_TRY(open_adapter(files, directory, adapter_folder, model.base_));
+    if (adapter.config.is_pissa())
+      return error(Code::kUnsupported,
+                   "{}/{}: init_lora_weights={}: such an adapter belongs to what PiSSA left of its "
+                   "base, not to {}; use the folder that training with pissa_convert: true writes "
+                   "beside it (pissa_converted)",
+                   adapter.directory, kAdapterConfigFile,
+                   json::write(adapter.config.init_lora_weights), base);
+    model.unties_head_ = model.unties_head_ || adapter.trainables.unties_head;
+    model.notes_.insert(model.notes_.end(), adapter.notes.begin(), adapter.notes.end());
+    model.adapters_.push_back(std::move(adapter));
+  }
+  if (model.unties_head_) {
+    json::Object source = model.base_.to_json();
+    source["tie_word_embeddings"] = false;
+    model.config_ = TROUPE_TRY(ModelConfig::from_json(source, join_path(base, "config.json")));
+  }
+  return model;
+}
+
+std::string AdaptedModel::stored_name(std::string_view name) const {
+  if (!reader_.find(name)) {
+    // A head that was untied was the embedding.
+    if (unties_head_ && name == end_names(config_).output + std::string(kWeight))
+      return stored_name(end_names(base_).token_embedding + std::string(kWeight));
+    const auto other = base_model_name(base_, name);
+    if (other && reader_.find(*other)) return *other;
+  }
+  return std::string(name);
+}
+
+DType AdaptedModel::stored_type(const ParameterInfo& parameter) const {
+  return reader_.find(stored_name(parameter.name))->dtype;
+}
+
+const StoredTensor* AdaptedModel::replacement(std::string_view name) const {
+  const StoredTensor* last = nullptr;
+  for (const OpenedAdapter& adapter : adapters_) {
+    const StoredTensor* replaced = find_tensor(adapter.replaced, name);
+    if (!replaced) replaced = find_tensor(adapter.tensors, name);
+    if (replaced) last = replaced;
+  }
+  return last;
+}
+
+std::vector<AdaptedModel::Update> AdaptedModel::updates(std::string_view module) const {
+  std::vector<Update> updates;
+  for (const OpenedAdapter& adapter : adapters_) {
+    const std::string weight = std::string(module) + std::string(kWeight);
+    // A whole new matrix takes the place of what earlier adapters made of the base's.
+    if (find_tensor(adapter.tensors, weight) || find_tensor(adapter.replaced, weight))
+      updates.clear();
+    for (const LoraModule& lora : adapter.trainables.lora) {
+      if (lora.module != module) continue;
+      Update update{.lora = lora,
+                    .a = *find_tensor(adapter.tensors, lora_a_name(lora.module)),
+                    .b = *find_tensor(adapter.tensors, lora_b_name(lora.module)),
+                    .magnitude = {}};
+      if (lora.dora)
+        update.magnitude = *find_tensor(adapter.tensors, lora_magnitude_name(lora.module));
+      updates.push_back(std::move(update));
+    }
+  }
+  return updates;
+}
+
+Status AdaptedModel::read_unadapted(const ParameterInfo& parameter, std::span<float> out) const {
+  if (const StoredTensor* tensor = replacement(parameter.name))
+    return convert_to_float(tensor->data, tensor->dtype, out);
+  return reader_.read(stored_name(parameter.name), 0, out);
+}
+
+Status AdaptedModel::read_merged(const ParameterInfo& parameter, Rounding rounding,
+                                 std::span<float> out) const {
+  TROUPE_RETURN_IF_ERROR(read_unadapted(parameter, out));
+  if (!parameter.name.ends_with(kWeight)) return {};
+  const auto module = std::string_view(parameter.name).substr(0, parameter.name.size() - kWeight.size());
+  for (const Update& update : updates(module)) {
+    const auto a = TROUPE_TRY(floats_of(update.a));
+    const auto b = TROUPE_TRY(floats_of(update.b));
+    std::vector<float> magnitude;
+    if (update.lora.dora) magnitude = TROUPE_TRY(floats_of(update.magnitude));
+    merge_adapter(out, {.rank = update.lora.rank,
+                        .in = update.a.shape[1],
+                        .out = update.b.shape[0],
+                        .scale = update.lora.scale,
+                        .a = a,
+                        .b = b,
+                        .magnitude = magnitude,
+                        .transposed = config_.transposed_weights});
+    if (rounding == Rounding::kStoredType)
+      TROUPE_RETURN_IF_ERROR(round_to(stored_type(parameter), out));
+  }
+  return {};
+}
+
+Result<Trainables> AdaptedModel::beside() const {
+  Trainables trainables{.everything = false, .tensors = {}, .lora = {}};
+  for (const LinearModule& module : linear_modules(config_)) {
+    const std::vector<Update> here = updates(module.name);
+    if (here.empty()) continue;
+    LoraModule combined = here.front().lora;
+    combined.dropout = 0.0;
+    for (const Update& update : here) {
+      if (update.lora.dora)
+        return error(Code::kUnsupported,
+                     "{} has a DoRA adapter, which the model computes merged alone", module.name);
+    }
+    if (here.size() > 1) {
+      combined.scale = 1.0;  // each has its own scale in its columns of B
+      combined.rank = 0;
+      for (const Update& update : here) combined.rank += update.lora.rank;
+    }
+    trainables.lora.push_back(std::move(combined));
+  }
+  return trainables;
+}
+
+Status AdaptedModel::read_beside(const ParameterInfo& parameter, std::span<float> out) const {
+  if (!is_adapter_tensor(parameter.name)) return read_unadapted(parameter, out);
+  const std::string& name = parameter.name;
+  const bool is_a = name.ends_with(lora_a_name(""));
+  const std::string module = name.substr(0, name.size() - lora_a_name("").size());
+  const std::vector<Update> here = updates(module);
+  std::int64_t first = 0;  // of the sum's rank
+  for (const Update& update : here) {
+    const std::int64_t rank = update.lora.rank;
+    const auto values = TROUPE_TRY(floats_of(is_a ? update.a : update.b));
+    if (is_a) {
+      std::ranges::copy(values, out.begin() + first * update.a.shape[1]);
+    } else {
+      const float scale = here.size() > 1 ? static_cast<float>(update.lora.scale) : 1.0f;
+      const std::int64_t columns = parameter.shape[1];
+      for (std::int64_t row = 0; row < parameter.shape[0]; ++row)
+        for (std::int64_t k = 0; k < rank; ++k)
+          out[static_cast<std::size_t>(row * columns + first + k)] =
+              scale * values[static_cast<std::size_t>(row * rank + k)];
+    }
+    first += rank;
+  }
+  return {};
+}
+
+}  // namespace troupe::train
