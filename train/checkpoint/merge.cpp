@@ -111,7 +111,8 @@ Result<MergedModel> merge_checkpoint(FileSystem& files, const GoodCheckpoint& ch
                      .tensors = {},
                      .shard_bytes_max = shard_bytes_max,
                      .append = {}};
-  if (!model.companions.contains("config.json")) {
+  if (!model.companions.contains("config.json") &&
+      !model.companions.contains("adapter_config.json")) {
     return error(Code::kNotFound,
                  "{} has no config.json, without which nobody can load the model; copy the one of "
                  "the model that was trained there",

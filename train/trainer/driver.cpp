@@ -183,10 +183,10 @@ Status report_results(DriverEnvironment& environment, const TrainConfig& config,
   const bool held_out = prepared.held_out && prepared.held_out->size() > 0;
   if (!held_out && !config.troupe.sample_prompt) return {};
   const int threads = static_cast<int>(environment.cores);
-  auto model = TROUPE_TRY(prepared.bundle.trainables.adapters_only()
-                              ? LoadedModel::open(environment.files, config.model.model_name_or_path,
-                                                  threads, {folder})
-                              : LoadedModel::open(environment.files, folder, threads));
+  auto model = TROUPE_TRY(
+      prepared.bundle.trainables.adapters_only()
+          ? LoadedModel::open(environment.files, config.model.model_name_or_path, threads, {folder})
+          : LoadedModel::open(environment.files, folder, threads));
   if (held_out) TROUPE_RETURN_IF_ERROR(report_held_out(environment, *model, prepared));
   if (config.troupe.sample_prompt) {
     environment.output.write("sample: " + *config.troupe.sample_prompt);
@@ -411,7 +411,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
       Sampler::make(sampler_options(config, prepared.bundle.dataset.size(), world_size)));
   if (environment.check_disk) {
     const std::string& folder = config.training.output_dir;
-    const DiskPlan disk = plan_disk(config, prepared.bundle.model, prepared.bundle.trainables, schedule);
+    const DiskPlan disk =
+        plan_disk(config, prepared.bundle.model, prepared.bundle.trainables, schedule);
     // Where that cannot be told, the run finds out.
     if (const auto room = room_in(config, folder); room.ok()) {
       TROUPE_RETURN_IF_ERROR(check_disk(disk, *room, folder));

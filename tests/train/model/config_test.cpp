@@ -50,7 +50,7 @@ TEST_CASE("layout: units, alignment, tiles, decay") {
     CHECK(layout.find(parameter.name) == &parameter);
     for (const ParameterGroups::Range& range : layout.groups().ranges())
       if (layout.flat_offset(parameter) >= range.begin && layout.flat_offset(parameter) < range.end)
-        CHECK(layout.groups().of(range) == ParameterGroup{.decays = parameter.decays});
+        CHECK(layout.groups().of(range) == parameter.group);
   }
   CHECK(layout.at_flat_offset(layout.total_elements() - 1) == nullptr);
   CHECK(layout.parameter_elements() == 2 * 3200 + 2 * (4 * 1024 + 3 * 1280 + 64) + 32);
