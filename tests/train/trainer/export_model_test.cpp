@@ -109,7 +109,9 @@ TEST_CASE("an export adds scale·B·A, and computes what base and adapter do") {
     CAPTURE(transposed);
     Workshop w(text);
     const std::string target = transposed ? "c_fc" : "up_proj";
-    const std::string first = w.add_adapter("first", lora({"all"}));
+    const std::string first = w.add_adapter(
+        "first", lora(transposed ? std::vector<std::string>{"c_attn", "c_proj", "c_fc"}
+                                 : std::vector<std::string>{"all"}));
     const std::string second = w.add_adapter("second", lora({target}, 2), -0.2f);
     const auto exported = export_model(w.files, w.request({first, second}));
     REQUIRE_MESSAGE(exported.ok(), exported.status().to_string());
