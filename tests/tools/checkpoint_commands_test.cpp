@@ -24,6 +24,7 @@ void save(const std::string& output_dir, std::int64_t step) {
   CheckpointSaver saver(files, *communicator, clock, options, Logger::discard());
   SaveContents contents;
   contents.step = step;
+  contents.has_optimizer = false;
   contents.weights = {
       {"a.weight", DType::kF32, {20, 30}, 0, 600, std::as_bytes(std::span(kValues))}};
   contents.files = {{"config.json", "{}\n"}, {"tokenizer.json", "{\"t\": 1}\n"}};

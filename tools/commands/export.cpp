@@ -62,8 +62,10 @@ void add_export_command(CLI::App& app, CommandContext& context) {
           "Keys are those of `llamafactory-cli export`: model_name_or_path; adapter_name_or_path,\n"
           "one or several, merged in this order (none: the model in another type, or in other\n"
           "files); adapter_folder; template; export_dir; export_size, the largest file in GB;\n"
-          "infer_dtype: auto takes the type that config.json names, and bfloat16 instead of float32\n"
-          "where this machine has a GPU. Everything is computed on the CPU, whatever export_device\n"
+          "infer_dtype: auto takes the type that config.json names, and bfloat16 instead of "
+          "float32\n"
+          "where this machine has a GPU. Everything is computed on the CPU, whatever "
+          "export_device\n"
           "says.")
       .note(
           "What was written is compared with the base and the adapters beside it, on a short\n"

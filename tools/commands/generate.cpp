@@ -31,8 +31,8 @@ Status generate(const GenerateOptions& options, CommandContext& context) {
   const int threads = options.threads > 0
                           ? static_cast<int>(std::min<std::uint64_t>(options.threads, 1024))
                           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  auto model = TROUPE_TRY(train::LoadedModel::open(context.files, options.model, threads,
-                                                     options.adapters));
+  auto model =
+      TROUPE_TRY(train::LoadedModel::open(context.files, options.model, threads, options.adapters));
   context.out << options.prompt << std::flush;
   const auto end = TROUPE_TRY(model->generate(
       options.prompt, sampling,

@@ -1,6 +1,6 @@
 #pragma once
-// Weights as a model's directory, for whoever loads models: of a checkpoint, whatever it was written
-// by and in, or tensor by tensor.
+// Weights as a model's directory, for whoever loads models: of a checkpoint, whatever it was
+// written by and in, or tensor by tensor.
 
 #include <cstdint>
 #include <functional>

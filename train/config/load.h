@@ -53,8 +53,9 @@ struct LoadedConfig {
   std::map<std::string, std::string, std::less<>> resolved_from;
 };
 
-// `arguments` are those after `troupe train` (or `troupe export`): a path that ends in .yaml, .yml or .json, then
-// overrides or flags; or flags alone. Relative paths are relative to the working directory.
+// `arguments` are those after `troupe train` (or `troupe export`): a path that ends in .yaml, .yml
+// or .json, then overrides or flags; or flags alone. Relative paths are relative to the working
+// directory.
 //
 // Every problem is found before anything is started, and all are reported together, one a line,
 // each with its place and key ("x.yaml:12: bf16=true is not supported: …"). The context key "key"

@@ -27,9 +27,8 @@ Status check_base(const ModelConfig& config, const TensorReader& reader,
   const ParameterLayout layout(config);
   for (const ParameterInfo& parameter : layout.parameters())
     expected.push_back({stored_name(parameter.name), parameter.shape});
-  return check_weights(reader.weights(), expected, [&](std::string_view name) {
-    return ignored_in_weights(config, name);
-  });
+  return check_weights(reader.weights(), expected,
+                       [&](std::string_view name) { return ignored_in_weights(config, name); });
 }
 
 const StoredTensor* find_tensor(const std::vector<StoredTensor>& tensors, std::string_view name) {
@@ -138,7 +137,8 @@ Status AdaptedModel::read_merged(const ParameterInfo& parameter, Rounding roundi
                                  std::span<float> out) const {
   TROUPE_RETURN_IF_ERROR(read_unadapted(parameter, out));
   if (!parameter.name.ends_with(kWeight)) return {};
-  const auto module = std::string_view(parameter.name).substr(0, parameter.name.size() - kWeight.size());
+  const auto module =
+      std::string_view(parameter.name).substr(0, parameter.name.size() - kWeight.size());
   for (const Update& update : updates(module)) {
     const auto a = TROUPE_TRY(floats_of(update.a));
     const auto b = TROUPE_TRY(floats_of(update.b));

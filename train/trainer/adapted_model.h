@@ -41,8 +41,7 @@ class AdaptedModel {
     kStoredType,  // after each adapter, to the type that the base is stored in, as PEFT
   };
   // A parameter of config() with all adapters merged into it, in fp32.
-  Status read_merged(const ParameterInfo& parameter, Rounding rounding,
-                     std::span<float> out) const;
+  Status read_merged(const ParameterInfo& parameter, Rounding rounding, std::span<float> out) const;
 
   // The adapters as the model computes them beside the base. Those of one layer are one, its rank
   // the sum of theirs. kUnsupported where the model cannot compute them so (DoRA).

@@ -141,15 +141,14 @@ class LogitProbe {
     if (const auto tokenizer = Tokenizer::load(files, folder); tokenizer.ok())
       if (const auto ids = tokenizer->encode(kProbeText, true); ids.ok())
         ids_.assign(ids->begin(), ids->end());
-    const bool fit =
-        !ids_.empty() && std::ranges::all_of(ids_, [&](std::int32_t id) {
-          return id >= 0 && id < config.vocab_size;
-        });
+    const bool fit = !ids_.empty() && std::ranges::all_of(ids_, [&](std::int32_t id) {
+      return id >= 0 && id < config.vocab_size;
+    });
     if (!fit) {
       ids_.resize(32);
       for (std::size_t i = 0; i < ids_.size(); ++i)
-        ids_[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) * 7919 %
-                                            config.vocab_size);
+        ids_[i] =
+            static_cast<std::int32_t>(static_cast<std::int64_t>(i) * 7919 % config.vocab_size);
     }
     const auto longest = config.length_limit().value_or(std::ssize(ids_));
     if (std::ssize(ids_) > longest) ids_.resize(static_cast<std::size_t>(longest));
@@ -167,8 +166,12 @@ class LogitProbe {
                             *operators_);
     ReadUnits units(model->model_layout(), std::move(read));
     std::vector<float> out(static_cast<std::size_t>(length * config.vocab_size));
-    TROUPE_RETURN_IF_ERROR(model->logits({.rows = 1, .length = length, .ids = ids_, .labels = {},
-                                          .position_ids = {}, .segment_ids = {}},
+    TROUPE_RETURN_IF_ERROR(model->logits({.rows = 1,
+                                          .length = length,
+                                          .ids = ids_,
+                                          .labels = {},
+                                          .position_ids = {},
+                                          .segment_ids = {}},
                                          units, activations, out));
     return out;
   }
@@ -205,8 +208,7 @@ Result<double> logit_difference(FileSystem& files, const ExportRequest& request,
 Status append_tensor(const AdaptedModel& model, const ParameterInfo& info, DType dtype,
                      SafetensorsWriter& writer) {
   std::vector<float> values(static_cast<std::size_t>(info.elements));
-  TROUPE_RETURN_IF_ERROR(
-      model.read_merged(info, AdaptedModel::Rounding::kStoredType, values));
+  TROUPE_RETURN_IF_ERROR(model.read_merged(info, AdaptedModel::Rounding::kStoredType, values));
   std::vector<std::byte> stored;
   for (std::int64_t begin = 0; begin < info.elements; begin += kElementsAtOnce) {
     const auto count = static_cast<std::size_t>(std::min(kElementsAtOnce, info.elements - begin));
@@ -249,8 +251,8 @@ Result<ExportRequest> export_request(const TrainConfig& config) {
 }
 
 Result<ExportedModel> export_model(FileSystem& files, const ExportRequest& request) {
-  const AdaptedModel model = TROUPE_TRY(
-      AdaptedModel::open(files, request.base, request.adapters, request.adapter_folder));
+  const AdaptedModel model =
+      TROUPE_TRY(AdaptedModel::open(files, request.base, request.adapters, request.adapter_folder));
   TROUPE_RETURN_IF_ERROR(check_out(files, request));
   const ParameterLayout layout(model.config());
   ExportedModel exported{.written = {},
@@ -264,6 +266,8 @@ Result<ExportedModel> export_model(FileSystem& files, const ExportRequest& reque
                        .tensors = {},
                        .shard_bytes_max = request.shard_bytes_max,
                        .append = {}};
+  // What is written has no adapter beside it.
+  written.companions.erase(kAdapterConfigFile);
   if (request.template_name)
     TROUPE_RETURN_IF_ERROR(apply_template(files, request, written.companions, exported.notes));
   written.companions["config.json"] =

@@ -28,11 +28,11 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::open(FileSystem& files, const 
                                                       std::move(operators), std::move(model)));
   const ParameterLayout& layout = loaded->model_->layout();
   for (const ParameterInfo& parameter : layout.parameters()) {
-    TROUPE_RETURN_IF_ERROR(source.read_merged(
-        parameter, AdaptedModel::Rounding::kNone,
-        std::span(loaded->parameters_)
-            .subspan(static_cast<std::size_t>(layout.flat_offset(parameter)),
-                     static_cast<std::size_t>(parameter.elements))));
+    TROUPE_RETURN_IF_ERROR(
+        source.read_merged(parameter, AdaptedModel::Rounding::kNone,
+                           std::span(loaded->parameters_)
+                               .subspan(static_cast<std::size_t>(layout.flat_offset(parameter)),
+                                        static_cast<std::size_t>(parameter.elements))));
   }
   return loaded;
 }

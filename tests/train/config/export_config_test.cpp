@@ -39,8 +39,9 @@ TEST_CASE("a configuration of an export needs a model and a folder alone") {
   CHECK(loaded.config.data.template_name == "qwen3_nothink");
   // A training refuses it.
   auto files = good_files();
-  CHECK(contains(refusal(load_train_config_text(kMerge, "x.yaml", {}, MapEnvironment(Variables{}), files)),
-                 "export_dir=saves/merged is not supported: this is a configuration of `export`"));
+  CHECK(contains(
+      refusal(load_train_config_text(kMerge, "x.yaml", {}, MapEnvironment(Variables{}), files)),
+      "export_dir=saves/merged is not supported: this is a configuration of `export`"));
 }
 
 TEST_CASE("all problems of an export are told together") {

@@ -109,7 +109,9 @@ TEST_CASE("an export adds scale·B·A, and computes what base and adapter do") {
     CAPTURE(transposed);
     Workshop w(text);
     const std::string target = transposed ? "c_fc" : "up_proj";
-    const std::string first = w.add_adapter("first", lora({"all"}));
+    const std::string first = w.add_adapter(
+        "first", lora(transposed ? std::vector<std::string>{"c_attn", "c_proj", "c_fc"}
+                                 : std::vector<std::string>{"all"}));
     const std::string second = w.add_adapter("second", lora({target}, 2), -0.2f);
     const auto exported = export_model(w.files, w.request({first, second}));
     REQUIRE_MESSAGE(exported.ok(), exported.status().to_string());
@@ -138,7 +140,8 @@ TEST_CASE("an export adds scale·B·A, and computes what base and adapter do") {
       for (std::int64_t o = 0; o < out; ++o)
         for (std::int64_t i = 0; i < in; ++i) {
           double sum = 0;
-          for (std::int64_t k = 0; k < rank; ++k) sum += value(b, o * rank + k) * value(a, k * in + i);
+          for (std::int64_t k = 0; k < rank; ++k)
+            sum += value(b, o * rank + k) * value(a, k * in + i);
           // lora_alpha is 2·rank where nothing is said.
           expected[static_cast<std::size_t>(transposed ? i * out + o : o * in + i)] +=
               static_cast<float>(2 * sum);
@@ -294,8 +297,9 @@ TEST_CASE("exports are LLaMA-Factory's, but for a head that was trained apart") 
       double squares = 0;
       for (const float value : values) squares += static_cast<double>(value) * value;
       const double tolerance = bf16 ? 0x1p-8 : 1e-5;
-      CHECK(std::sqrt(squares) == doctest::Approx(json::find_number(member.value(), "l2").value())
-                                      .epsilon(tolerance / 10));
+      CHECK(
+          std::sqrt(squares) ==
+          doctest::Approx(json::find_number(member.value(), "l2").value()).epsilon(tolerance / 10));
       const auto& first = json::find(member.value(), "first")->as_array();
       for (std::size_t i = 0; i < first.size(); ++i)
         CHECK(values[i] == doctest::Approx(first[i].to_number<double>()).epsilon(tolerance));
