@@ -216,14 +216,14 @@ TEST_CASE(
   PlanHome home;
   home.more().environment = {{"NNODES", "x"}, {"USE_MCA", "1"}};
   const auto result =
-      home.run(home.arguments({"model_name_or_path=org/model", "stage=sft", "finetuning_type=lora",
+      home.run(home.arguments({"model_name_or_path=org/model", "stage=sft", "finetuning_type=oft",
                                "template=nosuch", "learning_rat=1", "dataset=nosuch"}));
   CAPTURE(result.err);
   CHECK(result.exit_code == 2);
-  for (const char* what : {"finetuning_type=lora", "Template nosuch", "learning_rat", "NNODES",
+  for (const char* what : {"finetuning_type=oft", "Template nosuch", "learning_rat", "NNODES",
                            "USE_MCA", "Undefined dataset nosuch", "'org/model' is no folder"})
     CHECK(contains(result.err, what));
-  CHECK(result.err.find("finetuning_type=lora") < result.err.find("'org/model'"));
+  CHECK(result.err.find("finetuning_type=oft") < result.err.find("'org/model'"));
   CHECK(result.err.find("USE_MCA") < result.err.find("'org/model'"));
 }
 

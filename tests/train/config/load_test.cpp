@@ -123,11 +123,10 @@ TEST_CASE("refusals alone have their own code") {
   CHECK(loaded.status().code() == Code::kUnsupported);
 }
 
-TEST_CASE("lora is the default, and refused") {
-  const auto text = refused("model_name_or_path: tiny\ndataset: text\n");
-  CHECK(text ==
-        "finetuning_type=lora is not supported: only the training of all parameters is there; use "
-        "finetuning_type: full");
+TEST_CASE("lora is the default") {
+  const auto loaded = load("model_name_or_path: tiny\ndataset: text\n");
+  REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
+  CHECK(loaded->config.finetuning.type == FinetuningType::kLora);
 }
 
 TEST_CASE("what keys must say together") {

@@ -31,7 +31,11 @@ TEST_CASE("the built library has every function of the table") {
     void* function = nullptr;
     std::memcpy(&function, bytes + at, sizeof function);
     CAPTURE(at);
-    CHECK(function != nullptr);
+    // Operators that have no kernel yet, which a GPU refuses by name.
+    const bool is_missing = at == offsetof(TroupeCudaTable, scale) ||
+                            at == offsetof(TroupeCudaTable, add_column_products) ||
+                            at == offsetof(TroupeCudaTable, weighted_cross_entropy);
+    CHECK((function == nullptr) == is_missing);
   }
   TroupeCudaVersions versions{};
   REQUIRE(table.versions(&versions) == TROUPE_CUDA_OK);
