@@ -72,7 +72,7 @@ TEST_CASE("--detach: the command ends when the run has started, and says how to 
 
   const auto stopped = run_troupe(tiny, {"stop", run.run});
   CHECK_MESSAGE(stopped.exit_code == 0, stopped.err);
-  CHECK(stopped.out.find(run.run + " has ended: stopped at step ") == 0);
+  CHECK_MESSAGE(stopped.out.find(run.run + " has ended: stopped at step ") == 0, stopped.out);
   CHECK(tiny.processes_gone());
   const auto log = contents(tiny.file("out/train.log"));
   CHECK(log.find("told to end: saving a checkpoint") != std::string::npos);

@@ -127,7 +127,9 @@ void add_chaos_command(CLI::App& app, CommandContext& context) {
       .example("    --chaos 'kill@step=4;stop@every=10'   faults besides the scenario's")
       .example("    --json     the report for programs")
       .example("troupe chaos enumerate    a kill at every point of a tiny training")
-      .example("    --strategies ddp,zero3   of ddp, zero1, zero2, zero3, hsdp, lora-ddp, lora-zero3 (all)")
+      .example(
+          "    --strategies ddp,zero3   of ddp, zero1, zero2, zero3, hsdp, lora-ddp, lora-zero3 "
+          "(all)")
       .example("    --jobs 2   trainings at a time")
       .example("    --points 60   so many of a strategy and rank, all stages among them; 0: all")
       .example(

@@ -154,8 +154,8 @@ Result<std::vector<FileDigest>> write_adapter(FileSystem& files, const std::stri
   std::vector<FileDigest> digests;
   digests.push_back(
       TROUPE_TRY(write_synced_file(files, directory + "/" + kAdapterConfigFile, config.to_text())));
-  digests.push_back(TROUPE_TRY(write_safetensors(files, directory + "/" + kAdapterFile,
-                                                 tensors, {{"format", "pt"}})));
+  digests.push_back(TROUPE_TRY(
+      write_safetensors(files, directory + "/" + kAdapterFile, tensors, {{"format", "pt"}})));
   return digests;
 }
 

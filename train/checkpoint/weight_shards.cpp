@@ -8,7 +8,8 @@
 namespace troupe::train {
 namespace {
 
-// "model.safetensors", its index, "adapter_model.safetensors", or "model-00001-of-00002.safetensors".
+// "model.safetensors", its index, "adapter_model.safetensors", or
+// "model-00001-of-00002.safetensors".
 bool is_weights_file(std::string_view name) {
   if (name == kWeightsFile || name == kWeightsIndexFile || name == kAdapterFile) return true;
   constexpr std::string_view kForm = "model-#####-of-#####.safetensors";

@@ -33,8 +33,7 @@ struct DiskPlan {
 };
 // `schedule`: where the data are known.
 DiskPlan plan_disk(const TrainConfig& config, const ModelConfig& model,
-                   const Trainables& trainables,
-                   const std::optional<RunSchedule>& schedule = {});
+                   const Trainables& trainables, const std::optional<RunSchedule>& schedule = {});
 
 // Room for a run in `folder`: what its file system has free (also where the folder is yet to be
 // made), and the checkpoints there that the run will remove.

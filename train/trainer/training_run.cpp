@@ -113,7 +113,8 @@ double TrainingRun::step_flops(const StepPlan& plan) const {
   double flops = 0;
   for (const auto& samples : plan.batches) {
     for (const auto sample : samples)
-      flops += model_flops(fixed_->bundle.model, fixed_->model->model_layout(), 1, real_length(fixed_->bundle.dataset, sample));
+      flops += model_flops(fixed_->bundle.model, fixed_->model->model_layout(), 1,
+                           real_length(fixed_->bundle.dataset, sample));
   }
   return flops;
 }

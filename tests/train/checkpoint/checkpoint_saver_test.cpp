@@ -195,9 +195,8 @@ TEST_CASE("what is given twice, by nobody, or differently is refused on all rank
         if (rank == 1) contents.weights[0].data = contents.weights[0].data.first(4);
       },
       "rank 1: the piece 23 to 71 of 'model.embed.weight' has 4 bytes instead of 192");
-  refused(
-      [](int, SaveContents& contents) { contents.optimizer[0].name = "exp_avg.x"; },
-      "'exp_avg.x' is given as part of the optimizer state");
+  refused([](int, SaveContents& contents) { contents.optimizer[0].name = "exp_avg.x"; },
+          "'exp_avg.x' is given as part of the optimizer state");
   refused([](int rank, SaveContents& contents) { contents.step += rank / 2; },
           "rank 2 saves step 2, rank 0 step 1");
   refused([](int, SaveContents& contents) { contents.weights.clear(); },

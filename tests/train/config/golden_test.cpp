@@ -141,8 +141,8 @@ TEST_CASE("LLaMA-Factory's examples of full training and of adapters run as they
       CHECK_MESSAGE(text.find("accepted") == 0, name, ": ", text);
     }
   }
-  CHECK(verdict(*data, *data + "/examples/merge_lora/qwen3_lora_sft.yaml")
-            .find("refused by ") == 0);
+  CHECK(verdict(*data, *data + "/examples/merge_lora/qwen3_lora_sft.yaml").find("refused by ") ==
+        0);
 }
 
 TEST_CASE("DeepSpeed's files under the key deepspeed") {

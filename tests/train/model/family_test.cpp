@@ -310,13 +310,16 @@ TEST_CASE("FLOPs: products with weights, and the keys that tokens see") {
   ModelConfig config = config_of("llama");
   const double weights = 3.0 * 96 * (96 + 2 * 32 + 96 + 3 * 200) + 96.0 * kVocabulary;
   const double keys = 10 * 11 / 2;
-  CHECK(model_flops(config, ModelLayout(config), 2, 10) == 3 * 2 * (2 * weights * 10 + 3 * 4 * 96 * keys));
+  CHECK(model_flops(config, ModelLayout(config), 2, 10) ==
+        3 * 2 * (2 * weights * 10 + 3 * 4 * 96 * keys));
   config = config_of("mistral");
   const double seen = 33 * 34 / 2 + 7 * 33;
-  CHECK(model_flops(config, ModelLayout(config), 1, 40) == 3 * (2 * weights * 40 + 3 * 4 * 96 * seen));
+  CHECK(model_flops(config, ModelLayout(config), 1, 40) ==
+        3 * (2 * weights * 40 + 3 * 4 * 96 * seen));
   config = config_of("gpt2");
   const double gpt2_weights = 3.0 * 80 * (240 + 80 + 400) + 80.0 * kVocabulary;
-  CHECK(model_flops(config, ModelLayout(config), 1, 10) == 3 * (2 * gpt2_weights * 10 + 3 * 4 * 80 * keys));
+  CHECK(model_flops(config, ModelLayout(config), 1, 10) ==
+        3 * (2 * gpt2_weights * 10 + 3 * 4 * 80 * keys));
 }
 
 }  // namespace

@@ -97,7 +97,8 @@ Trainables lora_of(const ModelConfig& config, const std::vector<std::string>& su
   std::int64_t rank = 4;
   const ParameterLayout layout(config);
   for (const ParameterInfo& info : layout.parameters()) {
-    const std::string module = info.name.substr(0, info.name.size() - std::string(".weight").size());
+    const std::string module =
+        info.name.substr(0, info.name.size() - std::string(".weight").size());
     for (const std::string& suffix : suffixes)
       if (info.name.ends_with(suffix + ".weight")) {
         trainables.lora.push_back({module, rank, 0.25 * static_cast<double>(rank), dropout});
@@ -138,7 +139,8 @@ TEST_CASE("adapters give the loss of the merged model, and gradients that follow
     for (const LoraModule& lora : trainables.lora) merge(whole, part, lora, transposed);
     Activations activations(config, {2, 60, true, Recompute::kNothing}, *whole.operators);
     const double merged_loss =
-        whole.model->forward_backward(batch.micro, whole.units, CrossEntropyLoss(), 0.01f, activations)
+        whole.model
+            ->forward_backward(batch.micro, whole.units, CrossEntropyLoss(), 0.01f, activations)
             .value()
             .loss_sum;
     CHECK(part.run(batch.micro, Recompute::kNothing) == doctest::Approx(merged_loss).epsilon(1e-6));
@@ -163,7 +165,8 @@ TEST_CASE("adapters give the loss of the merged model, and gradients that follow
   }
 }
 
-TEST_CASE("with adapters threads and what is recomputed do not change a bit, with dropout neither") {
+TEST_CASE(
+    "with adapters threads and what is recomputed do not change a bit, with dropout neither") {
   const ModelConfig config = llama(false);
   Batch batch(2, 60, 300);
   const std::vector<std::int32_t> samples(120, 3);
@@ -249,7 +252,8 @@ TEST_CASE("a part of the model has the gradients that it has when everything is 
     whole.initialize(3);
     Activations activations(config, {2, 60, true, Recompute::kNothing}, *whole.operators);
     const double loss =
-        whole.model->forward_backward(batch.micro, whole.units, CrossEntropyLoss(), 0.01f, activations)
+        whole.model
+            ->forward_backward(batch.micro, whole.units, CrossEntropyLoss(), 0.01f, activations)
             .value()
             .loss_sum;
     for (const Recompute recompute :
@@ -266,9 +270,11 @@ TEST_CASE("a part of the model has the gradients that it has when everything is 
 TEST_CASE("activations of layers that no backward pass reaches are not kept") {
   const ModelConfig config = llama(true);
   const auto bytes = [&](std::int64_t untrained) {
-    return Activations::bytes_needed(
-        config, {.rows_max = 2, .length_max = 60, .training = true,
-                 .recompute = Recompute::kNothing, .untrained_layers = untrained});
+    return Activations::bytes_needed(config, {.rows_max = 2,
+                                              .length_max = 60,
+                                              .training = true,
+                                              .recompute = Recompute::kNothing,
+                                              .untrained_layers = untrained});
   };
   CHECK(bytes(1) < bytes(0) + 1000);
   CHECK(bytes(2) < bytes(0));

@@ -72,9 +72,7 @@ TEST_CASE("adapters and parts of a model: one file for all strategies, world siz
       for (const Run& run :
            {Run{"ddp", 2}, Run{"zero1", 3}, Run{"zero2", 4}, Run{"zero3", 2}, Run{"zero3", 3},
             Run{"fsdp", 4}, Run{"hybrid_shard", 4, true, "", 2, 2},
-            Run{.strategy = "zero3",
-                .world = 2,
-                .recompute = ActivationCheckpointing::kFull}}) {
+            Run{.strategy = "zero3", .world = 2, .recompute = ActivationCheckpointing::kFull}}) {
         CAPTURE(adapters);
         CAPTURE(bf16);
         CAPTURE(run.strategy);

@@ -63,8 +63,9 @@ std::vector<float> load(FaultyFileSystem& first, FaultyFileSystem& second, Strat
           .slots = {{"exp_avg", std::as_writable_bytes(std::span(moments))},
                     {"exp_avg_sq", std::as_writable_bytes(std::span(second_moments))}}};
       HostAccess access;
-      const Status loaded = load_state(*disks[rank], {.path = "model"}, config, model->model_layout(),
-                                       0, layout, buffers, access, false, *world);
+      const Status loaded =
+          load_state(*disks[rank], {.path = "model"}, config, model->model_layout(), 0, layout,
+                     buffers, access, false, *world);
       REQUIRE_MESSAGE(loaded.ok(), loaded.to_string());
       std::vector<float> all(static_cast<std::size_t>(model->layout().total_elements()));
       for (int unit = 0; unit < layout.units(); ++unit) {
