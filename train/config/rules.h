@@ -1,11 +1,19 @@
 #pragma once
 // What several keys must say together. Texts in quotes of LLaMA-Factory are verbatim.
 
+#include <string_view>
+
 #include "runtime/base/file_system.h"
 #include "train/config/problems.h"
 #include "train/config/train_config.h"
 
 namespace troupe::train {
+
+// Whether a key is given as true.
+inline bool is_on(const json::Object& values, std::string_view key) {
+  const auto* value = values.if_contains({key.data(), key.size()});
+  return value && value->is_bool() && value->get_bool();
+}
 
 // `values` are the canonical values of all keys that were given.
 void check_combinations(const TrainConfig& config, const json::Object& values, Problems& problems);

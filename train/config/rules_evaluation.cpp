@@ -13,11 +13,6 @@ bool has(const json::Object& values, std::string_view key) {
   return value && !value->is_null();
 }
 
-bool is_on(const json::Object& values, std::string_view key) {
-  const auto* value = values.if_contains({key.data(), key.size()});
-  return value && value->is_bool() && value->get_bool();
-}
-
 std::string word(IntervalStrategy strategy) {
   const auto value = to_value(strategy);
   return std::string(value.get_string().data(), value.get_string().size());

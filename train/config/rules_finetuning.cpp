@@ -10,11 +10,6 @@ const json::Value* value_of(const json::Object& values, std::string_view key) {
   return value && !value->is_null() ? value : nullptr;
 }
 
-bool is_on(const json::Object& values, std::string_view key) {
-  const auto* value = value_of(values, key);
-  return value && value->is_bool() && value->get_bool();
-}
-
 std::string_view word(const json::Object& values, std::string_view key,
                       std::string_view otherwise) {
   const auto* value = value_of(values, key);

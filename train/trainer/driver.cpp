@@ -495,8 +495,10 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
       .seconds = seconds,
       .recoveries = story.recoveries,
       .recovery = summarize(story.recoveries, run_ms)};
-  say(fmt::format("trained {} steps in {}; the model is in {}{}", summary.steps,
-                  format_duration(summary.seconds), summary.output_dir, failed_checkpoints(told)));
+  say(fmt::format("trained {} steps in {}; the {} in {}{}", summary.steps,
+                  format_duration(summary.seconds),
+                  given.config.finetuning.is_lora() ? "adapter is" : "model is", summary.output_dir,
+                  failed_checkpoints(told)));
   if (environment.on_ended) environment.on_ended();
   TROUPE_RETURN_IF_ERROR(report_results(
       environment, config, prepared, elsewhere.empty() ? config.training.output_dir : elsewhere));

@@ -19,6 +19,7 @@
 #include "train/report/run_registry.h"
 #include "train/tokenizer/bpe_trainer.h"
 #include "train/trainer/sharding_setup.h"
+#include "train/trainer/state_io.h"
 
 namespace troupe::train {
 namespace {
@@ -396,6 +397,14 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
     auto trained = trained_part(files, config, *contents.model, key);
     wrong(key.c_str(), trained.status());
     if (trained.ok()) contents.trained = std::move(*trained);
+    // What a whole model lacks is told when it is loaded.
+    const bool of_adapters = files.exists(join_path(contents.resume_path, kAdapterFile));
+    if (trained.ok() && !contents.resume_path.empty() &&
+        (of_adapters || !contents.trained.trainables.everything)) {
+      const ModelLayout layout(*contents.model, contents.trained.trainables);
+      wrong(by_path ? "resume_from_checkpoint" : "output_dir",
+            check_checkpoint_fits(files, contents.resume_path, *contents.model, layout));
+    }
   }
   const DataOptions data = data_options(config);
   wrong("template", look_at_template(data, contents.tokenizer));

@@ -371,6 +371,16 @@ Status load_state(FileSystem& files, const StateSource& source, const ModelConfi
   return {};
 }
 
+Status check_checkpoint_fits(FileSystem& files, const std::string& checkpoint,
+                             const ModelConfig& config, const ModelLayout& model) {
+  const auto opened = TrainedSource::open(
+      files, StateSource{.path = checkpoint, .checkpoint = true}, config, model, 0);
+  if (opened.ok()) return {};
+  return error(Code::kInvalidArgument,
+               "{} is not of this run: its model, finetuning_type, rank or targets were others; {}",
+               checkpoint, opened.status().message());
+}
+
 Status load_frozen(FileSystem& files, const std::string& folder, const ModelConfig& config,
                    const ModelLayout& model, const RankLayout& layout, const StateBuffers& buffers,
                    DType type, HostAccess& access, collective::Communicator& world) {

@@ -40,6 +40,9 @@ Status load_state(FileSystem& files, const StateSource& source, const ModelConfi
                   const ModelLayout& model, std::uint64_t seed, const RankLayout& layout,
                   const StateBuffers& buffers, HostAccess& access, bool zeroed,
                   collective::Communicator& world);
+// Whether a checkpoint holds the tensors of such a run, by their names and shapes alone.
+Status check_checkpoint_fits(FileSystem& files, const std::string& checkpoint,
+                             const ModelConfig& config, const ModelLayout& model);
 // Fills the frozen parameters of layout.frozen(), kept in `type`, from a model's folder.
 // Collective, as above.
 Status load_frozen(FileSystem& files, const std::string& folder, const ModelConfig& config,

@@ -3,6 +3,7 @@
 
 #include "tests/train/trainer/run_fixture.h"
 #include "train/checkpoint/weights.h"
+#include "train/trainer/state_io.h"
 
 namespace troupe::train::tests {
 namespace {
@@ -98,6 +99,16 @@ TEST_CASE("a checkpoint of adapters holds them alone, and goes on at another wor
     PosixFileSystem files;
     CHECK(files.exists(checkpoint + "/" + kAdapters) == adapters);
     CHECK(files.exists(checkpoint + "/model.safetensors") == !adapters);
+    // Another rank, or another kind of run, is noticed before anything starts.
+    const ModelConfig model = tiny_model();
+    Trainables same = adapters ? adapters_of(model, 0.1) : part_of(model);
+    CHECK(check_checkpoint_fits(files, checkpoint, model, ModelLayout(model, same)).ok());
+    Trainables other = adapters_of(model, 0.1);
+    for (LoraModule& lora : other.lora) lora.rank = 2;
+    const Status refused =
+        check_checkpoint_fits(files, checkpoint, model, ModelLayout(model, other));
+    CHECK(refused.code() == Code::kInvalidArgument);
+    CHECK(refused.message().find("is not of this run") != std::string::npos);
     for (const Run& run : {Run{"ddp", 1}, Run{"fsdp", 3}}) {
       CAPTURE(run.strategy);
       Run resumed = run;
