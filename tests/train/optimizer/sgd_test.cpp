@@ -15,7 +15,7 @@ namespace {
 const ParameterGroups kGroups = {
     {37, {.decays = true}}, {61, {}}, {200, {.learning_rate_factor = 4.0, .decays = true}}};
 
-std::vector<float> random_values(std::size_t count, std::uint64_t seed) {
+std::vector<float> sgd_values(std::size_t count, std::uint64_t seed) {
   SeededRandom random(seed);
   std::vector<float> out(count);
   for (float& x : out) x = static_cast<float>(random.unit() - 0.5);
@@ -43,7 +43,7 @@ double exact(double parameter, double gradient, std::size_t at) {
 }
 
 TEST_CASE("SGD equals torch's formula, with the decay and the learning rate of each group") {
-  const std::vector<float> g = random_values(200, 5), before = random_values(200, 1);
+  const std::vector<float> g = sgd_values(200, 5), before = sgd_values(200, 1);
   std::vector<float> p = before;
   update<float>({.learning_rate = 1e-2, .gradient_scale = 0.5f}, 0, p, g);
   for (std::size_t i = 0; i < p.size(); ++i)
@@ -60,7 +60,7 @@ TEST_CASE("SGD equals torch's formula, with the decay and the learning rate of e
 }
 
 TEST_CASE("SGD's bits do not depend on where a shard begins") {
-  const std::vector<float> g = random_values(200, 5);
+  const std::vector<float> g = sgd_values(200, 5);
   const auto check = [&]<typename T>(const std::vector<T>& before, const OptimizerStep& step) {
     std::vector<T> whole = before, cut = before;
     update<T>(step, 0, whole, g);
@@ -71,7 +71,7 @@ TEST_CASE("SGD's bits do not depend on where a shard begins") {
     CHECK(whole == cut);
     return whole;
   };
-  const std::vector<float> p = random_values(200, 1);
+  const std::vector<float> p = sgd_values(200, 1);
   std::vector<std::uint16_t> half(200);
   bf16_from_float(p.data(), half.data(), 200);
   check(p, {.learning_rate = 1e-2});

@@ -5,8 +5,8 @@
 namespace troupe::train {
 namespace {
 
-const NodeId kNodeA{1, 2};
-const NodeId kNodeB{3, 4};
+const NodeId kFirstNode{1, 2};
+const NodeId kSecondNode{3, 4};
 
 TEST_CASE("a trainer asks for the resources of its rank, a spare for none") {
   const RunSpec spec{.run = "r",
@@ -28,14 +28,14 @@ TEST_CASE("a trainer asks for the resources of its rank, a spare for none") {
   CHECK(trainer.log_path == "/logs/rank-1.log");
   CHECK(trainer_setup(spec, 1).rank == 1);
 
-  const auto spare = trainer_options(spec, 3, SparePlace{kNodeA, 0, "GPU-7"});
+  const auto spare = trainer_options(spec, 3, SparePlace{kFirstNode, 0, "GPU-7"});
   CHECK(spare.name == "r/trainer-3");
   CHECK(spare.num_cpus == 0);
   CHECK(spare.num_gpus == 0);
   CHECK(spare.memory_bytes == 0);
   CHECK(spare.resources.empty());
   CHECK(spare.rank == -1);
-  CHECK(spare.node_affinity == kNodeA);
+  CHECK(spare.node_affinity == kFirstNode);
   CHECK(spare.environment.at(kVisibleGpus) == "GPU-7");
   CHECK(spare.log_path == "/logs/spare-1.log");
   CHECK(trainer_setup(spec, 3).rank == -1);
@@ -46,7 +46,7 @@ TEST_CASE("with several machines trainers and spares ask for the machine's label
   const RunSpec spec{.run = "r", .world_size = 3, .machines = 2};
   for (const auto& [trainer, machine] : {std::pair(0, "0"), {1, "0"}, {2, "1"}})
     CHECK(trainer_options(spec, trainer, {}).label_selector.at(kNodeRankLabel) == machine);
-  const auto places = spare_places(spec, {{kNodeA, 0, ""}, {kNodeA, 1, ""}, {kNodeB, 2, ""}});
+  const auto places = spare_places(spec, {{kFirstNode, 0, ""}, {kFirstNode, 1, ""}, {kSecondNode, 2, ""}});
   REQUIRE(places.size() == 2);
   const auto spare = trainer_options(spec, 3, places[1]);
   CHECK(spare.label_selector.at(kNodeRankLabel) == "1");
@@ -55,10 +55,10 @@ TEST_CASE("with several machines trainers and spares ask for the machine's label
 
 TEST_CASE("spares have a place on each node, on GPUs beside each GPU") {
   const RunSpec spec{.world_size = 3};
-  CHECK(spare_places(spec, {{kNodeA, 0, ""}, {kNodeA, 1, ""}, {kNodeB, 2, ""}}) ==
-        std::vector<SparePlace>{{kNodeA, 0, ""}, {kNodeB, 0, ""}});
-  CHECK(spare_places(spec, {{kNodeA, 0, "x"}, {kNodeA, 1, "y"}, {kNodeB, 2, "x"}}) ==
-        std::vector<SparePlace>{{kNodeA, 0, "x"}, {kNodeA, 0, "y"}, {kNodeB, 0, "x"}});
+  CHECK(spare_places(spec, {{kFirstNode, 0, ""}, {kFirstNode, 1, ""}, {kSecondNode, 2, ""}}) ==
+        std::vector<SparePlace>{{kFirstNode, 0, ""}, {kSecondNode, 0, ""}});
+  CHECK(spare_places(spec, {{kFirstNode, 0, "x"}, {kFirstNode, 1, "y"}, {kSecondNode, 2, "x"}}) ==
+        std::vector<SparePlace>{{kFirstNode, 0, "x"}, {kFirstNode, 0, "y"}, {kSecondNode, 0, "x"}});
 }
 
 }  // namespace
