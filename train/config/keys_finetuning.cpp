@@ -68,7 +68,7 @@ void add_lora_keys(KeyTable& t) {
 }
 
 void add_oft_keys(KeyTable& t) {
-  const char* instead = "use finetuning_type: full and leave the key out";
+  const char* instead = "use finetuning_type: lora and leave the key out";
   t.number("module_dropout", 0).refused("OFT: dropout", "OFT is not supported", instead);
   t.integer("oft_rank", 0).refused("OFT: rank", "OFT is not supported", instead);
   t.integer("oft_block_size", 32).refused("OFT: block size", "OFT is not supported", instead);
@@ -107,7 +107,7 @@ void add_freeze_keys(KeyTable& t) {
 void add_finetuning_keys(KeyTable& table) {
   table.choice("finetuning_type", "lora", "lora|full|freeze|oft")
       .implemented("which parameters are trained", TROUPE_FIELD(finetuning.type))
-      .refuses("oft", "OFT is not supported", "use finetuning_type: full");
+      .refuses("oft", "OFT is not supported", "use finetuning_type: lora");
   add_lora_keys(table);
   add_oft_keys(table);
   add_freeze_keys(table);

@@ -83,7 +83,7 @@ void add_compute_keys(KeyTable& t) {
 }
 
 void add_quantization_keys(KeyTable& t) {
-  const char* reason = "all parameters are trained, and quantised ones cannot be";
+  const char* reason = "models are loaded in fp32, bf16 or fp16, not quantised";
   t.optional("quantization_bit", ValueType::kInteger)
       .refused("load weights quantised", reason, "leave quantization_bit out");
   t.text("quantization_method", "bnb")

@@ -1,6 +1,7 @@
 #include "train/trainer/adapted_model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/limits.h"
 #include "train/adapters/adapter_merge.h"
@@ -54,8 +55,9 @@ Status round_to(DType dtype, std::span<float> values) {
 Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& base,
                                         const std::vector<std::string>& adapters,
                                         const std::string& adapter_folder) {
-  AdaptedModel model(TROUPE_TRY(read_config(files, base)),
-                     TROUPE_TRY(TensorReader::open_model(files, base)));
+  // A model that is not supported is named, whatever its weights are.
+  ModelConfig config = TROUPE_TRY(read_config(files, base));
+  AdaptedModel model(std::move(config), TROUPE_TRY(TensorReader::open_model(files, base)));
   if (Status fits = check_base(model.base_, model.reader_,
                                [&](std::string_view name) { return model.stored_name(name); });
       !fits)

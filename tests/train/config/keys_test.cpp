@@ -105,7 +105,7 @@ TEST_CASE("verdicts depend on the value") {
   };
   CHECK(verdict("finetuning_type", "full").treatment == Treatment::kImplemented);
   CHECK(verdict("finetuning_type", "oft").note ==
-        "finetuning_type=oft is not supported: OFT is not supported; use finetuning_type: full");
+        "finetuning_type=oft is not supported: OFT is not supported; use finetuning_type: lora");
   CHECK(verdict("bf16", true).treatment == Treatment::kImplemented);
   CHECK(verdict("fp16", false).treatment == Treatment::kInert);
   CHECK(contains(verdict("fp16", true).note, "use bf16: true"));
