@@ -520,16 +520,21 @@ void RunState::hurry_save(TimePoint now) {
   }
   const Duration asked_for = now - *known_.save_asked;
   if (known_.running) {
-    const bool steps = known_.purpose == GenerationPurpose::kTrain && !known_.saving;
-    if (!steps || asked_for < settings_.step_patience()) return;
+    if (known_.purpose != GenerationPurpose::kTrain) return;
+    // A rank may have stopped between the last step and the save, which the others have begun.
+    const Duration silent =
+        known_.saving ? now - (*known_.save_by - settings_.save_timeout) : asked_for;
+    if (silent < settings_.step_patience()) return;
     if (known_.farthest_step == 0)
       return end(
           error(Code::kCancelled, "the run was told to stop before its first step was done"));
     known_.running = false;
     known_.lost_at = now;
-    commands_.push_back(AbortGeneration{
-        known_.generation,
-        error(Code::kCancelled, "the run is to stop: the step under way is given up")});
+    commands_.push_back(
+        AbortGeneration{known_.generation,
+                        error(Code::kCancelled, "the run is to stop: the {} under way is given up",
+                              known_.saving ? "save" : "step")});
+    known_.saving = false;
     return;
   }
   if (!running_ranks().empty() || known_.ranks.front().phase != RankPhase::kReady) return;

@@ -467,6 +467,24 @@ TEST_CASE("a step that takes long is given up, and the step before it is saved")
   CHECK(find<EndRun>(ended)->status.message().find("troupe.stop_timeout_s") != std::string::npos);
 }
 
+TEST_CASE("a save that a rank does not come to is given up, and all begin it anew") {
+  using std::chrono::seconds;
+  RunState run = two_running();
+  const auto at = [](int second) { return TimePoint(seconds(100 + second)); };
+  run.apply(SaveRequested{}, at(0));
+  run.apply(TrainerSaving{0, run.generation(), 4}, at(1));
+  run.apply(SaveMoves{}, at(2));
+  CHECK(run.apply(TimePassed{}, at(4)).empty());
+  const auto given_up = run.apply(TimePassed{}, at(5));
+  REQUIRE(find<AbortGeneration>(given_up));
+  CHECK(find<AbortGeneration>(given_up)->reason.message().find("the save under way is given up") !=
+        std::string::npos);
+  run.apply(TrainerStopped{0, 1, killed()}, at(5));
+  const auto saves = run.apply(TrainerStopped{1, 1, killed()}, at(6));
+  REQUIRE(find<BeginGeneration>(saves));
+  CHECK(find<BeginGeneration>(saves)->purpose == GenerationPurpose::kSave);
+}
+
 TEST_CASE("a run that is to stop while a rank has no place: rank 0 saves what it holds, alone") {
   using std::chrono::seconds;
   RunState run = two_running();
