@@ -70,6 +70,12 @@ TEST_CASE("--detach: the command ends when the run has started, and says how to 
   CHECK(why.out.find("It is running (process " + std::to_string(run.pid) + ")") !=
         std::string::npos);
 
+  // A run that is told to stop before its first step has nothing to save.
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!exists(tiny.file("out/steps.jsonl")) || contents(tiny.file("out/steps.jsonl")).empty()) {
+    REQUIRE(std::chrono::steady_clock::now() < patience);
+    std::this_thread::yield();
+  }
   const auto stopped = run_troupe(tiny, {"stop", run.run});
   CHECK_MESSAGE(stopped.exit_code == 0, stopped.err);
   CHECK_MESSAGE(stopped.out.find(run.run + " has ended: stopped at step ") == 0, stopped.out);
