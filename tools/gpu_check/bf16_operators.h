@@ -11,7 +11,7 @@
 
 namespace troupe::tools::gpu {
 
-// What rows of the list of operators speak of.
+// The types of the arguments that rows of the list of operators name.
 using train::AttentionShape;
 using train::ConstElements;
 using train::Dropout;

@@ -8,6 +8,7 @@
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
 #include "train/adapters/adapter_targets.h"
+#include "train/model/adapter_tensors.h"
 #include "train/model/model_family.h"
 #include "train/model/parameter_layout.h"
 
@@ -75,9 +76,9 @@ std::vector<ExpectedTensor> adapter_tensors(const ModelConfig& model,
                           [&](const LinearModule& m) { return m.name == lora.module; });
     TROUPE_CHECK(module != modules.end(), "{} is no module, or not in the model's order",
                  lora.module);
-    expected.push_back({lora.module + ".lora_A.weight", {lora.rank, module->in}});
-    expected.push_back({lora.module + ".lora_B.weight", {module->out, lora.rank}});
-    if (lora.dora) expected.push_back({lora.module + ".lora_magnitude_vector", {module->out}});
+    expected.push_back({lora_a_name(lora.module), {lora.rank, module->in}});
+    expected.push_back({lora_b_name(lora.module), {module->out, lora.rank}});
+    if (lora.dora) expected.push_back({lora_magnitude_name(lora.module), {module->out}});
   }
   const ParameterLayout layout(model);
   const ParameterInfo* embedding = layout.find(end_names(model).token_embedding + ".weight");

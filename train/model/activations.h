@@ -102,9 +102,9 @@ class Activations {
   // The buffers of a block; all blocks share them when nothing but inputs is kept.
   const BlockActivations& block(std::int64_t layer) const {
     if (blocks_.size() == 1) return blocks_.front();
+    if (kept_from_ == 0) return blocks_[static_cast<std::size_t>(layer)];
     // Layers of which nothing is kept share the first.
-    return blocks_[static_cast<std::size_t>(
-        std::max<std::int64_t>(0, layer - std::max<std::int64_t>(0, kept_from_ - 1)))];
+    return blocks_[layer < kept_from_ ? 0 : static_cast<std::size_t>(1 + layer - kept_from_)];
   }
   // (N, C): input of a block; index num_hidden_layers is the last block's output. Where they are
   // not kept two buffers alternate.

@@ -34,9 +34,6 @@ std::string lora_magnitude_name(const std::string& module) {
 bool is_adapter_tensor(std::string_view name) {
   return name.find(".lora_") != std::string_view::npos;
 }
-std::string adapter_file_name(std::string_view name) {
-  return "base_model.model." + std::string(name);
-}
 
 std::vector<std::vector<TensorSpec>> adapter_tensors(const ModelConfig& config,
                                                      std::span<const LoraModule> adapters) {

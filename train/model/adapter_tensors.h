@@ -21,8 +21,6 @@ std::string lora_magnitude_name(const std::string& module);  // (out), with DoRA
 
 // Whether a tensor of this name is an adapter's.
 bool is_adapter_tensor(std::string_view name);
-// The name that a trained tensor has in PEFT's files.
-std::string adapter_file_name(std::string_view name);
 
 // By unit (the embedding, the layers, the head). Those of layers that have one input stand side by
 // side, first all A, then all B: so their products with the input are one. Every module must be a

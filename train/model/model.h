@@ -28,7 +28,7 @@ class Model {
 
   virtual const ModelConfig& config() const = 0;
   virtual const ModelLayout& model_layout() const = 0;
-  // Of what is trained.
+  // The layout of the trained parameters.
   const ParameterLayout& layout() const { return model_layout().trained(); }
 
   // Puts the gradient of Σ losses·scale over the batch into the units' gradients (UnitGradient says

@@ -1,7 +1,6 @@
 #include "train/model/model_layout.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "runtime/base/check.h"
 #include "train/model/adapter_tensors.h"
@@ -10,38 +9,37 @@
 namespace troupe::train {
 namespace {
 
-enum class Part { kTrained, kFrozen };
+struct Parts {
+  std::vector<UnitSpec> trained, frozen;
+};
 
-// The units of the model with the tensors of one part.
-std::vector<UnitSpec> tensors_of(const ModelConfig& config, const Trainables& trainables,
-                                 Part part) {
-  std::vector<UnitSpec> units = model_tensors(config);
-  if (trainables.everything) {
-    if (part == Part::kFrozen)
-      for (UnitSpec& unit : units) unit.tensors.clear();
-    return units;
-  }
+// The model's tensors and those of its adapters, by whether they are trained.
+Parts parts_of(const ModelConfig& config, const Trainables& trainables) {
+  Parts parts{.trained = model_tensors(config), .frozen = {}};
+  for (const UnitSpec& unit : parts.trained) parts.frozen.push_back({unit.name, {}});
+  if (trainables.everything) return parts;
   const auto is_trained = [&](const TensorSpec& tensor) {
     return std::ranges::find(trainables.tensors, tensor.name) != trainables.tensors.end();
   };
   const std::vector<std::vector<TensorSpec>> adapters = adapter_tensors(config, trainables.lora);
-  for (std::size_t i = 0; i < units.size(); ++i) {
-    std::vector<TensorSpec>& tensors = units[i].tensors;
-    std::erase_if(tensors, [&](const TensorSpec& tensor) {
-      return is_trained(tensor) != (part == Part::kTrained);
-    });
-    if (part == Part::kTrained)
-      tensors.insert(tensors.end(), adapters[i].begin(), adapters[i].end());
+  for (std::size_t i = 0; i < parts.trained.size(); ++i) {
+    std::vector<TensorSpec>& trained = parts.trained[i].tensors;
+    const auto frozen = std::ranges::stable_partition(trained, is_trained);
+    parts.frozen[i].tensors.assign(frozen.begin(), frozen.end());
+    trained.erase(frozen.begin(), frozen.end());
+    trained.insert(trained.end(), adapters[i].begin(), adapters[i].end());
   }
-  return units;
+  return parts;
 }
 
 }  // namespace
 
 ModelLayout::ModelLayout(const ModelConfig& config, const Trainables& trainables)
-    : trainables_(trainables),
-      trained_(tensors_of(config, trainables, Part::kTrained)),
-      frozen_(tensors_of(config, trainables, Part::kFrozen)) {}
+    : trainables_(trainables) {
+  const Parts parts = parts_of(config, trainables);
+  trained_ = ParameterLayout(parts.trained);
+  frozen_ = ParameterLayout(parts.frozen);
+}
 
 std::int64_t ModelLayout::first_trained_layer() const {
   const int layers = units() - 2;

@@ -80,6 +80,7 @@ bool parameter_decays(std::string_view name);
 
 class ParameterLayout {
  public:
+  ParameterLayout() = default;  // no units
   // Units in forward order; a unit without tensors has no elements.
   explicit ParameterLayout(const std::vector<UnitSpec>& units);
   // Of all tensors of a model (model_tensors.h).

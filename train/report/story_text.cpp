@@ -289,7 +289,7 @@ std::string how_to_resume(const RunStory& story) {
                      story.last_checkpoint);
 }
 
-// What to do first about an end of this kind.
+// The advice that a story gives first about an end of this kind.
 std::string_view first_aid(Code code) {
   switch (code) {
     case Code::kResourceExhausted:

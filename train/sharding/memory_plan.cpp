@@ -149,7 +149,7 @@ std::int64_t runtime_bytes(const PlanRequest& request) {
 // "Ψ", "2Ψ".
 std::string times_psi(std::int64_t count) { return count == 1 ? "Ψ" : fmt::format("{}Ψ", count); }
 
-// What a rank sends of parameters that are gathered for the passes of a step.
+// Bytes that a rank sends of parameters that are gathered for the passes of a step.
 double gathered_bytes(const RankLayout& rank, const GatherOptions& options, double micro_batches) {
   std::vector<std::int64_t> sizes;
   for (int unit = 0; unit < rank.units(); ++unit) sizes.push_back(rank.unit_elements(unit));

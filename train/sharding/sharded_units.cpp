@@ -22,8 +22,7 @@ ShardedUnits::ShardedUnits(const RankLayout& layout, const ComputeOptions& optio
                            const MeshCommunicators& communicators, CommunicationQueue& queue,
                            ShardOperations& operations, GradientReducer& reducer,
                            const Clock& clock, const StateBuffers& state, WorkingMemory& memory)
-    : layout_(layout),
-      queue_(queue),
+    : queue_(queue),
       reducer_(reducer),
       clock_(clock),
       trained_(layout, options.of_trained(), communicators, queue, operations, state.parameters,

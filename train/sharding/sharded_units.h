@@ -99,7 +99,6 @@ class ShardedUnits final : public UnitAccess {
   template <typename Work>
   auto in_pass(Work&& work);
 
-  const RankLayout& layout_;
   CommunicationQueue& queue_;
   GradientReducer& reducer_;
   const Clock& clock_;

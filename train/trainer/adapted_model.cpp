@@ -9,6 +9,7 @@
 #include "train/model/adapter_tensors.h"
 #include "train/model/model_family.h"
 #include "train/tensor/convert.h"
+#include "train/trainer/stored_name.h"
 
 namespace troupe::train {
 namespace {
@@ -84,14 +85,7 @@ Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& ba
 }
 
 std::string AdaptedModel::stored_name(std::string_view name) const {
-  if (!reader_.find(name)) {
-    // A head that was untied was the embedding.
-    if (unties_head_ && name == end_names(config_).output + std::string(kWeight))
-      return stored_name(end_names(base_).token_embedding + std::string(kWeight));
-    const auto other = base_model_name(base_, name);
-    if (other && reader_.find(*other)) return *other;
-  }
-  return std::string(name);
+  return train::stored_name(reader_, config_, name, unties_head_);
 }
 
 DType AdaptedModel::stored_type(const ParameterInfo& parameter) const {

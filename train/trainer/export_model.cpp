@@ -266,7 +266,7 @@ Result<ExportedModel> export_model(FileSystem& files, const ExportRequest& reque
                        .tensors = {},
                        .shard_bytes_max = request.shard_bytes_max,
                        .append = {}};
-  // What is written has no adapter beside it.
+  // The exported model has no adapter beside it.
   written.companions.erase(kAdapterConfigFile);
   if (request.template_name)
     TROUPE_RETURN_IF_ERROR(apply_template(files, request, written.companions, exported.notes));

@@ -397,7 +397,7 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
     auto trained = trained_part(files, config, *contents.model, key);
     wrong(key.c_str(), trained.status());
     if (trained.ok()) contents.trained = std::move(*trained);
-    // What a whole model lacks is told when it is loaded.
+    // A checkpoint of a whole model is compared with the configuration when it is loaded.
     const bool of_adapters = files.exists(join_path(contents.resume_path, kAdapterFile));
     if (trained.ok() && !contents.resume_path.empty() &&
         (of_adapters || !contents.trained.trainables.everything)) {

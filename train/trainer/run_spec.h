@@ -12,7 +12,7 @@
 
 namespace troupe::train {
 
-// What a controller must know of its run.
+// The facts of a run that its controller must know.
 struct RunSpec {
   std::string run;  // its id
   std::string output_dir;

@@ -15,9 +15,15 @@
 #include "train/model/model_family.h"
 #include "train/sharding/tensor_ranges.h"
 #include "train/tensor/convert.h"
+#include "train/trainer/stored_name.h"
 
 namespace troupe::train {
 namespace {
+
+// The name that a trained tensor has in PEFT's files.
+std::string adapter_file_name(std::string_view name) {
+  return std::string(kAdapterPrefix) + std::string(name);
+}
 
 // A region, its buffer, and the prefix of its tensors' names.
 struct Part {
@@ -65,11 +71,8 @@ class StateReader {
     StateReader reader(config, TROUPE_TRY(open_source(files, source)));
     reader.unties_head_ = unties_head;
     std::vector<ExpectedTensor> tensors;
-    for (const ParameterInfo* parameter : expected) {
-      const std::string stored = reader.stored_name(parameter->name);
-      if (std::ranges::find(tensors, stored, &ExpectedTensor::name) == tensors.end())
-        tensors.push_back({stored, parameter->shape});
-    }
+    for (const ParameterInfo* parameter : expected)
+      tensors.push_back({reader.stored_name(parameter->name), parameter->shape});
     TROUPE_RETURN_IF_ERROR(
         check_weights(reader.tensors_.weights(), tensors,
                       [&](std::string_view name) { return ignored_in_weights(config, name); }));
@@ -91,18 +94,9 @@ class StateReader {
       : config_(&config), tensors_(std::move(tensors)) {}
 
   std::string stored_name(std::string_view name) const {
-    if (!tensors_.find(name)) {
-      if (unties_head_ && name == "lm_head.weight") {
-        // It begins as a copy of the embedding.
-        const std::string embedding = end_names(*config_).token_embedding + ".weight";
-        return stored_name(embedding);
-      }
-      const std::string of_adapter = adapter_file_name(name);
-      if (tensors_.find(of_adapter)) return of_adapter;
-      const auto other = base_model_name(*config_, name);
-      if (other && tensors_.find(*other)) return *other;
-    }
-    return std::string(name);
+    std::string of_adapter = adapter_file_name(name);
+    if (!tensors_.find(name) && tensors_.find(of_adapter)) return of_adapter;
+    return train::stored_name(tensors_, *config_, name, unties_head_);
   }
 
   const ModelConfig* config_;
@@ -234,8 +228,6 @@ Status append_samples(FileSystem& files, const std::string& path, std::string& t
   return {};
 }
 
-}  // namespace
-
 // What tells a source from another one at the same path of another machine: a checkpoint's marker,
 // which has the run and the hashes of all files; else names, sizes and samples of the files.
 Result<std::uint64_t> fingerprint(FileSystem& files, const std::string& path) {
@@ -254,8 +246,6 @@ Result<std::uint64_t> fingerprint(FileSystem& files, const std::string& path) {
   }
   return xxh3_64(std::as_bytes(std::span(text)));
 }
-
-namespace {
 
 // Whether all ranks have the source that rank 0 has.
 Result<bool> all_see(FileSystem& files, const std::string& path, bool opened,
@@ -393,20 +383,6 @@ Status load_frozen(FileSystem& files, const std::string& folder, const ModelConf
     return reader->read(prefix, parameter.name, begin, out, dtype);
   };
   return read_part(read, frozen_of(buffers), *layout.frozen(), type, access, everybody_sees, world);
-}
-
-Status read_model(FileSystem& files, const std::string& folder, const ModelConfig& config,
-                  const ParameterLayout& layout, std::span<float> parameters) {
-  const auto reader =
-      TROUPE_TRY(StateReader::open(files, StateSource{.path = folder}, config, all_of(layout)));
-  for (const ParameterInfo& parameter : layout.parameters()) {
-    TROUPE_RETURN_IF_ERROR(reader.read("", parameter.name, 0,
-                                       std::as_writable_bytes(parameters.subspan(
-                                           static_cast<std::size_t>(layout.flat_offset(parameter)),
-                                           static_cast<std::size_t>(parameter.elements))),
-                                       DType::kF32));
-  }
-  return {};
 }
 
 Status initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,

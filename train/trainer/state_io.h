@@ -49,14 +49,6 @@ Status load_frozen(FileSystem& files, const std::string& folder, const ModelConf
                    const ModelLayout& model, const RankLayout& layout, const StateBuffers& buffers,
                    DType type, HostAccess& access, collective::Communicator& world);
 
-// What tells a model's folder from another one at the same path of another machine, or at another
-// time: names, sizes and samples of its files.
-Result<std::uint64_t> fingerprint(FileSystem& files, const std::string& path);
-
-// The weights of a model's folder, whole and in fp32: (layout.total_elements()).
-Status read_model(FileSystem& files, const std::string& folder, const ModelConfig& config,
-                  const ParameterLayout& layout, std::span<float> parameters);
-
 // Initial weights by the model's rule, seeded, of what is trained. Local: every rank makes its own,
 // on all threads of `arena`. Here and above `zeroed` says that the buffers are new memory, which
 // nobody has written.

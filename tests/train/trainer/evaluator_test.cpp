@@ -13,8 +13,8 @@
 #include "train/cpu/arena.h"
 #include "train/cpu/cpu_operators.h"
 #include "train/objectives/objectives.h"
+#include "train/trainer/adapted_model.h"
 #include "train/trainer/gemm_rate.h"
-#include "train/trainer/state_io.h"
 
 namespace troupe::train {
 namespace {
@@ -81,7 +81,16 @@ struct Rank {
         model(make_model(golden.config, *operators)),
         parameters(static_cast<std::size_t>(model->layout().total_elements())) {
     PosixFileSystem files;
-    REQUIRE(read_model(files, golden.model, golden.config, model->layout(), parameters).ok());
+    const auto folder = AdaptedModel::open(files, golden.model);
+    REQUIRE_MESSAGE(folder.ok(), folder.status().to_string());
+    for (const ParameterInfo& info : model->layout().parameters()) {
+      const auto at = static_cast<std::size_t>(model->layout().flat_offset(info));
+      REQUIRE(folder
+                  ->read_merged(
+                      info, AdaptedModel::Rounding::kNone,
+                      std::span(parameters).subspan(at, static_cast<std::size_t>(info.elements)))
+                  .ok());
+    }
   }
   Result<EvalResult> run(const EvaluationGolden& golden, const Evaluator& evaluator,
                          collective::Communicator& ranks, const Evaluator::Progress& progress) {

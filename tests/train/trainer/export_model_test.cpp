@@ -311,7 +311,7 @@ TEST_CASE("exports are LLaMA-Factory's, but for a head that was trained apart") 
     for (const char* file : {"chat_template.jinja", "tokenizer.json", "tokenizer_config.json"})
       CHECK(files.exists(request.out + "/" + file));
 
-    // What generates with the adapters says the same as what was exported.
+    // Text made with the adapters is the text that the exported model makes.
     if (bf16) continue;
     const auto continuation = [&](const std::string& folder, const Adapters& with) {
       auto model = LoadedModel::open(files, folder, 1, with);

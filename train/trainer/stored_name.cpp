@@ -1,0 +1,19 @@
+#include "train/trainer/stored_name.h"
+
+#include "train/model/model_family.h"
+
+namespace troupe::train {
+
+std::string stored_name(const TensorReader& tensors, const ModelConfig& config,
+                        std::string_view name, bool unties_head) {
+  if (!tensors.find(name)) {
+    const EndNames ends = end_names(config);
+    if (unties_head && name == ends.output + ".weight")
+      return stored_name(tensors, config, ends.token_embedding + ".weight");
+    const auto other = base_model_name(config, name);
+    if (other && tensors.find(*other)) return *other;
+  }
+  return std::string(name);
+}
+
+}  // namespace troupe::train
