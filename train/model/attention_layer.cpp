@@ -17,9 +17,11 @@ AttentionLayer::AttentionLayer(const ModelConfig& config, const ModelLayout& lay
   key_norm_ = layout.ref(names.key_norm + ".weight");
 }
 
-AttentionShape AttentionLayer::attention_shape(const UnitParameters& unit, std::int64_t layer,
-                                               const BatchShape& shape,
-                                               const Activations& scratch) const {
+AttentionShape AttentionLayer::attention_shape(const UnitParameters& unit,
+                                               const LayerPass& pass) const {
+  const BatchShape& shape = *pass.shape;
+  const Activations& scratch = *pass.scratch;
+  const std::int64_t layer = pass.layer;
   AttentionShape s;
   s.batch = shape.rows;
   s.query_length = s.key_length = shape.length;
@@ -50,8 +52,9 @@ void AttentionLayer::rotate(Elements qkv, const Activations& scratch, std::int64
                   direction);
 }
 
-void AttentionLayer::place(const UnitParameters& unit, const BlockActivations& kept,
-                           const Activations& scratch, std::int64_t tokens) const {
+void AttentionLayer::place(const UnitParameters& unit, const LayerPass& pass) const {
+  const BlockActivations& kept = *pass.kept;
+  const std::int64_t tokens = pass.tokens();
   if (config_.qk_norm) {
     const std::int64_t stride = config_.qkv_width(), keys = config_.query_width();
     const std::int64_t values = keys + config_.key_width();
@@ -67,16 +70,17 @@ void AttentionLayer::place(const UnitParameters& unit, const BlockActivations& k
     operators_.copy_rows(kept.qkv + values, stride, kept.attention_qkv + values, stride, tokens,
                          config_.key_width());
   }
-  rotate(kept.attention_qkv, scratch, tokens, RopeDirection::kForward);
+  rotate(kept.attention_qkv, *pass.scratch, tokens, RopeDirection::kForward);
 }
 
-void AttentionLayer::attend(const UnitParameters& unit, const BatchShape& shape,
-                            const BlockActivations& kept, const Activations& scratch,
-                            KvCache* cache, const AdapterPass& pass) const {
+void AttentionLayer::attend(const UnitParameters& unit, const LayerPass& pass,
+                            KvCache* cache) const {
+  const BatchShape& shape = *pass.shape;
+  const BlockActivations& kept = *pass.kept;
   const std::int64_t layer = pass.layer;
   qkv_.forward(operators_, unit, kept.attention_input, kept.qkv, shape.tokens(), pass);
-  place(unit, kept, scratch, shape.tokens());
-  AttentionShape s = attention_shape(unit, layer, shape, scratch);
+  place(unit, pass);
+  AttentionShape s = attention_shape(unit, pass);
   Elements keys = kept.attention_qkv + config_.query_width();
   Elements values = keys + config_.key_width();
   if (cache) {
@@ -93,27 +97,25 @@ void AttentionLayer::attend(const UnitParameters& unit, const BatchShape& shape,
                                kept.log_sum_exp);
 }
 
-void AttentionLayer::project(const UnitParameters& unit, const BlockActivations& kept, Elements y,
-                             std::int64_t tokens, const AdapterPass& pass) const {
-  output_.forward(operators_, unit, kept.attention, y, tokens, pass);
+void AttentionLayer::project(const UnitParameters& unit, const LayerPass& pass, Elements y) const {
+  output_.forward(operators_, unit, pass.kept->attention, y, pass.tokens(), pass);
 }
 
 void AttentionLayer::backward_attention(const UnitParameters& unit, const UnitGradient& gradient,
-                                        const BatchShape& shape, const BlockActivations& kept,
-                                        const Activations& scratch, ConstElements dy,
-                                        const AdapterPass& pass) const {
-  const std::int64_t tokens = shape.tokens(), stride = config_.qkv_width();
-  const std::int64_t layer = pass.layer;
+                                        const LayerPass& pass, ConstElements dy) const {
+  const BlockActivations& kept = *pass.kept;
+  const Activations& scratch = *pass.scratch;
+  const std::int64_t tokens = pass.tokens(), stride = config_.qkv_width();
   output_.begin_backward(operators_, unit, dy, tokens, pass);
   output_.backward_weight(operators_, unit, dy, kept.attention, gradient, tokens, pass);
   output_.backward_input(operators_, unit, dy, scratch.attention_gradient, tokens, pass);
-  if (config_.qk_norm && scratch.recomputes_cheap_operators()) place(unit, kept, scratch, tokens);
+  if (config_.qk_norm && scratch.recomputes_cheap_operators()) place(unit, pass);
   const std::int64_t keys = config_.query_width(), values = keys + config_.key_width();
   const ConstElements qkv = kept.attention_qkv;
   const Elements dqkv = scratch.qkv_gradient;
-  operators_.attention_backward(attention_shape(unit, layer, shape, scratch), qkv, qkv + keys,
-                                qkv + values, kept.attention, kept.log_sum_exp,
-                                scratch.attention_gradient, dqkv, dqkv + keys, dqkv + values);
+  operators_.attention_backward(attention_shape(unit, pass), qkv, qkv + keys, qkv + values,
+                                kept.attention, kept.log_sum_exp, scratch.attention_gradient, dqkv,
+                                dqkv + keys, dqkv + values);
   rotate(dqkv, scratch, tokens, RopeDirection::kBackward);
   if (!config_.qk_norm) return;
   const float* rstd = kept.head_rstd;
@@ -127,13 +129,12 @@ void AttentionLayer::backward_attention(const UnitParameters& unit, const UnitGr
 }
 
 void AttentionLayer::backward_input(const UnitParameters& unit, const UnitGradient& gradient,
-                                    const BlockActivations& kept, const Activations& scratch,
-                                    Elements dx, std::int64_t tokens,
-                                    const AdapterPass& pass) const {
-  qkv_.begin_backward(operators_, unit, scratch.qkv_gradient, tokens, pass);
-  qkv_.backward_weight(operators_, unit, scratch.qkv_gradient, kept.attention_input, gradient,
-                       tokens, pass);
-  if (dx) qkv_.backward_input(operators_, unit, scratch.qkv_gradient, dx, tokens, pass);
+                                    const LayerPass& pass, Elements dx) const {
+  const ConstElements dqkv = pass.scratch->qkv_gradient;
+  const std::int64_t tokens = pass.tokens();
+  qkv_.begin_backward(operators_, unit, dqkv, tokens, pass);
+  qkv_.backward_weight(operators_, unit, dqkv, pass.kept->attention_input, gradient, tokens, pass);
+  if (dx) qkv_.backward_input(operators_, unit, dqkv, dx, tokens, pass);
 }
 
 }  // namespace troupe::train

@@ -20,25 +20,21 @@ class AttentionLayer {
   AttentionLayer(const ModelConfig& config, const ModelLayout& layout, const BlockNames& names,
                  Operators& operators);
 
+  // Below, kept and scratch are the pass's.
   // kept.attention_input → kept.attention and what backward needs. With a cache, tokens are
   // appended to it (the caller advances it) and attend to all that it holds.
-  void attend(const UnitParameters& unit, const BatchShape& shape, const BlockActivations& kept,
-              const Activations& scratch, KvCache* cache, const AdapterPass& pass) const;
+  void attend(const UnitParameters& unit, const LayerPass& pass, KvCache* cache) const;
   // kept.attention → y (N, C).
-  void project(const UnitParameters& unit, const BlockActivations& kept, Elements y,
-               std::int64_t tokens, const AdapterPass& pass) const;
+  void project(const UnitParameters& unit, const LayerPass& pass, Elements y) const;
 
   // From dy, the gradient of project's result, to scratch.qkv_gradient; adds what dy says of the
   // output's weights.
   void backward_attention(const UnitParameters& unit, const UnitGradient& gradient,
-                          const BatchShape& shape, const BlockActivations& kept,
-                          const Activations& scratch, ConstElements dy,
-                          const AdapterPass& pass) const;
+                          const LayerPass& pass, ConstElements dy) const;
   // From scratch.qkv_gradient to dx, the gradient of kept.attention_input, which must be there. A
   // null dx is not wanted.
   void backward_input(const UnitParameters& unit, const UnitGradient& gradient,
-                      const BlockActivations& kept, const Activations& scratch, Elements dx,
-                      std::int64_t tokens, const AdapterPass& pass) const;
+                      const LayerPass& pass, Elements dx) const;
   // What the two write in a fresh gradient.
   void append_written(std::vector<GradientRange>& ranges) const {
     qkv_.append_written(ranges);
@@ -46,11 +42,9 @@ class AttentionLayer {
   }
 
  private:
-  AttentionShape attention_shape(const UnitParameters& unit, std::int64_t layer,
-                                 const BatchShape& shape, const Activations& scratch) const;
+  AttentionShape attention_shape(const UnitParameters& unit, const LayerPass& pass) const;
   // kept.qkv → kept.attention_qkv: norms and rotation.
-  void place(const UnitParameters& unit, const BlockActivations& kept, const Activations& scratch,
-             std::int64_t tokens) const;
+  void place(const UnitParameters& unit, const LayerPass& pass) const;
   void rotate(Elements qkv, const Activations& scratch, std::int64_t tokens,
               RopeDirection direction) const;
 

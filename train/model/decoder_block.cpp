@@ -28,11 +28,11 @@ void DecoderBlock::forward(const UnitParameters& unit, const BatchShape& shape, 
                            Elements y, const BlockActivations& kept, const Activations& scratch,
                            KvCache* cache) const {
   const std::int64_t tokens = shape.tokens();
-  const AdapterPass pass{layer_, &shape, &kept, &scratch};
+  const LayerPass pass{layer_, &shape, &kept, &scratch};
   attention_norm_.forward(operators_, unit, x, kept.attention_input, kept.attention_statistics,
                           tokens);
-  attention_.attend(unit, shape, kept, scratch, cache, pass);
-  attention_.project(unit, kept, scratch.delta, tokens, pass);
+  attention_.attend(unit, pass, cache);
+  attention_.project(unit, pass, scratch.delta);
   const auto dropout = [&](DropoutPlace place) {
     return dropout_at(place, layer_, residual_dropout_, shape, scratch);
   };
@@ -43,9 +43,9 @@ void DecoderBlock::forward(const UnitParameters& unit, const BatchShape& shape, 
     mlp_norm_.residual_forward(operators_, unit, x, scratch.delta, kept.middle, kept.mlp_input,
                                kept.mlp_statistics, tokens);
   }
-  mlp_.expand(unit, kept, tokens, pass);
+  mlp_.expand(unit, pass);
   if (!y) return;
-  mlp_.contract(unit, kept, scratch.delta, tokens, pass);
+  mlp_.contract(unit, pass, scratch.delta);
   if (const Dropout drop = dropout(DropoutPlace::kMlpOutput))
     operators_.dropout(drop, scratch.delta, kept.middle, y, tokens, width_);
   else
@@ -56,7 +56,7 @@ void DecoderBlock::backward(const UnitParameters& unit, const UnitGradient& grad
                             const BatchShape& shape, ConstElements x, const BlockActivations& kept,
                             const Activations& scratch, bool passes_on) const {
   const std::int64_t tokens = shape.tokens();
-  const AdapterPass pass{layer_, &shape, &kept, &scratch};
+  const LayerPass pass{layer_, &shape, &kept, &scratch};
   const Elements dy = scratch.stream_gradient;
   rest_.zero(operators_, gradient);
   // The gradient of what a sub-layer gave, before it was added to the stream: dy, or what a dropout
@@ -67,22 +67,20 @@ void DecoderBlock::backward(const UnitParameters& unit, const UnitGradient& grad
     operators_.dropout(drop, dy, nullptr, scratch.delta, tokens, width_);
     return scratch.delta;
   };
-  const Elements dproduct = mlp_.backward_contract(unit, gradient, kept, scratch,
-                                                   given(DropoutPlace::kMlpOutput), tokens, pass);
+  const Elements dproduct =
+      mlp_.backward_contract(unit, gradient, pass, given(DropoutPlace::kMlpOutput));
   if (!scratch.keeps_everything())
     mlp_norm_.apply(operators_, unit, kept.middle, kept.mlp_statistics, kept.mlp_input, tokens);
-  mlp_.backward_expand(unit, gradient, kept, dproduct, scratch.delta, tokens, pass);
+  mlp_.backward_expand(unit, gradient, pass, dproduct, scratch.delta);
   mlp_norm_.backward(operators_, unit, scratch.delta, kept.middle, kept.mlp_statistics, dy,
                      gradient, tokens);
 
-  attention_.backward_attention(unit, gradient, shape, kept, scratch,
-                                given(DropoutPlace::kAttentionOutput), pass);
+  attention_.backward_attention(unit, gradient, pass, given(DropoutPlace::kAttentionOutput));
   if (!scratch.keeps_everything())
     attention_norm_.apply(operators_, unit, x, kept.attention_statistics, kept.attention_input,
                           tokens);
   const bool wanted = passes_on || attention_norm_.trained();
-  attention_.backward_input(unit, gradient, kept, scratch, wanted ? scratch.delta : nullptr, tokens,
-                            pass);
+  attention_.backward_input(unit, gradient, pass, wanted ? scratch.delta : nullptr);
   if (!wanted) return;
   attention_norm_.backward(operators_, unit, scratch.delta, x, kept.attention_statistics, dy,
                            gradient, tokens);

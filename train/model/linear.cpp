@@ -86,7 +86,7 @@ Gemm Linear::gradient_product(const Part& part, const UnitParameters& unit, Cons
 }
 
 void Linear::forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,
-                     std::int64_t rows, const AdapterPass& pass) const {
+                     std::int64_t rows, const LayerPass& pass) const {
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     const Part& part = weights_[i];
     const Gemm plain = product(part, unit, x, y, rows);
@@ -119,7 +119,7 @@ std::optional<Gemm> Linear::gelu_product(const UnitParameters& unit, ConstElemen
 }
 
 void Linear::backward_input(Operators& operators, const UnitParameters& unit, ConstElements dy,
-                            Elements dx, std::int64_t rows, const AdapterPass& pass) const {
+                            Elements dx, std::int64_t rows, const LayerPass& pass) const {
   bool accumulate = false;
   for (const Part& part : weights_) {
     Gemm gemm = gradient_product(part, unit, dy, dx, rows);
@@ -142,7 +142,7 @@ std::optional<Gemm> Linear::gelu_gradient_product(const UnitParameters& unit, Co
 
 void Linear::backward_weight(Operators& operators, const UnitParameters& unit, ConstElements dy,
                              ConstElements x, const UnitGradient& gradient, std::int64_t rows,
-                             const AdapterPass& pass) const {
+                             const LayerPass& pass) const {
   adapters_.backward_weight(operators, unit, dy, x, gradient, rows, pass);
   for (const Part& part : weights_) {
     if (part.parameter.frozen) continue;

@@ -34,7 +34,7 @@ class Linear {
   // y = x·Wᵀ + b. x: (rows, in) dense, y: (rows, out) dense. `unit` holds the weights: what type
   // they are of says what is computed in. bf16 activations want it to be bf16.
   void forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,
-               std::int64_t rows, const AdapterPass& pass = {}) const;
+               std::int64_t rows, const LayerPass& pass = {}) const;
   // gelu_input = x·Wᵀ + b, y = GELU(gelu_input), in the product itself: for operators that fuse it.
   // Nothing where the layers are no single product with biases, or have adapters. y, gelu_input:
   // (rows, out) dense.
@@ -42,17 +42,17 @@ class Linear {
                                    Elements y, std::int64_t rows) const;
   // What forward() keeps for the adapters' backward pass, the same bits.
   void forward_hidden(Operators& operators, const UnitParameters& unit, ConstElements x,
-                      std::int64_t rows, const AdapterPass& pass) const {
+                      std::int64_t rows, const LayerPass& pass) const {
     adapters_.forward_hidden(operators, unit, x, rows, pass);
   }
   // Before the two below: what both want of the adapters.
   void begin_backward(Operators& operators, const UnitParameters& unit, ConstElements dy,
-                      std::int64_t rows, const AdapterPass& pass) const {
+                      std::int64_t rows, const LayerPass& pass) const {
     adapters_.backward_hidden(operators, unit, dy, rows, pass);
   }
   // dx = dy·W.
   void backward_input(Operators& operators, const UnitParameters& unit, ConstElements dy,
-                      Elements dx, std::int64_t rows, const AdapterPass& pass = {}) const;
+                      Elements dx, std::int64_t rows, const LayerPass& pass = {}) const;
   // dx = dy·W · GELU′(gelu_input), in the product itself, of a layer whose inputs are GELUs.
   // Nothing where the layers are no single product, or have adapters.
   std::optional<Gemm> gelu_gradient_product(const UnitParameters& unit, ConstElements dy,
@@ -63,7 +63,7 @@ class Linear {
   // its bits but for a sum that is −0 (it underflowed), which norms and AdamW take for 0.
   void backward_weight(Operators& operators, const UnitParameters& unit, ConstElements dy,
                        ConstElements x, const UnitGradient& gradient, std::int64_t rows,
-                       const AdapterPass& pass = {}) const;
+                       const LayerPass& pass = {}) const;
   // What backward_weight writes in a fresh gradient: all trained weights.
   void append_written(std::vector<GradientRange>& ranges) const;
 

@@ -48,7 +48,7 @@ LowRankAdapters::LowRankAdapters(const ModelLayout& layout, const std::vector<st
   }
 }
 
-float* LowRankAdapters::hidden(const AdapterPass& pass) const {
+float* LowRankAdapters::hidden(const LayerPass& pass) const {
   TROUPE_CHECK(pass.kept, "a pass without room for adapters");
   float* hidden = pass.kept->adapter_hidden[static_cast<std::size_t>(place_)];
   TROUPE_CHECK(hidden, "activations without room for adapters");
@@ -57,7 +57,7 @@ float* LowRankAdapters::hidden(const AdapterPass& pass) const {
 
 ConstElements LowRankAdapters::dropped(Operators& operators, const Adapter& adapter,
                                        ConstElements x, std::int64_t rows,
-                                       const AdapterPass& pass) const {
+                                       const LayerPass& pass) const {
   const Dropout drop = adapter_dropout_at(adapter.dropout_number, pass.layer, adapter.dropout,
                                           *pass.shape, *pass.scratch);
   if (!drop) return x;
@@ -66,7 +66,7 @@ ConstElements LowRankAdapters::dropped(Operators& operators, const Adapter& adap
 }
 
 Gemm LowRankAdapters::down(const UnitParameters& unit, const Run& run, ConstElements x,
-                           std::int64_t rows, const AdapterPass& pass) const {
+                           std::int64_t rows, const LayerPass& pass) const {
   return {.m = rows,
           .n = run.columns,
           .k = inputs_,
@@ -90,7 +90,7 @@ void LowRankAdapters::scale(Operators& operators, float* hidden, std::int64_t ro
 
 void LowRankAdapters::forward_hidden(Operators& operators, const UnitParameters& unit,
                                      ConstElements x, std::int64_t rows,
-                                     const AdapterPass& pass) const {
+                                     const LayerPass& pass) const {
   if (empty()) return;
   for (const Run& run : runs_) operators.gemm(down(unit, run, x, rows, pass));
   if (runs_.empty())
@@ -101,7 +101,7 @@ void LowRankAdapters::forward_hidden(Operators& operators, const UnitParameters&
 }
 
 void LowRankAdapters::forward(Operators& operators, const UnitParameters& unit, ConstElements x,
-                              Elements y, std::int64_t rows, const AdapterPass& pass) const {
+                              Elements y, std::int64_t rows, const LayerPass& pass) const {
   forward_hidden(operators, unit, x, rows, pass);
   for (const Adapter& adapter : adapters_) {
     operators.gemm({.m = rows,
@@ -122,7 +122,7 @@ void LowRankAdapters::forward(Operators& operators, const UnitParameters& unit, 
 
 void LowRankAdapters::backward_hidden(Operators& operators, const UnitParameters& unit,
                                       ConstElements dy, std::int64_t rows,
-                                      const AdapterPass& pass) const {
+                                      const LayerPass& pass) const {
   for (const Adapter& adapter : adapters_)
     operators.gemm({.m = rows,
                     .n = adapter.rank,
@@ -140,7 +140,7 @@ void LowRankAdapters::backward_hidden(Operators& operators, const UnitParameters
 }
 
 void LowRankAdapters::backward_input(Operators& operators, const UnitParameters& unit, Elements dx,
-                                     std::int64_t rows, const AdapterPass& pass) const {
+                                     std::int64_t rows, const LayerPass& pass) const {
   const auto product = [&](const Run& run, Elements to, bool accumulate) {
     operators.gemm({.m = rows,
                     .n = inputs_,
@@ -172,7 +172,7 @@ void LowRankAdapters::backward_input(Operators& operators, const UnitParameters&
 void LowRankAdapters::backward_weight(Operators& operators, const UnitParameters& unit,
                                       ConstElements dy, ConstElements x,
                                       const UnitGradient& gradient, std::int64_t rows,
-                                      const AdapterPass& pass) const {
+                                      const LayerPass& pass) const {
   const auto for_a = [&](const Run& run, ConstElements input) {
     operators.gemm({.m = run.columns,
                     .n = inputs_,

@@ -11,23 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "train/model/activations.h"
 #include "train/model/adapter_tensors.h"
-#include "train/model/batch_shape.h"
 #include "train/model/gradient_rest.h"
+#include "train/model/layer_pass.h"
 #include "train/model/model_layout.h"
 #include "train/model/unit_access.h"
 #include "train/tensor/operators.h"
 
 namespace troupe::train {
-
-// Of one pass over one layer: what its adapters work with. Empty where a model has none.
-struct AdapterPass {
-  std::int64_t layer = 0;
-  const BatchShape* shape = nullptr;
-  const BlockActivations* kept = nullptr;
-  const Activations* scratch = nullptr;
-};
 
 class LowRankAdapters {
  public:
@@ -40,22 +31,22 @@ class LowRankAdapters {
 
   // x: (rows, in), y: (rows, out of all modules), both dense, fp32.
   void forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,
-               std::int64_t rows, const AdapterPass& pass) const;
+               std::int64_t rows, const LayerPass& pass) const;
   // The first half of that alone, the same bits: for a backward pass of a layer whose forward pass
   // was not run again to its end.
   void forward_hidden(Operators& operators, const UnitParameters& unit, ConstElements x,
-                      std::int64_t rows, const AdapterPass& pass) const;
+                      std::int64_t rows, const LayerPass& pass) const;
   // The first of the backward pass: the gradient of what is between the two products, from dy, that
   // of y. The two below take it.
   void backward_hidden(Operators& operators, const UnitParameters& unit, ConstElements dy,
-                       std::int64_t rows, const AdapterPass& pass) const;
+                       std::int64_t rows, const LayerPass& pass) const;
   // Adds to dx.
   void backward_input(Operators& operators, const UnitParameters& unit, Elements dx,
-                      std::int64_t rows, const AdapterPass& pass) const;
+                      std::int64_t rows, const LayerPass& pass) const;
   // The gradients of A and B; see Linear::backward_weight.
   void backward_weight(Operators& operators, const UnitParameters& unit, ConstElements dy,
                        ConstElements x, const UnitGradient& gradient, std::int64_t rows,
-                       const AdapterPass& pass) const;
+                       const LayerPass& pass) const;
   void append_written(std::vector<GradientRange>& ranges) const;
 
  private:
@@ -74,14 +65,14 @@ class LowRankAdapters {
     ParameterRef a;
     std::int64_t hidden_column = 0, columns = 0;
   };
-  float* hidden(const AdapterPass& pass) const;
+  float* hidden(const LayerPass& pass) const;
   // Each adapter's input: x, or what its dropout leaves of it.
   ConstElements dropped(Operators& operators, const Adapter& adapter, ConstElements x,
-                        std::int64_t rows, const AdapterPass& pass) const;
+                        std::int64_t rows, const LayerPass& pass) const;
   // Each adapter's columns of what is between the products, by its scale.
   void scale(Operators& operators, float* hidden, std::int64_t rows) const;
   Gemm down(const UnitParameters& unit, const Run& run, ConstElements x, std::int64_t rows,
-            const AdapterPass& pass) const;
+            const LayerPass& pass) const;
   Run run_of(const Adapter& adapter) const {
     return {adapter.a, adapter.hidden_column, adapter.rank};
   }

@@ -11,36 +11,37 @@ Mlp::Mlp(const ModelConfig& config, const ModelLayout& layout, const BlockNames&
       output_(layout, {names.mlp_output}, config.transposed_weights, Linear::EightBits::kAllowed,
               LinearPlace::kMlpOutput) {}
 
-std::optional<Gemm> Mlp::gelu_product(const UnitParameters& unit, const BlockActivations& kept,
-                                      std::int64_t tokens) const {
+std::optional<Gemm> Mlp::gelu_product(const UnitParameters& unit, const LayerPass& pass) const {
+  const BlockActivations& kept = *pass.kept;
   if (config_.mlp == MlpKind::kSwiGlu) return std::nullopt;
   std::optional<Gemm> gemm =
-      inputs_.gelu_product(unit, kept.mlp_input, kept.mlp_product, kept.mlp_hidden, tokens);
+      inputs_.gelu_product(unit, kept.mlp_input, kept.mlp_product, kept.mlp_hidden, pass.tokens());
   if (gemm && !operators_.fuses(*gemm)) gemm.reset();
   return gemm;
 }
 
-void Mlp::expand(const UnitParameters& unit, const BlockActivations& kept, std::int64_t tokens,
-                 const AdapterPass& pass) const {
-  if (const std::optional<Gemm> gemm = gelu_product(unit, kept, tokens))
-    return operators_.gemm(*gemm);
-  inputs_.forward(operators_, unit, kept.mlp_input, kept.mlp_product, tokens, pass);
+void Mlp::expand(const UnitParameters& unit, const LayerPass& pass) const {
+  if (const std::optional<Gemm> gemm = gelu_product(unit, pass)) return operators_.gemm(*gemm);
+  inputs_.forward(operators_, unit, pass.kept->mlp_input, pass.kept->mlp_product, pass.tokens(),
+                  pass);
 }
 
-void Mlp::contract(const UnitParameters& unit, const BlockActivations& kept, Elements y,
-                   std::int64_t tokens, const AdapterPass& pass) const {
+void Mlp::contract(const UnitParameters& unit, const LayerPass& pass, Elements y) const {
+  const BlockActivations& kept = *pass.kept;
+  const std::int64_t tokens = pass.tokens();
   const std::int64_t width = config_.intermediate_size;
   if (config_.mlp == MlpKind::kSwiGlu)
     operators_.swiglu_forward(kept.mlp_product, kept.mlp_hidden, tokens, width);
-  else if (!gelu_product(unit, kept, tokens))
+  else if (!gelu_product(unit, pass))
     operators_.gelu_forward(kept.mlp_product, kept.mlp_hidden, tokens * width);
   output_.forward(operators_, unit, kept.mlp_hidden, y, tokens, pass);
 }
 
 Elements Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& gradient,
-                                const BlockActivations& kept, const Activations& scratch,
-                                ConstElements dy, std::int64_t tokens,
-                                const AdapterPass& pass) const {
+                                const LayerPass& pass, ConstElements dy) const {
+  const BlockActivations& kept = *pass.kept;
+  const Activations& scratch = *pass.scratch;
+  const std::int64_t tokens = pass.tokens();
   const std::int64_t width = config_.intermediate_size;
   if (config_.mlp == MlpKind::kGeluTanh) {
     const std::optional<Gemm> gemm =
@@ -57,7 +58,7 @@ Elements Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& 
   output_.backward_input(operators_, unit, dy, scratch.hidden, tokens, pass);
   // A product that does GELU takes it of sums that are not rounded yet, and only rounded ones are
   // kept. So that the same is multiplied whatever is kept, it is made of those here, always.
-  const bool kept_hidden = scratch.keeps_everything() && !gelu_product(unit, kept, tokens);
+  const bool kept_hidden = scratch.keeps_everything() && !gelu_product(unit, pass);
   const Elements again = kept_hidden ? Elements() : kept.mlp_hidden;
   if (config_.mlp == MlpKind::kSwiGlu)
     operators_.swiglu_backward(kept.mlp_product, scratch.hidden, again, tokens, width);
@@ -71,10 +72,10 @@ Elements Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& 
 }
 
 void Mlp::backward_expand(const UnitParameters& unit, const UnitGradient& gradient,
-                          const BlockActivations& kept, ConstElements dproduct, Elements dx,
-                          std::int64_t tokens, const AdapterPass& pass) const {
+                          const LayerPass& pass, ConstElements dproduct, Elements dx) const {
+  const std::int64_t tokens = pass.tokens();
   inputs_.begin_backward(operators_, unit, dproduct, tokens, pass);
-  inputs_.backward_weight(operators_, unit, dproduct, kept.mlp_input, gradient, tokens, pass);
+  inputs_.backward_weight(operators_, unit, dproduct, pass.kept->mlp_input, gradient, tokens, pass);
   inputs_.backward_input(operators_, unit, dproduct, dx, tokens, pass);
 }
 

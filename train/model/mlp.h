@@ -18,22 +18,19 @@ class Mlp {
   Mlp(const ModelConfig& config, const ModelLayout& layout, const BlockNames& names,
       Operators& operators);
 
+  // Below, kept and scratch are the pass's.
   // kept.mlp_input → kept.mlp_product; and kept.mlp_hidden, where operators do GELU in the product.
-  void expand(const UnitParameters& unit, const BlockActivations& kept, std::int64_t tokens,
-              const AdapterPass& pass) const;
+  void expand(const UnitParameters& unit, const LayerPass& pass) const;
   // kept.mlp_product → kept.mlp_hidden → y (N, C).
-  void contract(const UnitParameters& unit, const BlockActivations& kept, Elements y,
-                std::int64_t tokens, const AdapterPass& pass) const;
+  void contract(const UnitParameters& unit, const LayerPass& pass, Elements y) const;
 
   // From dy, the gradient of y, to that of mlp_product. Where that lies is returned: in its place,
   // or in scratch.hidden. Destroys kept.mlp_product.
   Elements backward_contract(const UnitParameters& unit, const UnitGradient& gradient,
-                             const BlockActivations& kept, const Activations& scratch,
-                             ConstElements dy, std::int64_t tokens, const AdapterPass& pass) const;
+                             const LayerPass& pass, ConstElements dy) const;
   // From there to dx, the gradient of kept.mlp_input, which must be there.
   void backward_expand(const UnitParameters& unit, const UnitGradient& gradient,
-                       const BlockActivations& kept, ConstElements dproduct, Elements dx,
-                       std::int64_t tokens, const AdapterPass& pass) const;
+                       const LayerPass& pass, ConstElements dproduct, Elements dx) const;
   // What the two write in a fresh gradient.
   void append_written(std::vector<GradientRange>& ranges) const {
     inputs_.append_written(ranges);
@@ -42,8 +39,7 @@ class Mlp {
 
  private:
   // The product that does GELU, too, where operators take it.
-  std::optional<Gemm> gelu_product(const UnitParameters& unit, const BlockActivations& kept,
-                                   std::int64_t tokens) const;
+  std::optional<Gemm> gelu_product(const UnitParameters& unit, const LayerPass& pass) const;
 
   const ModelConfig& config_;
   Operators& operators_;
