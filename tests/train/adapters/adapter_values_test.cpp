@@ -7,6 +7,7 @@
 #include "runtime/base/json.h"
 #include "tests/support/test_data.h"
 #include "tests/train/adapters/adapter_models.h"
+#include "tests/train/adapters/golden_exports.h"
 #include "train/adapters/adapter_files.h"
 #include "train/adapters/adapter_merge.h"
 #include "train/adapters/adapter_targets.h"
@@ -110,12 +111,7 @@ TEST_CASE("merged weights are those of LLaMA-Factory's exports") {
   const ModelConfig model = tests::model_of(files, *base);
   const auto file = SafetensorsFile::open(files, *base + "/model.safetensors");
   REQUIRE_MESSAGE(file.ok(), file.status().to_string());
-  using Adapters = std::vector<std::string>;
-  for (const auto& [name, adapters] : {std::pair<std::string, Adapters>("export_lora", {"r8"}),
-                                       {"export_dora", {"r4_dora"}},
-                                       {"export_two", {"r4", "r4_qk_seed77"}},
-                                       {"export_embed_head", {"r4_qv_save"}},
-                                       {"export_rslora_bf16", {"r8_rslora"}}}) {
+  for (const auto& [name, adapters] : tests::golden_exports()) {
     CAPTURE(name);
     // Rounded after the sum.
     const double tolerance = name.ends_with("bf16") ? 0x1p-8 : 1e-5;

@@ -9,6 +9,7 @@
 
 #include "tests/support/test_data.h"
 #include "tests/support/text.h"
+#include "tests/train/adapters/golden_exports.h"
 #include "train/adapters/adapter_targets.h"
 #include "train/checkpoint/tensor_reader.h"
 #include "train/checkpoint/weights.h"
@@ -258,12 +259,7 @@ TEST_CASE("exports are LLaMA-Factory's, but for a head that was trained apart") 
   const auto base = troupe::tests::test_data("stories260K/hf");
   if (!golden || !base) return;
   PosixFileSystem files;
-  using Adapters = std::vector<std::string>;
-  for (const auto& [name, adapters] : {std::pair<std::string, Adapters>("export_lora", {"r8"}),
-                                       {"export_dora", {"r4_dora"}},
-                                       {"export_two", {"r4", "r4_qk_seed77"}},
-                                       {"export_embed_head", {"r4_qv_save"}},
-                                       {"export_rslora_bf16", {"r8_rslora"}}}) {
+  for (const auto& [name, adapters] : tests::golden_exports()) {
     CAPTURE(name);
     const TemporaryDirectory directory;
     ExportRequest request{.base = *base,
@@ -313,7 +309,7 @@ TEST_CASE("exports are LLaMA-Factory's, but for a head that was trained apart") 
 
     // Text made with the adapters is the text that the exported model makes.
     if (bf16) continue;
-    const auto continuation = [&](const std::string& folder, const Adapters& with) {
+    const auto continuation = [&](const std::string& folder, const std::vector<std::string>& with) {
       auto model = LoadedModel::open(files, folder, 1, with);
       REQUIRE_MESSAGE(model.ok(), model.status().to_string());
       std::string text;
