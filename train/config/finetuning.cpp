@@ -28,7 +28,6 @@ constexpr std::string_view kOut = "leave the key out";
 std::vector<UnsupportedSetting> check_supported(const FinetuningSection& f) {
   UnsupportedList list;
   const bool lora = f.is_lora();
-  list.add(lora && f.use_dora, "use_dora", "true", "DoRA is not supported", kOut);
   list.add(lora && f.pissa_init, "pissa_init", "true", "PiSSA is not supported", kOut);
   list.add(lora && f.pissa_convert, "pissa_convert", "true", "PiSSA is not supported", kOut);
   list.add(lora && f.adapter_name_or_path.size() > 1, "adapter_name_or_path",

@@ -1,3 +1,7 @@
+#include <bit>
+#include <cmath>
+#include <vector>
+
 #include "train/cpu/exp.h"
 #include "train/cpu/kernels.h"
 #include "train/cpu/operator_class.h"
@@ -151,6 +155,43 @@ void add_products_of_rows(const float* a, std::int64_t a_stride, const float* b,
   strip.store(sums, columns);
 }
 
+TROUPE_VECTORIZED
+void add_scaled_row(float* y, const float* x, const float* factors, std::int64_t width) {
+  for (std::int64_t i = 0; i < width; ++i) y[i] += factors[i] * x[i];
+}
+
+TROUPE_INLINE float widened(float value) { return value; }
+TROUPE_INLINE float widened(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+// ‖row + scale·update‖², of elements that lie side by side.
+template <typename T>
+TROUPE_INLINE float sum_of_squares(const T* row, const float* update, float scale,
+                                   std::int64_t width) {
+  float lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float value = widened(row[i + lane]) + scale * update[i + lane];
+      lanes[lane] += value * value;
+    }
+  for (int lane = 0; i < width; ++i, ++lane) {
+    const float value = widened(row[i]) + scale * update[i];
+    lanes[lane] += value * value;
+  }
+  return sum_lanes(lanes);
+}
+TROUPE_VECTORIZED
+float squares_of_fp32(const float* row, const float* update, float scale, std::int64_t width) {
+  return sum_of_squares(row, update, scale, width);
+}
+TROUPE_VECTORIZED
+float squares_of_bf16(const std::uint16_t* row, const float* update, float scale,
+                      std::int64_t width) {
+  return sum_of_squares(row, update, scale, width);
+}
+
 }  // namespace
 }  // namespace troupe::train::kernels
 
@@ -169,6 +210,46 @@ void CpuOperators::add_column_products(ConstElements a, std::int64_t a_stride, C
                                        std::int64_t width) {
   for_columns(width, [&, a = a.fp32(), b = b.fp32()](std::int64_t begin, std::int64_t n) {
     kernels::add_products_of_rows(a + begin, a_stride, b + begin, b_stride, sums + begin, rows, n);
+  });
+}
+
+void CpuOperators::add_scaled_columns(Elements y, std::int64_t stride, ConstElements x,
+                                      const float* factors, std::int64_t rows, std::int64_t width) {
+  for_rows(rows, width, [&, y = y.fp32(), x = x.fp32()](std::int64_t begin, std::int64_t n) {
+    for (std::int64_t row = begin; row < begin + n; ++row)
+      kernels::add_scaled_row(y + row * stride, x + row * width, factors, width);
+  });
+}
+
+void CpuOperators::magnitude_factors(ConstElements weight, std::int64_t row_stride,
+                                     std::int64_t column_stride, const float* update, float scale,
+                                     const float* magnitudes, float* factors,
+                                     float* factors_less_one, float* inverse_norms,
+                                     std::int64_t rows, std::int64_t width) {
+  for_rows(rows, width, [&](std::int64_t begin, std::int64_t n) {
+    // A row whose elements are apart is put together first.
+    std::vector<float> gathered(column_stride == 1 ? 0 : static_cast<std::size_t>(width));
+    for (std::int64_t row = begin; row < begin + n; ++row) {
+      const ConstElements from = weight + row * row_stride;
+      const bool bf16 = from.type == DType::kBF16;
+      const auto* words = static_cast<const std::uint16_t*>(from.data);
+      const auto* values = static_cast<const float*>(from.data);
+      const float* added = update + row * width;
+      float squares = 0;
+      if (column_stride != 1) {
+        for (std::int64_t i = 0; i < width; ++i)
+          gathered[static_cast<std::size_t>(i)] =
+              bf16 ? kernels::widened(words[i * column_stride]) : values[i * column_stride];
+        squares = kernels::squares_of_fp32(gathered.data(), added, scale, width);
+      } else {
+        squares = bf16 ? kernels::squares_of_bf16(words, added, scale, width)
+                       : kernels::squares_of_fp32(values, added, scale, width);
+      }
+      const float norm = std::sqrt(squares);
+      factors[row] = magnitudes[row] / norm;
+      factors_less_one[row] = factors[row] - 1.0f;
+      inverse_norms[row] = 1.0f / norm;
+    }
   });
 }
 

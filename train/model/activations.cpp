@@ -103,6 +103,8 @@ class Activations::Cutter {
 void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   const std::int64_t tokens = options_.rows_max * options_.length_max;
   const std::int64_t hidden_size = config.hidden_size;
+  const std::int64_t widest_input =
+      std::max({hidden_size, config.query_width(), config.intermediate_size});
   const bool by_block = options_.training && options_.recompute != Recompute::kBlocks;
   const std::int64_t layers = config.num_hidden_layers;
   const std::int64_t untrained = std::min(options_.untrained_layers, layers);
@@ -149,9 +151,13 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
     qkv_gradient = cutter.elements(tokens * config.qkv_width());
     if (options_.adapters.any())
       adapter_gradient = cutter.floats(tokens * std::ranges::max(options_.adapters.columns));
-    if (options_.adapters.drops)
-      adapter_input = cutter.floats(
-          tokens * std::max({hidden_size, config.query_width(), config.intermediate_size}));
+    if (options_.adapters.drops) adapter_input = cutter.floats(tokens * widest_input);
+    if (const std::int64_t outputs = options_.adapters.magnitudes)
+      magnitude_gradient = cutter.floats(tokens * outputs);
+  }
+  if (const std::int64_t outputs = options_.adapters.magnitudes) {
+    magnitude_rows = cutter.floats(kMagnitudeRows * std::max(outputs, widest_input));
+    for (float*& factors : magnitude_factors) factors = cutter.floats(outputs);
   }
   const bool narrow = options_.training && options_.compute == DType::kBF16;
   const HeadRows rows = head_rows_of(config.vocab_size, options_);

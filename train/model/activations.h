@@ -135,6 +135,13 @@ class Activations {
   // place), and an input that was dropped out, (N, widest input).
   float* adapter_gradient = nullptr;
   float* adapter_input = nullptr;
+  // Of adapters with magnitudes: what they make of a few rows, (kMagnitudeRows, the wider of input
+  // and output); the three results of Operators::magnitude_factors, each of all outputs at a place;
+  // training only: the gradient of the products before the factors, (N, outputs at a place).
+  static constexpr std::int64_t kMagnitudeRows = 256;
+  float* magnitude_rows = nullptr;
+  std::array<float*, 3> magnitude_factors{};
+  float* magnitude_gradient = nullptr;
 
   // The head works on chunks of rows that have targets.
   std::int64_t head_rows = 0;

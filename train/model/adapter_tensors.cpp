@@ -85,13 +85,21 @@ std::vector<std::vector<TensorSpec>> adapter_tensors(const ModelConfig& config,
 AdapterSizes adapter_sizes(const ModelConfig& config, std::span<const LoraModule> adapters) {
   AdapterSizes sizes;
   if (adapters.empty()) return sizes;
+  const std::array<std::int64_t, kLinearPlaces> outputs = {
+      config.qkv_width(), config.hidden_size, config.mlp_input_width(), config.hidden_size};
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const auto places = modules_by_place(config, layer);
     for (std::size_t place = 0; place < places.size(); ++place) {
       std::int64_t columns = 0;
-      for (const std::string& module : places[place])
-        if (const LoraModule* adapter = find(adapters, module)) columns += adapter->rank;
+      bool magnitudes = false;
+      for (const std::string& module : places[place]) {
+        const LoraModule* adapter = find(adapters, module);
+        if (!adapter) continue;
+        columns += adapter->rank;
+        magnitudes = magnitudes || adapter->dora;
+      }
       sizes.columns[place] = std::max(sizes.columns[place], columns);
+      if (magnitudes) sizes.magnitudes = std::max(sizes.magnitudes, outputs[place]);
     }
   }
   sizes.drops = std::ranges::any_of(adapters, [](const LoraModule& a) { return a.dropout > 0; });

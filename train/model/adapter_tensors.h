@@ -37,6 +37,8 @@ struct AdapterSizes {
   // Ranks of the adapters at each place, summed: the most of any layer.
   std::array<std::int64_t, kLinearPlaces> columns{};
   bool drops = false;  // some adapter's input is dropped out
+  // The widest output of a place where an adapter has magnitudes (DoRA); 0: none has.
+  std::int64_t magnitudes = 0;
   bool any() const { return columns != std::array<std::int64_t, kLinearPlaces>{}; }
   friend bool operator==(const AdapterSizes&, const AdapterSizes&) = default;
 };

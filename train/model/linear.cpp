@@ -87,10 +87,17 @@ Gemm Linear::gradient_product(const Part& part, const UnitParameters& unit, Cons
 
 void Linear::forward(Operators& operators, const UnitParameters& unit, ConstElements x, Elements y,
                      std::int64_t rows, const LayerPass& pass) const {
+  const auto add_biases = [&](const Part& part) {
+    for (const Part& bias : biases_)
+      if (bias.column >= part.column && bias.column < part.column + part.outputs)
+        operators.add_bias(y + bias.column, outputs_, unit.vector(bias.parameter), rows,
+                           bias.outputs);
+  };
+  const bool biases_last = adapters_.scales_outputs();
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     const Part& part = weights_[i];
     const Gemm plain = product(part, unit, x, y, rows);
-    if (part_biases_[i]) {
+    if (part_biases_[i] && !biases_last) {
       Gemm biased = plain;
       biased.epilogue = Epilogue::kBias;
       biased.bias = unit.vector_as(*part_biases_[i], y.type);
@@ -100,12 +107,11 @@ void Linear::forward(Operators& operators, const UnitParameters& unit, ConstElem
       }
     }
     operators.gemm(plain);
-    for (const Part& bias : biases_)
-      if (bias.column >= part.column && bias.column < part.column + part.outputs)
-        operators.add_bias(y + bias.column, outputs_, unit.vector(bias.parameter), rows,
-                           bias.outputs);
+    if (!biases_last) add_biases(part);
   }
   adapters_.forward(operators, unit, x, y, rows, pass);
+  if (biases_last)
+    for (const Part& part : weights_) add_biases(part);
 }
 
 std::optional<Gemm> Linear::gelu_product(const UnitParameters& unit, ConstElements x,
@@ -121,13 +127,14 @@ std::optional<Gemm> Linear::gelu_product(const UnitParameters& unit, ConstElemen
 void Linear::backward_input(Operators& operators, const UnitParameters& unit, ConstElements dy,
                             Elements dx, std::int64_t rows, const LayerPass& pass) const {
   bool accumulate = false;
+  const ConstElements passed_back = adapters_.passed_back(dy, pass);
   for (const Part& part : weights_) {
-    Gemm gemm = gradient_product(part, unit, dy, dx, rows);
+    Gemm gemm = gradient_product(part, unit, passed_back, dx, rows);
     gemm.accumulate = accumulate;
     operators.gemm(gemm);
     accumulate = true;
   }
-  adapters_.backward_input(operators, unit, dx, rows, pass);
+  adapters_.backward_input(operators, unit, dy, dx, rows, pass);
 }
 
 std::optional<Gemm> Linear::gelu_gradient_product(const UnitParameters& unit, ConstElements dy,

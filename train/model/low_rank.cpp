@@ -1,5 +1,7 @@
 #include "train/model/low_rank.h"
 
+#include <algorithm>
+
 #include "runtime/base/check.h"
 #include "train/model/dropout_site.h"
 
@@ -12,14 +14,13 @@ constexpr std::uint32_t kAdaptersOfPlaceMax = 8;
 
 LowRankAdapters::LowRankAdapters(const ModelLayout& layout, const std::vector<std::string>& modules,
                                  bool transposed, LinearPlace place)
-    : place_(place) {
+    : place_(place), transposed_(transposed) {
   bool drops = false;
   for (std::size_t i = 0; i < modules.size(); ++i) {
     const ParameterInfo& weight = *layout.find(modules[i] + ".weight");
     const std::int64_t outputs = weight.shape[transposed ? 1 : 0];
     inputs_ = weight.shape[transposed ? 0 : 1];
     if (const LoraModule* lora = layout.adapter(modules[i])) {
-      TROUPE_CHECK(!lora->dora, "{}: adapters with magnitudes are computed elsewhere", modules[i]);
       adapters_.push_back(
           {.a = layout.ref(lora_a_name(modules[i])),
            .b = layout.ref(lora_b_name(modules[i])),
@@ -31,6 +32,11 @@ LowRankAdapters::LowRankAdapters(const ModelLayout& layout, const std::vector<st
            .dropout = lora->dropout,
            .dropout_number = static_cast<std::uint32_t>(place) * kAdaptersOfPlaceMax +
                              static_cast<std::uint32_t>(i)});
+      if (lora->dora) {
+        adapters_.back().magnitude = layout.ref(lora_magnitude_name(modules[i]));
+        adapters_.back().weight = layout.ref(weight.name);
+        magnitudes_ = true;
+      }
       columns_ += lora->rank;
       drops = drops || lora->dropout > 0;
     }
@@ -100,29 +106,139 @@ void LowRankAdapters::forward_hidden(Operators& operators, const UnitParameters&
   scale(operators, hidden(pass), rows);
 }
 
+Gemm LowRankAdapters::up(const UnitParameters& unit, const Adapter& adapter, std::int64_t first_row,
+                         Elements c, std::int64_t c_stride, bool accumulate, std::int64_t rows,
+                         const LayerPass& pass) const {
+  return {.m = rows,
+          .n = adapter.outputs,
+          .k = adapter.rank,
+          .a = hidden(pass) + first_row * columns_ + adapter.hidden_column,
+          .a_stride = columns_,
+          .b = unit.matrix(adapter.b),
+          .b_type = unit.dtype(adapter.b),
+          .b_stride = adapter.rank,
+          .transpose_b = true,
+          .c = c,
+          .c_stride = c_stride,
+          .accumulate = accumulate,
+          .arithmetic = unit.arithmetic(adapter.b)};
+}
+
+Gemm LowRankAdapters::weight_product(const UnitParameters& unit, const Adapter& adapter,
+                                     ConstElements x, float* c, std::int64_t rows) const {
+  return {.m = rows,
+          .n = adapter.outputs,
+          .k = inputs_,
+          .a = x.data,
+          .a_type = x.type,
+          .a_stride = inputs_,
+          .b = unit.matrix(adapter.weight),
+          .b_type = unit.dtype(adapter.weight),
+          .b_stride = transposed_ ? adapter.outputs : inputs_,
+          .transpose_b = !transposed_,
+          .c = c,
+          .c_stride = adapter.outputs,
+          .arithmetic = unit.arithmetic(adapter.weight)};
+}
+
+template <typename F>
+void LowRankAdapters::for_row_chunks(std::int64_t rows, F&& fn) {
+  for (std::int64_t row = 0; row < rows; row += Activations::kMagnitudeRows)
+    fn(row, std::min(Activations::kMagnitudeRows, rows - row));
+}
+
+bool LowRankAdapters::drops(const Adapter& adapter, const LayerPass& pass) const {
+  return static_cast<bool>(adapter_dropout_at(adapter.dropout_number, pass.layer, adapter.dropout,
+                                              *pass.shape, *pass.scratch));
+}
+
+LowRankAdapters::Factors LowRankAdapters::factors_of(const Adapter& adapter,
+                                                     const LayerPass& pass) const {
+  const auto& factors = pass.scratch->magnitude_factors;
+  TROUPE_CHECK(factors[0], "activations without room for magnitudes");
+  return {factors[0] + adapter.column, factors[1] + adapter.column, factors[2] + adapter.column};
+}
+
+void LowRankAdapters::make_factors(Operators& operators, const UnitParameters& unit,
+                                   const Adapter& adapter, const LayerPass& pass) const {
+  const Factors to = factors_of(adapter, pass);
+  float* update = pass.scratch->magnitude_rows;
+  const ConstElements weight(unit.matrix(adapter.weight), unit.dtype(adapter.weight));
+  const ConstElements b(unit.matrix(adapter.b), unit.dtype(adapter.b));
+  const std::int64_t row_stride = transposed_ ? 1 : inputs_;
+  for_row_chunks(adapter.outputs, [&](std::int64_t output, std::int64_t count) {
+    operators.gemm({.m = count,
+                    .n = inputs_,
+                    .k = adapter.rank,
+                    .a = (b + output * adapter.rank).data,
+                    .a_type = b.type,
+                    .a_stride = adapter.rank,
+                    .b = unit.matrix(adapter.a),
+                    .b_type = unit.dtype(adapter.a),
+                    .b_stride = inputs_,
+                    .c = update,
+                    .c_stride = inputs_,
+                    .arithmetic = unit.arithmetic(adapter.b)});
+    operators.magnitude_factors(weight + output * row_stride, row_stride,
+                                transposed_ ? adapter.outputs : 1, update, adapter.scale,
+                                unit.vector(*adapter.magnitude) + output, to.factors + output,
+                                to.less_one + output, to.inverse_norms + output, count, inputs_);
+  });
+}
+
+void LowRankAdapters::forward_scaled(Operators& operators, const UnitParameters& unit,
+                                     const Adapter& adapter, ConstElements x, Elements y,
+                                     std::int64_t rows, const LayerPass& pass) const {
+  make_factors(operators, unit, adapter, pass);
+  const Factors by = factors_of(adapter, pass);
+  const Elements columns = y + adapter.column;
+  if (!drops(adapter, pass)) {
+    operators.gemm(up(unit, adapter, 0, columns, outputs_, true, rows, pass));
+    operators.scale_columns(columns, outputs_, by.factors, rows, adapter.outputs);
+    return;
+  }
+  const ConstElements input = dropped(operators, adapter, x, rows, pass);
+  float* product = pass.scratch->magnitude_rows;
+  for_row_chunks(rows, [&](std::int64_t row, std::int64_t count) {
+    const Elements to = columns + row * outputs_;
+    operators.gemm(weight_product(unit, adapter, input + row * inputs_, product, count));
+    operators.add_scaled_columns(to, outputs_, product, by.less_one, count, adapter.outputs);
+    operators.gemm(up(unit, adapter, row, product, adapter.outputs, false, count, pass));
+    operators.add_scaled_columns(to, outputs_, product, by.factors, count, adapter.outputs);
+  });
+}
+
 void LowRankAdapters::forward(Operators& operators, const UnitParameters& unit, ConstElements x,
                               Elements y, std::int64_t rows, const LayerPass& pass) const {
   forward_hidden(operators, unit, x, rows, pass);
   for (const Adapter& adapter : adapters_) {
-    operators.gemm({.m = rows,
-                    .n = adapter.outputs,
-                    .k = adapter.rank,
-                    .a = hidden(pass) + adapter.hidden_column,
-                    .a_stride = columns_,
-                    .b = unit.matrix(adapter.b),
-                    .b_type = unit.dtype(adapter.b),
-                    .b_stride = adapter.rank,
-                    .transpose_b = true,
-                    .c = y + adapter.column,
-                    .c_stride = outputs_,
-                    .accumulate = true,
-                    .arithmetic = unit.arithmetic(adapter.b)});
+    if (adapter.magnitude)
+      forward_scaled(operators, unit, adapter, x, y, rows, pass);
+    else
+      operators.gemm(up(unit, adapter, 0, y + adapter.column, outputs_, true, rows, pass));
   }
+}
+
+ConstElements LowRankAdapters::passed_back(ConstElements dy, const LayerPass& pass) const {
+  // All adapters of a layer have one probability of dropout.
+  if (!magnitudes_ || drops(adapters_.front(), pass)) return dy;
+  return pass.scratch->magnitude_gradient;
 }
 
 void LowRankAdapters::backward_hidden(Operators& operators, const UnitParameters& unit,
                                       ConstElements dy, std::int64_t rows,
                                       const LayerPass& pass) const {
+  if (magnitudes_) {
+    float* scaled = pass.scratch->magnitude_gradient;
+    operators.copy_rows(dy, outputs_, scaled, outputs_, rows, outputs_);
+    for (const Adapter& adapter : adapters_) {
+      if (!adapter.magnitude) continue;
+      make_factors(operators, unit, adapter, pass);
+      operators.scale_columns(scaled + adapter.column, outputs_, factors_of(adapter, pass).factors,
+                              rows, adapter.outputs);
+    }
+    dy = scaled;
+  }
   for (const Adapter& adapter : adapters_)
     operators.gemm({.m = rows,
                     .n = adapter.rank,
@@ -139,8 +255,9 @@ void LowRankAdapters::backward_hidden(Operators& operators, const UnitParameters
   scale(operators, pass.scratch->adapter_gradient, rows);
 }
 
-void LowRankAdapters::backward_input(Operators& operators, const UnitParameters& unit, Elements dx,
-                                     std::int64_t rows, const LayerPass& pass) const {
+void LowRankAdapters::backward_input(Operators& operators, const UnitParameters& unit,
+                                     ConstElements dy, Elements dx, std::int64_t rows,
+                                     const LayerPass& pass) const {
   const auto product = [&](const Run& run, Elements to, bool accumulate) {
     operators.gemm({.m = rows,
                     .n = inputs_,
@@ -164,7 +281,31 @@ void LowRankAdapters::backward_input(Operators& operators, const UnitParameters&
       product(run_of(adapter), dx, true);
       continue;
     }
-    product(run_of(adapter), pass.scratch->adapter_input, false);
+    Elements input_gradient = pass.scratch->adapter_input;
+    if (adapter.magnitude) {
+      // What the layer's own weight had of the input that was dropped out.
+      const ConstElements weight(unit.matrix(adapter.weight), unit.dtype(adapter.weight));
+      float* scaled = pass.scratch->magnitude_rows;
+      for_row_chunks(rows, [&](std::int64_t row, std::int64_t count) {
+        operators.copy_rows(dy + row * outputs_ + adapter.column, outputs_, scaled, adapter.outputs,
+                            count, adapter.outputs);
+        operators.scale_columns(scaled, adapter.outputs, factors_of(adapter, pass).less_one, count,
+                                adapter.outputs);
+        operators.gemm({.m = count,
+                        .n = inputs_,
+                        .k = adapter.outputs,
+                        .a = scaled,
+                        .a_stride = adapter.outputs,
+                        .b = weight.data,
+                        .b_type = weight.type,
+                        .b_stride = transposed_ ? adapter.outputs : inputs_,
+                        .transpose_b = transposed_,
+                        .c = input_gradient + row * inputs_,
+                        .c_stride = inputs_,
+                        .arithmetic = unit.arithmetic(adapter.weight)});
+      });
+    }
+    product(run_of(adapter), input_gradient, adapter.magnitude.has_value());
     operators.dropout(drop, pass.scratch->adapter_input, dx, dx, rows, inputs_);
   }
 }
@@ -189,13 +330,20 @@ void LowRankAdapters::backward_weight(Operators& operators, const UnitParameters
                     .arithmetic = unit.arithmetic(run.a)});
   };
   for (const Run& run : runs_) for_a(run, x);
+  const ConstElements scaled = magnitudes_ ? ConstElements(pass.scratch->magnitude_gradient) : dy;
   for (const Adapter& adapter : adapters_) {
-    if (runs_.empty()) for_a(run_of(adapter), dropped(operators, adapter, x, rows, pass));
+    ConstElements input = x;
+    if (runs_.empty()) {
+      input = dropped(operators, adapter, x, rows, pass);
+      for_a(run_of(adapter), input);
+    }
+    if (adapter.magnitude)
+      backward_magnitude(operators, unit, adapter, dy, input, gradient, rows, pass);
     operators.gemm({.m = adapter.outputs,
                     .n = adapter.rank,
                     .k = rows,
-                    .a = (dy + adapter.column).data,
-                    .a_type = dy.type,
+                    .a = (scaled + adapter.column).data,
+                    .a_type = scaled.type,
                     .a_stride = outputs_,
                     .transpose_a = true,
                     .b = hidden(pass) + adapter.hidden_column,
@@ -205,6 +353,23 @@ void LowRankAdapters::backward_weight(Operators& operators, const UnitParameters
                     .accumulate = !gradient.fresh,
                     .arithmetic = unit.arithmetic(adapter.b)});
   }
+}
+
+void LowRankAdapters::backward_magnitude(Operators& operators, const UnitParameters& unit,
+                                         const Adapter& adapter, ConstElements dy,
+                                         ConstElements input, const UnitGradient& gradient,
+                                         std::int64_t rows, const LayerPass& pass) const {
+  // dm = Σ dy ⊙ (W + scale·B·A)·x / n. The products are made again: they are as large as y.
+  float* product = pass.scratch->magnitude_rows;
+  for_row_chunks(rows, [&](std::int64_t row, std::int64_t count) {
+    operators.gemm(weight_product(unit, adapter, input + row * inputs_, product, count));
+    operators.gemm(up(unit, adapter, row, product, adapter.outputs, true, count, pass));
+    operators.scale_columns(product, adapter.outputs, factors_of(adapter, pass).inverse_norms,
+                            count, adapter.outputs);
+    operators.add_column_products(dy + row * outputs_ + adapter.column, outputs_, product,
+                                  adapter.outputs, gradient.at(*adapter.magnitude), count,
+                                  adapter.outputs);
+  });
 }
 
 void LowRankAdapters::append_written(std::vector<GradientRange>& ranges) const {

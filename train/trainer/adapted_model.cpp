@@ -162,9 +162,11 @@ Result<Trainables> AdaptedModel::beside() const {
     LoraModule combined = here.front().lora;
     combined.dropout = 0.0;
     for (const Update& update : here) {
-      if (update.lora.dora)
+      if (update.lora.dora && here.size() > 1)
         return error(Code::kUnsupported,
-                     "{} has a DoRA adapter, which the model computes merged alone", module.name);
+                     "{} has several adapters, one of them DoRA: the model computes them merged "
+                     "alone",
+                     module.name);
     }
     if (here.size() > 1) {
       combined.scale = 1.0;  // each has its own scale in its columns of B
@@ -180,8 +182,10 @@ Status AdaptedModel::read_beside(const ParameterInfo& parameter, std::span<float
   if (!is_adapter_tensor(parameter.name)) return read_unadapted(parameter, out);
   const std::string& name = parameter.name;
   const bool is_a = name.ends_with(lora_a_name(""));
-  const std::string module = name.substr(0, name.size() - lora_a_name("").size());
+  const std::string module = name.substr(0, name.rfind(".lora_"));
   const std::vector<Update> here = updates(module);
+  if (name == lora_magnitude_name(module))
+    return convert_to_float(here.front().magnitude.data, here.front().magnitude.dtype, out);
   std::int64_t first = 0;  // of the sum's rank
   for (const Update& update : here) {
     const std::int64_t rank = update.lora.rank;

@@ -7,6 +7,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/sort_by.h"
+#include "train/adapters/adapter_merge.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/weights.h"
@@ -119,6 +120,39 @@ std::vector<const ParameterInfo*> all_of(const ParameterLayout& layout) {
   return tensors;
 }
 
+// Elements [begin, …) of a DoRA adapter's magnitudes as they begin: the norms of its module's
+// weight, an output's row each. read(weight, begin, values) gives elements of that.
+template <typename Read>
+Status initial_magnitudes(const ParameterInfo& weight, bool transposed, std::int64_t begin,
+                          std::span<float> out, const Read& read) {
+  const std::int64_t outputs = weight.shape[transposed ? 1 : 0];
+  const std::int64_t inputs = weight.shape[transposed ? 0 : 1];
+  // Rows that lie side by side are read alone.
+  const std::int64_t rows = transposed ? outputs : std::ssize(out);
+  std::vector<float> values(static_cast<std::size_t>(rows * inputs));
+  TROUPE_RETURN_IF_ERROR(read(weight, transposed ? 0 : begin * inputs, std::span(values)));
+  const std::vector<float> a(static_cast<std::size_t>(inputs)), b(static_cast<std::size_t>(rows));
+  const std::vector<float> norms = adapted_row_norms(values, {.rank = 1,
+                                                              .in = inputs,
+                                                              .out = rows,
+                                                              .scale = 0.0,
+                                                              .a = a,
+                                                              .b = b,
+                                                              .magnitude = {},
+                                                              .transposed = transposed});
+  std::ranges::copy(
+      std::span(norms).subspan(static_cast<std::size_t>(transposed ? begin : 0), out.size()),
+      out.begin());
+  return {};
+}
+
+// The weight of a magnitude's module, or nothing: the parameter is none.
+std::optional<std::string> weight_of_magnitude(std::string_view name) {
+  const std::string suffix = lora_magnitude_name("");
+  if (!name.ends_with(suffix)) return std::nullopt;
+  return std::string(name.substr(0, name.size() - suffix.size())) + ".weight";
+}
+
 // What a state's trained tensors are read from: a checkpoint; or a model's folder, an adapter's for
 // what that does not hold, and initial values for what neither does.
 class TrainedSource {
@@ -126,7 +160,7 @@ class TrainedSource {
   static Result<TrainedSource> open(FileSystem& files, const StateSource& source,
                                     const ModelConfig& config, const ModelLayout& model,
                                     std::uint64_t seed) {
-    TrainedSource opened(config, seed);
+    TrainedSource opened(config, model, seed);
     const bool adapters_alone = source.checkpoint && model.trainables().adapters_only();
     const auto expected = adapters_alone ? all_of(model.trained()) : of_model(model);
     opened.state_.emplace(TROUPE_TRY(StateReader::open(
@@ -147,14 +181,23 @@ class TrainedSource {
     if (holds_adapters_ || !is_adapter_tensor(parameter.name))
       return state_->read(prefix, parameter.name, begin, out, dtype);
     std::vector<float> values(out.size() / dtype_size(dtype));
-    initialize_parameter(parameter, config_->initializer_range, seed_, begin, values);
+    if (const auto weight = weight_of_magnitude(parameter.name))
+      TROUPE_RETURN_IF_ERROR(initial_magnitudes(
+          *model_->find(*weight), config_->transposed_weights, begin, values,
+          [&](const ParameterInfo& of, std::int64_t first, std::span<float> elements) {
+            return state_->read("", of.name, first, std::as_writable_bytes(elements), DType::kF32);
+          }));
+    else
+      initialize_parameter(parameter, config_->initializer_range, seed_, begin, values);
     return convert_from_float(values, dtype, out);
   }
 
  private:
-  TrainedSource(const ModelConfig& config, std::uint64_t seed) : config_(&config), seed_(seed) {}
+  TrainedSource(const ModelConfig& config, const ModelLayout& model, std::uint64_t seed)
+      : config_(&config), model_(&model), seed_(seed) {}
 
   const ModelConfig* config_;
+  const ModelLayout* model_;
   std::uint64_t seed_;
   std::optional<StateReader> state_, adapter_;
   bool holds_adapters_ = false;
@@ -264,16 +307,27 @@ Status initialize_part(const ModelConfig& config, std::uint64_t seed, const Rank
   // Equal shares of work: an element's value depends on its index alone.
   constexpr std::int64_t kShareElements = 1 << 16;
   const std::size_t size = dtype_size(type);
+  const ParameterLayout whole(config);  // with the weights that magnitudes are the norms of
+  const auto make_floats = [&](const ParameterInfo& parameter, std::int64_t begin,
+                               std::span<float> values) {
+    const auto initialize = [&](const ParameterInfo& of, std::int64_t first,
+                                std::span<float> elements) {
+      initialize_parameter(of, config.initializer_range, seed, first, elements);
+      return Status();
+    };
+    const auto weight = weight_of_magnitude(parameter.name);
+    const Status made = weight ? initial_magnitudes(*whole.find(*weight), config.transposed_weights,
+                                                    begin, values, initialize)
+                               : initialize(parameter, begin, values);
+    TROUPE_CHECK(made.ok(), "{}", made.to_string());
+  };
   // `count` elements of the parameter from `begin` on, in the part's type.
   const auto make = [&](const ParameterInfo& parameter, std::int64_t begin, std::size_t count,
                         std::span<std::byte> target) {
-    if (type == DType::kF32) {
-      initialize_parameter(parameter, config.initializer_range, seed, begin,
-                           {reinterpret_cast<float*>(target.data()), count});
-      return;
-    }
+    if (type == DType::kF32)
+      return make_floats(parameter, begin, {reinterpret_cast<float*>(target.data()), count});
     std::vector<float> values(count);
-    initialize_parameter(parameter, config.initializer_range, seed, begin, values);
+    make_floats(parameter, begin, values);
     const Status converted = convert_from_float(values, type, target);
     TROUPE_CHECK(converted.ok(), "{}", converted.to_string());
   };

@@ -93,6 +93,64 @@ TEST_CASE("columns: scaled, and sums of products, the same for any number of thr
   }
 }
 
+TEST_CASE("columns of a product, scaled, are added to columns of a matrix") {
+  const std::int64_t rows = 37, width = 150, stride = 160;
+  const Vector start = random_vector(rows * stride, 1), x = random_vector(rows * width, 2);
+  const Vector factors = random_vector(width, 3);
+  Vector y = start, expected = start;
+  OperatorFixture f(3);
+  f.operators->add_scaled_columns(y.data(), stride, x.data(), factors.data(), rows, width);
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < width; ++j)
+      expected[static_cast<std::size_t>(i * stride + j)] +=
+          factors[static_cast<std::size_t>(j)] * x[static_cast<std::size_t>(i * width + j)];
+  CHECK(y == expected);
+}
+
+TEST_CASE("factors of magnitudes: rows or columns, fp32 or bf16, any number of threads") {
+  const std::int64_t rows = 70, width = 153;
+  const Vector update = random_vector(rows * width, 1), magnitudes = random_vector(rows, 2);
+  Vector weight = random_vector(rows * width, 3);
+  std::vector<std::uint16_t> words;
+  for (float& value : weight) {
+    words.push_back(float_to_bf16(value));
+    float_from_bf16(&words.back(), &value, 1);  // what both types can say
+  }
+  Vector turned(weight.size());
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < width; ++j)
+      turned[static_cast<std::size_t>(j * rows + i)] =
+          weight[static_cast<std::size_t>(i * width + j)];
+  struct Made {
+    Vector factors = Vector(70), less_one = Vector(70), inverse = Vector(70);
+    bool operator==(const Made&) const = default;
+  };
+  const auto make = [&](ConstElements from, bool by_columns, int threads) {
+    Made made;
+    OperatorFixture f(threads);
+    f.operators->magnitude_factors(from, by_columns ? 1 : width, by_columns ? rows : 1,
+                                   update.data(), 0.5f, magnitudes.data(), made.factors.data(),
+                                   made.less_one.data(), made.inverse.data(), rows, width);
+    return made;
+  };
+  const Made first = make(weight.data(), false, 1);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    double squares = 0;
+    for (std::int64_t j = 0; j < width; ++j) {
+      const auto at = static_cast<std::size_t>(i * width + j);
+      squares += std::pow(static_cast<double>(weight[at]) + 0.5 * update[at], 2);
+    }
+    const auto row = static_cast<std::size_t>(i);
+    CHECK(first.inverse[row] == doctest::Approx(1 / std::sqrt(squares)).epsilon(1e-6));
+    CHECK(first.factors[row] ==
+          doctest::Approx(magnitudes[row] / std::sqrt(squares)).epsilon(1e-6));
+    CHECK(first.less_one[row] == first.factors[row] - 1.0f);
+  }
+  CHECK(make(weight.data(), false, 3) == first);
+  CHECK(make(words.data(), false, 2) == first);
+  CHECK(make(turned.data(), true, 1) == first);
+}
+
 TEST_CASE("RMSNorm: values, fused residual, gradients") {
   const std::int64_t rows = 5, width = 37;
   OperatorFixture f;

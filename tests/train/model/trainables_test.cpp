@@ -1,5 +1,7 @@
 // Training a part of a model, or adapters beside it, against training all of it.
 
+#include <map>
+
 #include "runtime/base/sort_by.h"
 #include "tests/train/model/model_fixture.h"
 #include "train/model/adapter_tensors.h"
@@ -92,7 +94,7 @@ struct PartlyTrained {
 };
 
 Trainables lora_of(const ModelConfig& config, const std::vector<std::string>& suffixes,
-                   double dropout = 0.0) {
+                   double dropout = 0.0, bool dora = false) {
   Trainables trainables{.everything = false, .tensors = {}, .lora = {}};
   std::int64_t rank = 4;
   const ParameterLayout layout(config);
@@ -101,7 +103,11 @@ Trainables lora_of(const ModelConfig& config, const std::vector<std::string>& su
         info.name.substr(0, info.name.size() - std::string(".weight").size());
     for (const std::string& suffix : suffixes)
       if (info.name.ends_with(suffix + ".weight")) {
-        trainables.lora.push_back({module, rank, 0.25 * static_cast<double>(rank), dropout});
+        trainables.lora.push_back({.module = module,
+                                   .rank = rank,
+                                   .scale = 0.25 * static_cast<double>(rank),
+                                   .dropout = dropout,
+                                   .dora = dora});
         rank = rank == 4 ? 8 : 4;  // ranks and scales of neighbours differ
       }
   }
@@ -113,9 +119,10 @@ const std::vector<std::string> kLlamaLayers = {"q_proj",    "k_proj",  "v_proj",
                                                "gate_proj", "up_proj", "down_proj"};
 const std::vector<std::string> kGpt2Layers = {"c_attn", "c_proj", "c_fc"};
 
-// W += scale·B·A in a model's own form.
-void merge(ModelFixture& whole, PartlyTrained& part, const LoraModule& lora, bool transposed) {
-  const std::span<float> w = whole.slice(whole.parameters, lora.module + ".weight");
+// W += scale·B·A in a model's own form; with magnitudes, each output's row then gets its length.
+// The rows' norms before that.
+std::vector<double> merge_into(std::span<float> w, PartlyTrained& part, const LoraModule& lora,
+                               bool transposed) {
   const auto a = part.at(lora_a_name(lora.module)), b = part.at(lora_b_name(lora.module));
   const std::size_t rank = static_cast<std::size_t>(lora.rank), in = a.size() / rank,
                     out = b.size() / rank;
@@ -125,19 +132,53 @@ void merge(ModelFixture& whole, PartlyTrained& part, const LoraModule& lora, boo
       for (std::size_t r = 0; r < rank; ++r) sum += b[o * rank + r] * a[r * in + i];
       w[transposed ? i * out + o : o * in + i] += static_cast<float>(lora.scale * sum);
     }
+  std::vector<double> norms(out);
+  for (std::size_t o = 0; o < out; ++o) {
+    double squares = 0;
+    for (std::size_t i = 0; i < in; ++i) {
+      const double value = w[transposed ? i * out + o : o * in + i];
+      squares += value * value;
+    }
+    norms[o] = std::sqrt(squares);
+    if (!lora.dora) continue;
+    const double factor = part.at(lora_magnitude_name(lora.module))[o] / norms[o];
+    for (std::size_t i = 0; i < in; ++i) {
+      float& value = w[transposed ? i * out + o : o * in + i];
+      value = static_cast<float>(factor * value);
+    }
+  }
+  return norms;
+}
+std::vector<double> merge(ModelFixture& whole, PartlyTrained& part, const LoraModule& lora,
+                          bool transposed) {
+  return merge_into(whole.slice(whole.parameters, lora.module + ".weight"), part, lora, transposed);
+}
+// The norms alone.
+std::vector<double> norms_of(PartlyTrained& part, const LoraModule& lora, bool transposed) {
+  const std::span<float> weight = part.at(lora.module + ".weight");
+  std::vector<float> copy(weight.begin(), weight.end());
+  return merge_into(copy, part, lora, transposed);
 }
 
 TEST_CASE("adapters give the loss of the merged model, and gradients that follow from its own") {
-  for (const bool transposed : {false, true}) {
+  for (const auto& [transposed, dora] : {std::pair(false, false), std::pair(true, false),
+                                         std::pair(false, true), std::pair(true, true)}) {
+    CAPTURE(transposed);
+    CAPTURE(dora);
     const ModelConfig config = transposed ? gpt2() : llama(true);
-    const Trainables trainables = lora_of(config, transposed ? kGpt2Layers : kLlamaLayers);
-    const Batch batch(2, 60, 300);
+    const Trainables trainables =
+        lora_of(config, transposed ? kGpt2Layers : kLlamaLayers, 0.0, dora);
+    // More tokens than magnitudes are computed for at once.
+    const Batch batch(dora ? 5 : 2, 60, 300);
     ModelFixture whole(config);
     whole.initialize(3);
     PartlyTrained part(config, trainables);
     part.take(whole);
-    for (const LoraModule& lora : trainables.lora) merge(whole, part, lora, transposed);
-    Activations activations(config, {2, 60, true, Recompute::kNothing}, *whole.operators);
+    std::map<std::string, std::vector<double>> norms;
+    for (const LoraModule& lora : trainables.lora)
+      norms[lora.module] = merge(whole, part, lora, transposed);
+    Activations activations(config, {batch.micro.rows, 60, true, Recompute::kNothing},
+                            *whole.operators);
     const double merged_loss =
         whole.model
             ->forward_backward(batch.micro, whole.units, CrossEntropyLoss(), 0.01f, activations)
@@ -150,15 +191,23 @@ TEST_CASE("adapters give the loss of the merged model, and gradients that follow
       const auto a = part.at(lora_a_name(lora.module)), b = part.at(lora_b_name(lora.module));
       const std::size_t rank = static_cast<std::size_t>(lora.rank), in = a.size() / rank,
                         out = b.size() / rank;
-      std::vector<float> da(a.size()), db(b.size());
-      for (std::size_t o = 0; o < out; ++o)
+      std::vector<float> da(a.size()), db(b.size()), dm(dora ? out : 0);
+      const std::span<float> w = whole.slice(whole.parameters, lora.module + ".weight");
+      for (std::size_t o = 0; o < out; ++o) {
+        // The merged row is m/n times what it is made of; n does not count for the gradient.
+        const double m = dora ? part.at(lora_magnitude_name(lora.module))[o] : 1.0;
+        const double factor = dora ? m / norms[lora.module][o] : 1.0;
         for (std::size_t i = 0; i < in; ++i) {
-          const double d = lora.scale * dw[transposed ? i * out + o : o * in + i];
+          const std::size_t at = transposed ? i * out + o : o * in + i;
+          if (dora) dm[o] += static_cast<float>(dw[at] * w[at] / m);
+          const double d = lora.scale * factor * dw[at];
           for (std::size_t r = 0; r < rank; ++r) {
             da[r * in + i] += static_cast<float>(d * b[o * rank + r]);
             db[o * rank + r] += static_cast<float>(d * a[r * in + i]);
           }
         }
+      }
+      if (dora) CHECK(relative_error(part.gradient(lora_magnitude_name(lora.module)), dm) < 2e-5);
       CHECK(relative_error(part.gradient(lora_a_name(lora.module)), da) < 2e-5);
       CHECK(relative_error(part.gradient(lora_b_name(lora.module)), db) < 2e-5);
     }
@@ -172,8 +221,9 @@ TEST_CASE(
   const std::vector<std::int32_t> samples(120, 3);
   batch.micro.dropout = {.seed = 9, .epoch = 1, .samples = samples, .places = batch.positions};
   std::vector<std::vector<float>> by_dropout;
-  for (const double dropout : {0.0, 0.3}) {
-    const Trainables trainables = lora_of(config, {"q_proj", "v_proj", "down_proj"}, dropout);
+  for (const auto& [dropout, dora] :
+       {std::pair(0.0, false), std::pair(0.3, false), std::pair(0.0, true), std::pair(0.3, true)}) {
+    const Trainables trainables = lora_of(config, {"q_proj", "v_proj", "down_proj"}, dropout, dora);
     ModelFixture whole(config);
     whole.initialize(3);
     std::vector<float> first;
@@ -185,6 +235,7 @@ TEST_CASE(
         part.run(batch.micro, recompute);
         if (first.empty()) first = part.gradients;
         CAPTURE(dropout);
+        CAPTURE(dora);
         CAPTURE(threads);
         CAPTURE(static_cast<int>(recompute));
         CHECK(part.gradients == first);
@@ -193,41 +244,61 @@ TEST_CASE(
     by_dropout.push_back(first);
   }
   CHECK(by_dropout[0] != by_dropout[1]);
+  CHECK(by_dropout[2] != by_dropout[3]);
 }
 
 TEST_CASE("adapters with dropout have the gradient that small changes show") {
-  const ModelConfig config = llama(true);
-  Batch batch(1, 40, 300);
-  const std::vector<std::int32_t> samples(40, 3);
-  batch.micro.dropout = {.seed = 9, .epoch = 1, .samples = samples, .places = batch.positions};
-  const Trainables trainables = lora_of(config, kLlamaLayers, 0.25);
-  ModelFixture whole(config);
-  whole.initialize(3);
-  PartlyTrained part(config, trainables);
-  part.take(whole);
-  part.run(batch.micro, Recompute::kNothing);
-  const std::vector<float> gradients = part.gradients;
-  for (const LoraModule& lora : trainables.lora) {
-    for (const std::string& name : {lora_a_name(lora.module), lora_b_name(lora.module)}) {
-      CAPTURE(name);
-      // Along the gradient, where a small change shows most.
-      const ParameterInfo& info = *part.layout.trained().find(name);
-      const auto begin = static_cast<std::size_t>(part.layout.trained().flat_offset(info));
-      const std::span<float> values = part.at(name);
-      double square = 0;
-      for (std::size_t i = 0; i < values.size(); ++i)
-        square += static_cast<double>(gradients[begin + i]) * gradients[begin + i];
-      REQUIRE(square > 0);
-      const double step = 0.02 / std::sqrt(square);
-      const std::vector<float> kept(values.begin(), values.end());
-      const auto loss_at = [&](double by) {
+  for (const bool dora : {false, true}) {
+    CAPTURE(dora);
+    const ModelConfig config = llama(true);
+    Batch batch(1, 40, 300);
+    const std::vector<std::int32_t> samples(40, 3);
+    batch.micro.dropout = {.seed = 9, .epoch = 1, .samples = samples, .places = batch.positions};
+    const Trainables trainables = lora_of(config, kLlamaLayers, 0.25, dora);
+    ModelFixture whole(config);
+    whole.initialize(3);
+    PartlyTrained part(config, trainables);
+    part.take(whole);
+    part.run(batch.micro, Recompute::kNothing);
+    const std::vector<float> gradients = part.gradients;
+    for (const LoraModule& lora : trainables.lora) {
+      std::vector<std::string> names = {lora_a_name(lora.module), lora_b_name(lora.module)};
+      if (dora) names.push_back(lora_magnitude_name(lora.module));
+      const std::vector<double> norms = norms_of(part, lora, false);
+      for (const std::string& name : names) {
+        CAPTURE(name);
+        // Magnitudes follow the rows' norms, which are constants for the gradients of A and B.
+        const bool follow = dora && name != names.back();
+        std::vector<float> magnitudes;
+        if (follow) {
+          const auto m = part.at(names.back());
+          magnitudes.assign(m.begin(), m.end());
+        }
+        // Along the gradient, where a small change shows most.
+        const ParameterInfo& info = *part.layout.trained().find(name);
+        const auto begin = static_cast<std::size_t>(part.layout.trained().flat_offset(info));
+        const std::span<float> values = part.at(name);
+        double square = 0;
         for (std::size_t i = 0; i < values.size(); ++i)
-          values[i] = kept[i] + static_cast<float>(by * gradients[begin + i]);
-        return part.run(batch.micro, Recompute::kNothing);
-      };
-      const double slope = 0.01 * (loss_at(step) - loss_at(-step)) / (2 * step);
-      std::ranges::copy(kept, values.begin());
-      CHECK(slope == doctest::Approx(square).epsilon(0.02));
+          square += static_cast<double>(gradients[begin + i]) * gradients[begin + i];
+        REQUIRE(square > 0);
+        const double step = 0.02 / std::sqrt(square);
+        const std::vector<float> kept(values.begin(), values.end());
+        const auto loss_at = [&](double by) {
+          for (std::size_t i = 0; i < values.size(); ++i)
+            values[i] = kept[i] + static_cast<float>(by * gradients[begin + i]);
+          if (follow) {
+            const std::vector<double> changed = norms_of(part, lora, false);
+            for (std::size_t o = 0; o < magnitudes.size(); ++o)
+              part.at(names.back())[o] = static_cast<float>(magnitudes[o] * changed[o] / norms[o]);
+          }
+          return part.run(batch.micro, Recompute::kNothing);
+        };
+        const double slope = 0.01 * (loss_at(step) - loss_at(-step)) / (2 * step);
+        std::ranges::copy(kept, values.begin());
+        if (follow) std::ranges::copy(magnitudes, part.at(names.back()).begin());
+        CHECK(slope == doctest::Approx(square).epsilon(0.02));
+      }
     }
   }
 }

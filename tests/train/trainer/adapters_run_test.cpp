@@ -15,8 +15,13 @@ Trainables adapters_of(const ModelConfig& model, double dropout) {
   const ParameterLayout layout(model);
   for (const ParameterInfo& info : layout.parameters())
     if (info.name.find("_proj.weight") != std::string::npos)
-      trainables.lora.push_back(
-          {info.name.substr(0, info.name.size() - 7), 4, 2.0, dropout, false});
+      trainables.lora.push_back({.module = info.name.substr(0, info.name.size() - 7),
+                                 .rank = 4,
+                                 .scale = 2.0,
+                                 .dropout = dropout,
+                                 // Some with magnitudes, beside one without and alone.
+                                 .dora = info.name.find("k_proj") != std::string::npos ||
+                                         info.name.find("down_proj") != std::string::npos});
   return trainables;
 }
 
