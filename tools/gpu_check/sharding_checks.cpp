@@ -253,10 +253,11 @@ class SharingRank {
       TROUPE_RETURN_IF_ERROR(device.synchronize());
       const TimePoint began = clock.now();
       engine.begin_step(micro_batches());
-      for (std::int64_t turn = 0; turn < engine.reducer().turns(); ++turn) {
-        engine.begin_turn(turn);
+      for (std::int64_t micro_batch = 0; micro_batch < engine.reducer().micro_batches();
+           ++micro_batch) {
+        engine.begin_micro_batch(micro_batch);
         const std::int64_t leaf =
-            engine.reducer().leaf(turn, layout.mesh().data_rank_of(layout.rank()));
+            engine.reducer().number_in_step(micro_batch, layout.mesh().data_rank_of(layout.rank()));
         const CountingBatch batch(kRows, length(), config.vocab_size,
                                   static_cast<int>(step * micro_batches() + leaf), false);
         TROUPE_RETURN_IF_ERROR(model

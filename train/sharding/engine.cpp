@@ -51,8 +51,8 @@ Status Engine::register_segment(const memory::Segment& segment) {
   return {};
 }
 
-void Engine::begin_turn(std::int64_t turn) {
-  reducer_->begin_turn(turn);
+void Engine::begin_micro_batch(std::int64_t micro_batch) {
+  reducer_->begin_micro_batch(micro_batch);
   units_->begin_pass(ShardedUnits::Pass::kTraining);
 }
 

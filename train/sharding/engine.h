@@ -3,7 +3,8 @@
 // on whatever device the buffers lie.
 //
 //   engine.begin_step(micro_batches);
-//   for each turn: engine.begin_turn(turn); model.forward_backward(…, engine.units(), …);
+//   for each micro-batch: engine.begin_micro_batch(micro_batch); model.forward_backward(…,
+//   engine.units(), …);
 //                  engine.units().end_pass();
 //   engine.finish_gradients(); norm = engine.optimizer().norm();
 //   engine.optimizer().update(…); engine.parameters_changed();
@@ -54,7 +55,7 @@ class Engine {
   const MeshCommunicators& communicators() const { return *communicators_; }
 
   void begin_step(std::int64_t micro_batches) { reducer_->begin_step(micro_batches); }
-  void begin_turn(std::int64_t turn);
+  void begin_micro_batch(std::int64_t micro_batch);
   // All gradients of the step are where their owners want them, on the device too.
   Status finish_gradients() { return reducer_->finish_step(); }
   // After the parameters' region was loaded or updated (on a GPU: on the compute stream, or waited

@@ -116,9 +116,9 @@ GradientReducer::GradientReducer(const RankLayout& layout, const ReductionOption
 
 void GradientReducer::begin_step(std::int64_t leaves) {
   leaves_ = leaves;
-  turns_ = (leaves + world_size_ - 1) / world_size_;
-  TROUPE_CHECK(turns_ <= options_.micro_batches, "{} turns where {} were announced", turns_,
-               options_.micro_batches);
+  micro_batches_ = (leaves + world_size_ - 1) / world_size_;
+  TROUPE_CHECK(micro_batches_ <= options_.micro_batches, "{} micro-batches where {} were announced",
+               micro_batches_, options_.micro_batches);
   if (options_.order == ReductionOrder::kAcrossWorldSizes &&
       (!tree_ || tree_->leaves() != leaves)) {
     tree_.emplace(leaves);
@@ -126,14 +126,14 @@ void GradientReducer::begin_step(std::int64_t leaves) {
   std::fill(heights_.begin(), heights_.end(), 0);
 }
 
-std::int64_t GradientReducer::leaf(std::int64_t turn, int data_rank) const {
-  const std::int64_t position = turn * world_size_ + data_rank;
+std::int64_t GradientReducer::number_in_step(std::int64_t micro_batch, int data_rank) const {
+  const std::int64_t position = micro_batch * world_size_ + data_rank;
   if (position >= leaves_ || !tree_) return position;
   return tree_->leaf_at(position);
 }
 
-void GradientReducer::begin_turn(std::int64_t turn) {
-  turn_ = turn;
+void GradientReducer::begin_micro_batch(std::int64_t micro_batch) {
+  micro_batch_ = micro_batch;
   std::fill(begun_.begin(), begun_.end(), false);
 }
 
@@ -177,9 +177,9 @@ Status GradientReducer::reduce(int unit) {
   const bool in_place = lands_in_place(), is_first = first(), is_last = last();
   const bool grows = options_.order == ReductionOrder::kOff && in_place;
   if (grows && !is_last) return {};
-  const auto ticket = queue_.submit([=, this, turn = turn_] {
+  const auto ticket = queue_.submit([=, this, micro_batch = micro_batch_] {
     if (options_.order == ReductionOrder::kAcrossWorldSizes) {
-      TROUPE_RETURN_IF_ERROR(combine_leaves(unit, buffer, turn));
+      TROUPE_RETURN_IF_ERROR(combine_leaves(unit, buffer, micro_batch));
       return is_last ? share_with_replicas(unit) : Status();
     }
     return sum_over_ranks(unit, buffer, in_place, is_first || grows, is_last);
@@ -284,7 +284,7 @@ Status GradientReducer::exchange_leaves(int unit, std::span<const float> local) 
                         counts);
 }
 
-Status GradientReducer::combine_leaves(int unit, std::span<float> local, std::int64_t turn) {
+Status GradientReducer::combine_leaves(int unit, std::span<float> local, std::int64_t micro_batch) {
   const auto part = index(layout_.reduced(unit).size());
   const bool alone = !communicators_.by_data_rank();
   const bool narrow = options_.reduce == DType::kBF16;
@@ -294,7 +294,7 @@ Status GradientReducer::combine_leaves(int unit, std::span<float> local, std::in
     TROUPE_RETURN_IF_ERROR(operations_.round(local));
   }
   for (int sender = 0; sender < world_size_; ++sender) {
-    const std::int64_t position = turn * world_size_ + sender;
+    const std::int64_t position = micro_batch * world_size_ + sender;
     if (position >= tree_->leaves()) break;
     const std::size_t begin = index(sender) * part;
     std::span<const float> leaf = local;

@@ -86,20 +86,22 @@ class GradientReducer {
                   const MeshCommunicators& communicators, CommunicationQueue& queue,
                   ShardOperations& operations, std::span<float> gradients, WorkingMemory& memory);
 
-  // The step's micro-batches over all ranks; each rank computes turns() of them, in across-world
-  // order possibly an empty one in the last turn.
+  // `leaves`: the step's micro-batches over all ranks. Each rank computes micro_batches() of them,
+  // in across-world order possibly an empty one as the last one.
   void begin_step(std::int64_t leaves);
-  std::int64_t turns() const { return turns_; }
-  // The micro-batch of the step that data rank `data_rank` computes in `turn`; turns·world_size or
-  // more where there is none.
-  std::int64_t leaf(std::int64_t turn, int data_rank) const;
-  void begin_turn(std::int64_t turn);
+  std::int64_t micro_batches() const { return micro_batches_; }
+  // The micro-batch of the step that data rank `data_rank` computes as its `micro_batch`th;
+  // micro_batches()·world_size or more where there is none.
+  std::int64_t number_in_step(std::int64_t micro_batch, int data_rank) const;
+  void begin_micro_batch(std::int64_t micro_batch);
 
-  // Where the unit's gradient of this turn is put: fresh in every turn, as its place still holds
-  // what was there before (another unit's gradient, the last step's, a step's that was given up).
-  // Only what grows in place over the micro-batches (kOff) is added to after the first turn.
+  // Where the unit's gradient of this micro-batch is put: fresh in every micro-batch, as its place
+  // still holds what was there before (another unit's gradient, the last step's, a step's that was
+  // given up). Only what grows in place over the micro-batches (kOff) is added to after the first
+  // micro-batch.
   Result<UnitGradient> local(int unit);
-  // The unit's gradient, for which local() was asked in this turn, is complete: reduction begins.
+  // The unit's gradient, for which local() was asked in this micro-batch, is complete: reduction
+  // begins.
   Status reduce(int unit);
   // All reductions of the step are done.
   Status finish_step() { return queue_.drain(); }
@@ -109,9 +111,9 @@ class GradientReducer {
     std::span<float> values;
     CommunicationQueue::Ticket busy = 0;  // the reduction that reads it
   };
-  bool first() const { return turn_ == 0; }
-  bool last() const { return turn_ + 1 == turns_; }
-  // Whether local gradients go into the region itself in this turn.
+  bool first() const { return micro_batch_ == 0; }
+  bool last() const { return micro_batch_ + 1 == micro_batches_; }
+  // Whether local gradients go into the region itself in this micro-batch.
   bool lands_in_place() const;
   Scratch& scratch_of(int unit);
   std::span<float> region(int unit, ElementRange range) const;
@@ -121,7 +123,7 @@ class GradientReducer {
   Status reduce_scatter_narrow(int unit, std::span<float> local);
   Status reduce_group_narrow(int unit, std::span<float> local);
   Result<std::span<collective::Bfloat16>> narrowed(std::span<const float> local);
-  Status combine_leaves(int unit, std::span<float> local, std::int64_t turn);
+  Status combine_leaves(int unit, std::span<float> local, std::int64_t micro_batch);
   Status exchange_leaves(int unit, std::span<const float> local);
   Status share_with_replicas(int unit);
   Status push_leaf(int unit, std::span<const float> leaf, std::int64_t position);
@@ -136,10 +138,10 @@ class GradientReducer {
   const int world_size_;
 
   std::int64_t leaves_ = 0;
-  std::int64_t turns_ = 0;
-  std::int64_t turn_ = 0;
+  std::int64_t micro_batches_ = 0;
+  std::int64_t micro_batch_ = 0;
   std::optional<GradientTree> tree_;
-  std::vector<bool> begun_;  // by unit, in this turn
+  std::vector<bool> begun_;  // by unit, in this micro-batch
   Scratch first_scratch_;
   std::vector<Scratch> other_scratch_;
   std::vector<int> scratch_in_use_;  // by unit: index into other_scratch_

@@ -298,17 +298,18 @@ TrafficPlan plan_traffic(const PlanRequest& request) {
   const Mesh& mesh = request.mesh;
   const auto elements = static_cast<double>(layout.trained().total_elements());
   const double world = mesh.size(), group = mesh.dp_shard;
-  const auto turns = static_cast<double>(request.reduction.micro_batches);
+  const auto micro_batches = static_cast<double>(request.reduction.micro_batches);
   TrafficPlan plan;
-  const double reductions = reduces_once(request) ? 1 : turns;
+  const double reductions = reduces_once(request) ? 1 : micro_batches;
   plan.gradients = reductions * elements * reduction_bytes(request) +
                    4 * elements * (mesh.dp_replicate - 1) / world;
   const ComputeOptions compute = compute_options(request);
   if (row.shards_parameters) {
     const RankLayout rank(layout, request.strategy, mesh, 0);
-    plan.gathered_parameters = gathered_bytes(rank, compute.of_trained(), turns);
+    plan.gathered_parameters = gathered_bytes(rank, compute.of_trained(), micro_batches);
     if (rank.frozen())
-      plan.gathered_parameters += gathered_bytes(*rank.frozen(), compute.of_frozen(), turns);
+      plan.gathered_parameters +=
+          gathered_bytes(*rank.frozen(), compute.of_frozen(), micro_batches);
   } else if (row.shards_optimizer) {
     plan.updated_parameters = elements * (group - 1) / group * size_of_type(compute.state);
   }
@@ -322,8 +323,8 @@ Formula traffic_formula(const PlanRequest& request) {
   const auto elements = static_cast<double>(layout.trained().total_elements());
   const auto frozen = static_cast<double>(layout.frozen().total_elements());
   const double world = mesh.size(), group = mesh.dp_shard;
-  const std::int64_t turns = request.reduction.micro_batches;
-  const std::int64_t reductions = reduces_once(request) ? 1 : turns;
+  const std::int64_t micro_batches = request.reduction.micro_batches;
+  const std::int64_t reductions = reduces_once(request) ? 1 : micro_batches;
   const double reduced = elements * reduction_bytes(request) * static_cast<double>(reductions);
   if (!row.shards_parameters) {
     // The sums, or the parameters that were updated with them, go to everybody.
@@ -331,7 +332,7 @@ Formula traffic_formula(const PlanRequest& request) {
     return {times_psi(reductions + 1) + "·(N−1)/N",
             reduced + elements * (world - 1) / world * size_of_type(last)};
   }
-  const std::int64_t gathers = row.reshards_after_forward ? 2 * turns : turns;
+  const std::int64_t gathers = row.reshards_after_forward ? 2 * micro_batches : micro_batches;
   const double gathered = (elements * size_of_type(request.compute.compute) +
                            frozen * size_of_type(request.compute.frozen)) *
                           (group - 1) / group * gathers;

@@ -32,7 +32,7 @@ MicroBatch view(const TokenBatch& batch, std::int64_t seed, std::int64_t epoch) 
                       .places = batch.places}};
 }
 
-// A micro-batch for a rank that has none left in the last turn: it takes part in the collectives of
+// The last micro-batch of a rank that has none left: it takes part in the collectives of
 // the passes and adds nothing.
 TokenBatch empty_batch() {
   return {.rows = 1,
@@ -59,11 +59,12 @@ auto TrainingStep::timed(double& seconds, Work&& work) {
   return result;
 }
 
-TokenBatch TrainingStep::batch_of(const StepPlan& plan, std::int64_t turn) const {
-  const auto leaf = static_cast<std::size_t>(tools_.engine.reducer().leaf(turn, data_rank()));
-  if (leaf >= plan.batches.size() || plan.batches[leaf].empty()) return empty_batch();
-  TokenBatch batch = collate_ragged(tools_.dataset, plan.batches[leaf]);
-  if (tools_.activations.dropout_samples) add_places(tools_.dataset, plan.batches[leaf], batch);
+TokenBatch TrainingStep::batch_of(const StepPlan& plan, std::int64_t micro_batch) const {
+  const auto number =
+      static_cast<std::size_t>(tools_.engine.reducer().number_in_step(micro_batch, data_rank()));
+  if (number >= plan.batches.size() || plan.batches[number].empty()) return empty_batch();
+  TokenBatch batch = collate_ragged(tools_.dataset, plan.batches[number]);
+  if (tools_.activations.dropout_samples) add_places(tools_.dataset, plan.batches[number], batch);
   return batch;
 }
 
@@ -108,13 +109,14 @@ Status TrainingStep::end_pass(StepSeconds& seconds) {
 Status TrainingStep::pass_over(const StepPlan& plan, StepRecord& record,
                                std::vector<double>& losses) {
   tools_.engine.begin_step(static_cast<std::int64_t>(plan.batches.size()));
-  const std::int64_t turns = tools_.engine.reducer().turns();
-  for (std::int64_t turn = 0; turn < turns; ++turn) {
+  const std::int64_t micro_batches = tools_.engine.reducer().micro_batches();
+  for (std::int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
     tools_.progress.stage(record.step, Stage::kData);
-    const TokenBatch batch = timed(record.seconds.data, [&] { return batch_of(plan, turn); });
+    const TokenBatch batch =
+        timed(record.seconds.data, [&] { return batch_of(plan, micro_batch); });
     tools_.progress.stage(record.step, Stage::kForward);
     const TargetLosses looked = TROUPE_TRY(look(plan, batch, record.seconds));
-    tools_.engine.begin_turn(turn);
+    tools_.engine.begin_micro_batch(micro_batch);
     ComputedUnits computed(tools_.engine.units(), tools_.compute);
     ObservedUnits units(computed, tools_.progress, device_operators());
     losses.push_back(TROUPE_TRY(learn(plan, batch, looked, units, record.seconds)));
@@ -249,16 +251,16 @@ Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record
   TROUPE_RETURN_IF_ERROR(timed(record.seconds.communication, [&] {
     return world.all_gather(std::span<const double>(mine), std::span<double>(all), counts);
   }));
-  std::vector<double> by_leaf(plan.batches.size(), 0.0);
+  std::vector<double> by_number(plan.batches.size(), 0.0);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const int data = tools_.layout.mesh().data_rank_of(static_cast<int>(rank));
-    for (std::size_t turn = 0; turn < losses.size(); ++turn) {
-      const auto leaf = static_cast<std::size_t>(
-          tools_.engine.reducer().leaf(static_cast<std::int64_t>(turn), data));
-      if (leaf < by_leaf.size()) by_leaf[leaf] = all[rank * width + turn];
+    for (std::size_t micro_batch = 0; micro_batch < losses.size(); ++micro_batch) {
+      const auto number = static_cast<std::size_t>(
+          tools_.engine.reducer().number_in_step(static_cast<std::int64_t>(micro_batch), data));
+      if (number < by_number.size()) by_number[number] = all[rank * width + micro_batch];
     }
   }
-  for (const double loss : by_leaf) record.loss += loss;
+  for (const double loss : by_number) record.loss += loss;
   return StepOutcome{.record = std::move(record), .save_and_stop = all[width - 1] != 0.0};
 }
 
@@ -289,16 +291,18 @@ Result<std::string> TrainingStep::find_non_finite(const StepPlan& plan) {
   // What this rank found first: micro-batch, whether its loss is finite, and a parameter or −1.
   std::int64_t finding[3] = {-1, 1, -1};
   tools_.engine.begin_step(static_cast<std::int64_t>(plan.batches.size()));
-  for (std::int64_t turn = 0; turn < tools_.engine.reducer().turns(); ++turn) {
+  for (std::int64_t micro_batch = 0; micro_batch < tools_.engine.reducer().micro_batches();
+       ++micro_batch) {
     StepSeconds ignored;
-    const TokenBatch batch = batch_of(plan, turn);
+    const TokenBatch batch = batch_of(plan, micro_batch);
     const TargetLosses looked = TROUPE_TRY(look(plan, batch, ignored));
-    tools_.engine.begin_turn(turn);
+    tools_.engine.begin_micro_batch(micro_batch);
     GradientProbe probe(tools_.engine, layout, tools_.compute.access());
     const double loss = TROUPE_TRY(learn(plan, batch, looked, probe, ignored));
-    const std::int64_t leaf = tools_.engine.reducer().leaf(turn, data_rank());
-    if ((std::isfinite(loss) && !probe.found()) || (finding[0] >= 0 && finding[0] < leaf)) continue;
-    finding[0] = leaf;
+    const std::int64_t number = tools_.engine.reducer().number_in_step(micro_batch, data_rank());
+    if ((std::isfinite(loss) && !probe.found()) || (finding[0] >= 0 && finding[0] < number))
+      continue;
+    finding[0] = number;
     finding[1] = std::isfinite(loss) ? 1 : 0;
     finding[2] = probe.found().value_or(-1);
   }

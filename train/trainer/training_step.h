@@ -80,7 +80,7 @@ class TrainingStep {
   Status update(const CommitRecord& record);
   // Who and what is not finite: the passes are done once more, looking at every local gradient.
   Result<std::string> find_non_finite(const StepPlan& plan);
-  TokenBatch batch_of(const StepPlan& plan, std::int64_t turn) const;
+  TokenBatch batch_of(const StepPlan& plan, std::int64_t micro_batch) const;
   // Null where gradients are memory of the host.
   Operators* device_operators() const {
     return tools_.compute.access().in_place() ? nullptr : &tools_.compute.operators();

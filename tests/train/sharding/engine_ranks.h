@@ -95,7 +95,7 @@ struct Setting {
   bool guarded = false;                 // a GPU's memory is none of the host's
   std::uint64_t lazy_streams_seed = 0;  // of FakeCudaOptions
   GraphOptions::Use graphs = GraphOptions::Use::kNever;
-  // Called by a rank when it has the gradient of a unit in the last turn of the first step.
+  // Called by a rank when it has the gradient of a unit as the last one of the first step.
   std::function<void(int rank, int unit, EngineDevice& device)> strike;
   // Where ranks that fail wait for each other before they go: what one of them hears of another's
   // failure is not that it has gone.
@@ -400,11 +400,11 @@ class Rank {
   }
 
   EngineOptions engine_options() const {
-    const std::int64_t turns =
+    const std::int64_t micro_batches =
         (setting_.micro_batches + setting_.mesh.size() - 1) / setting_.mesh.size();
     EngineOptions options;
     options.reduction = {.order = setting_.order,
-                         .micro_batches = turns,
+                         .micro_batches = micro_batches,
                          .reduce = setting_.reduce,
                          .tied = setting_.tied,
                          .overlaps = setting_.overlaps};
@@ -429,8 +429,9 @@ class Rank {
     for (std::int64_t step = 1; step <= setting_.steps; ++step) {
       const std::uint64_t before = engine.communicators().algorithm_bytes_sent();
       engine.begin_step(setting_.micro_batches);
-      for (std::int64_t turn = 0; turn < engine.reducer().turns(); ++turn)
-        TROUPE_RETURN_IF_ERROR(one_turn(engine, device, step, turn));
+      for (std::int64_t micro_batch = 0; micro_batch < engine.reducer().micro_batches();
+           ++micro_batch)
+        TROUPE_RETURN_IF_ERROR(one_micro_batch(engine, device, step, micro_batch));
       TROUPE_RETURN_IF_ERROR(engine.finish_gradients());
       outcome.norm = TROUPE_TRY(engine.optimizer().norm()).norm;
       TROUPE_RETURN_IF_ERROR(
@@ -444,20 +445,21 @@ class Rank {
     return {};
   }
 
-  Status one_turn(Engine& engine, EngineDevice& device, std::int64_t step, std::int64_t turn) {
-    engine.begin_turn(turn);
-    const std::int64_t leaf =
-        engine.reducer().leaf(turn, setting_.mesh.data_rank_of(layout_.rank()));
-    auto ids = tokens_of(step, leaf, setting_.length);
+  Status one_micro_batch(Engine& engine, EngineDevice& device, std::int64_t step,
+                         std::int64_t micro_batch) {
+    engine.begin_micro_batch(micro_batch);
+    const std::int64_t number =
+        engine.reducer().number_in_step(micro_batch, setting_.mesh.data_rank_of(layout_.rank()));
+    auto ids = tokens_of(step, number, setting_.length);
     auto labels = ids;
-    if (leaf >= setting_.micro_batches) labels.assign(ids.size(), kIgnoreLabel);
+    if (number >= setting_.micro_batches) labels.assign(ids.size(), kIgnoreLabel);
     const MicroBatch batch{.rows = kRows,
                            .length = setting_.length,
                            .ids = ids,
                            .labels = labels,
                            .position_ids = {},
                            .segment_ids = {}};
-    const bool last = step == 1 && turn + 1 == engine.reducer().turns();
+    const bool last = step == 1 && micro_batch + 1 == engine.reducer().micro_batches();
     std::function<void(int)> told;
     if (setting_.strike && last)
       told = [&](int unit) { setting_.strike(layout_.rank(), unit, device); };
