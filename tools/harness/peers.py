@@ -39,6 +39,17 @@ def python(figures, more=None):
     return program
 
 
+def own_python(figures, name, requirements, imports):
+    """The Python of an environment that one comparison has for itself, build/peers/NAME."""
+    venv = os.path.join(ROOT, "build/peers", name)
+    program = os.path.join(venv, "bin/python")
+    _install(figures, venv, requirements,
+             [[sys.executable, "-m", "venv", venv],
+              [program, "-m", "pip", "install", "--quiet", "-r", requirements],
+              [program, "-c", "import " + imports]])
+    return program
+
+
 def extensions(program):
     """TORCH_EXTENSIONS_DIR: the folder with the part of DeepSpeed that it compiles at its first use."""
     return os.path.join(os.path.dirname(os.path.dirname(program)), "extensions")

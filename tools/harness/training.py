@@ -19,8 +19,12 @@ MODELS = {
     "gpt2": {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024,
              "vocab_size": 50257, "activation_function": "gelu_new", "resid_pdrop": 0, "embd_pdrop": 0,
              "attn_pdrop": 0, "tie_word_embeddings": True},
+    # The shape of SmolLM-135M.
+    "llama135": {"model_type": "llama", "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+                 "num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 49152,
+                 "max_position_embeddings": 256, "tie_word_embeddings": True},
 }
-NAMES = {"A": "A (Llama 15 M)", "B": "B (Llama 71 M)", "gpt2": "GPT-2 124 M"}
+NAMES = {"A": "A (Llama 15 M)", "B": "B (Llama 71 M)", "gpt2": "GPT-2 124 M", "llama135": "Llama 135 M"}
 # Of a micro-batch on each rank.
 ROWS, LENGTH = 4, 256
 # Steps before the timed ones: products are compiled, memory is touched.

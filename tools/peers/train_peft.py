@@ -1,0 +1,74 @@
+"""LoRA in PEFT over transformers, timed: train_peft.py make MODEL_FOLDER
+                                       train_peft.py run MODEL_FOLDER TARGETS RANK WARM_UP STEPS RESULTS
+
+`make` puts random weights beside the folder's config.json, for both sides to begin from. `run` trains an
+adapter and writes RESULTS: the seconds of the timed steps, the losses, the most memory that the process
+has had.
+"""
+
+import json
+import os
+import sys
+import time
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import torch  # noqa: E402  after the number of threads
+from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
+
+ROWS, LENGTH = 4, 256
+RATE = 3e-4
+
+
+def make(folder):
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
+    model.save_pretrained(folder)
+
+
+def batch(step, vocabulary):
+    return torch.randint(0, vocabulary, (ROWS, LENGTH), generator=torch.Generator().manual_seed(1_000_003 * step))
+
+
+def high_water_mib():
+    with open("/proc/self/status", encoding="utf-8") as file:
+        return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM:"))
+
+
+def run(folder, targets, rank, warm_up, steps, results):
+    from peft import LoraConfig, get_peft_model
+
+    base = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa", dtype=torch.float32)
+    base.config.use_cache = False
+    model = get_peft_model(base, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets.split(","),
+                                            task_type="CAUSAL_LM"))
+    model.train()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=RATE, weight_decay=0.0,
+                                  fused=True)
+    seconds, losses = [], []
+    ended = time.perf_counter()
+    for number in range(warm_up + steps):
+        tokens = batch(number, base.config.vocab_size)
+        optimizer.zero_grad()
+        loss = model(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+        began, ended = ended, time.perf_counter()
+        seconds.append(ended - began)
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    parameters = sum(p.numel() for p in base.parameters())
+    with open(results, "w", encoding="utf-8") as file:
+        json.dump({"seconds": seconds[warm_up:], "losses": losses, "trained": trained, "parameters": parameters,
+                   "peak_mib": high_water_mib()}, file)
+
+
+def main():
+    torch.set_num_threads(1)
+    if sys.argv[1] == "make":
+        return make(sys.argv[2])
+    folder, targets, rank, warm_up, steps, results = sys.argv[2:]
+    return run(folder, targets, int(rank), int(warm_up), int(steps), results)
+
+
+main()
