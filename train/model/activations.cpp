@@ -112,7 +112,7 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   blocks_.resize(
       static_cast<std::size_t>(by_block ? layers - untrained + (untrained > 0 ? 1 : 0) : 1));
   for (BlockActivations& block : blocks_) {
-    block.attention_statistics = cutter.floats(tokens * config.norm_statistics());
+    block.attention_statistics = cutter.floats(config.norm_statistics(tokens));
     block.qkv = block.attention_qkv = cutter.elements(tokens * config.qkv_width());
     if (config.qk_norm)
       block.head_rstd =
@@ -120,7 +120,7 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
     block.attention = cutter.elements(tokens * config.query_width());
     block.log_sum_exp = cutter.floats(tokens * config.num_attention_heads);
     block.middle = cutter.elements(tokens * hidden_size);
-    block.mlp_statistics = cutter.floats(tokens * config.norm_statistics());
+    block.mlp_statistics = cutter.floats(config.norm_statistics(tokens));
     block.mlp_product = cutter.elements(tokens * config.mlp_input_width());
     for (std::size_t place = 0; place < kLinearPlaces; ++place)
       if (const std::int64_t columns = options_.adapters.columns[place])
@@ -164,7 +164,7 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   head_rows = rows.chunk, logit_rows = rows.logits;
   head_input = cutter.elements(head_rows * hidden_size);
   head_normed = cutter.elements(head_rows * hidden_size);
-  head_statistics = cutter.floats(head_rows * config.norm_statistics());
+  head_statistics = cutter.floats(config.norm_statistics(head_rows));
   if (options_.training) {
     head_gradient = cutter.elements(head_rows * hidden_size);
     if (options_.type == DType::kBF16) {

@@ -49,16 +49,15 @@ struct ActivationOptions {
 // the two cannot, and what can.
 Status check_activation_type(const ActivationOptions& options, const Operators& operators);
 
-// What a block's backward pass needs of its forward pass. N = rows·length tokens, C hidden size,
-// S what a norm keeps of a row (ModelConfig::norm_statistics).
+// What a block's backward pass needs of its forward pass. N = rows·length tokens, C hidden size.
 struct BlockActivations {
-  float* attention_statistics = nullptr;  // (N·S)
+  float* attention_statistics = nullptr;  // ModelConfig::norm_statistics(N)
   Elements qkv;                           // (N, queries | keys | values) as the products give them
   float* head_rstd = nullptr;             // (N, query heads), (N, key heads); null without QK norms
   Elements attention;                     // (N, query width)
   float* log_sum_exp = nullptr;           // (rows, heads, length)
   Elements middle;                        // (N, C): after the attention's residual
-  float* mlp_statistics = nullptr;        // (N·S)
+  float* mlp_statistics = nullptr;        // ModelConfig::norm_statistics(N)
   Elements mlp_product;                   // (N, ModelConfig::mlp_input_width())
   // (N, queries | keys | values) as attention reads them, normed and rotated: `qkv` itself where
   // there are no QK norms, else as the buffers below.
@@ -147,7 +146,7 @@ class Activations {
   std::int64_t head_rows = 0;
   Elements head_input;               // (head_rows, C)
   Elements head_normed;              // (head_rows, C)
-  float* head_statistics = nullptr;  // (head_rows·S)
+  float* head_statistics = nullptr;  // ModelConfig::norm_statistics(head_rows)
   Elements head_gradient;            // (head_rows, C), training only
   // (head_rows, C), training only. In bf16 a row of zeros comes first, and is one more.
   Elements head_input_gradient;

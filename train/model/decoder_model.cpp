@@ -2,9 +2,7 @@
 
 #include "runtime/base/check.h"
 #include "train/model/batch_tables.h"
-#include "train/model/dropout_site.h"
 #include "train/model/held_unit.h"
-#include "train/model/model_family.h"
 
 namespace troupe::train {
 namespace {
@@ -24,16 +22,21 @@ DecoderModel::DecoderModel(const ModelConfig& config, const Trainables& trainabl
     : config_(config),
       layout_(config_, trainables),
       operators_(operators),
+      embedding_(config_, layout_, operators),
       head_(config_, layout_, operators) {
   for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer)
     blocks_.emplace_back(config_, layout_, layer, operators);
-  const EndNames names = end_names(config_);
-  token_embedding_ = layout_.ref(names.token_embedding + ".weight");
-  if (config_.positions == PositionKind::kLearned)
-    position_embedding_ = layout_.ref(names.position_embedding + ".weight");
   std::vector<GradientRange> written;
   head_.append_written(0, written);
   embedding_rest_ = GradientRest(layout_.trained(), 0, written);
+}
+
+Status check_operators(const ModelConfig& config, const Operators& operators) {
+  for (const auto names :
+       {config.embedding->operators, config.norm->operators, config.activation->operators})
+    TROUPE_RETURN_IF_ERROR(
+        needs_operators(operators, names, fmt::format("model_type={}", config.model_type)));
+  return {};
 }
 
 std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operators,
@@ -41,35 +44,14 @@ std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operator
   return std::make_unique<DecoderModel>(config, trainables, operators);
 }
 
-void DecoderModel::embed(const BatchShape& shape, const UnitParameters& unit,
-                         Activations& activations) const {
-  const std::int64_t tokens = shape.tokens(), width = config_.hidden_size;
-  const Elements stream = activations.stream(0);
-  operators_.embedding_forward(activations.ids, unit.matrix(token_embedding_),
-                               unit.dtype(token_embedding_), stream, tokens, width);
-  if (config_.positions == PositionKind::kLearned) {
-    operators_.embedding_forward(activations.positions, unit.matrix(position_embedding_),
-                                 unit.dtype(position_embedding_), activations.delta, tokens, width);
-    operators_.add(stream, activations.delta, stream, tokens * width);
-  }
-  drop_embeddings(shape, stream, activations);
-}
-
-void DecoderModel::drop_embeddings(const BatchShape& shape, Elements x,
-                                   const Activations& activations) const {
-  if (const Dropout drop =
-          dropout_at(DropoutPlace::kEmbedding, 0, config_.embedding_dropout, shape, activations))
-    operators_.dropout(drop, x, nullptr, x, shape.tokens(), config_.hidden_size);
-}
-
 Status DecoderModel::forward_blocks(const BatchShape& shape, UnitAccess& units,
                                     Activations& activations, KvCache* cache) {
   {
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, 0, Phase::kForward));
     TROUPE_CHECK(activations.options().type == DType::kF32 ||
-                     unit.parameters().dtype(token_embedding_) == DType::kBF16,
+                     embedding_.dtype(unit.parameters()) == DType::kBF16,
                  "activations in bf16 with parameters in fp32");
-    embed(shape, unit.parameters(), activations);
+    embedding_.forward(shape, unit.parameters(), activations);
   }
   for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, block_unit(layer), Phase::kForward));
@@ -113,14 +95,7 @@ Status DecoderModel::backward_blocks(const BatchShape& shape, UnitAccess& units,
   // Rows are added to. With tied embeddings the head, which came first, has written the matrix.
   const UnitGradient gradient = TROUPE_TRY(units.gradient(0));
   embedding_rest_.zero(operators_, gradient);
-  const std::int64_t tokens = shape.tokens(), width = config_.hidden_size;
-  drop_embeddings(shape, activations.stream_gradient, activations);
-  if (!token_embedding_.frozen)
-    operators_.embedding_backward(activations.ids, activations.stream_gradient,
-                                  gradient.at(token_embedding_), tokens, width);
-  if (config_.positions == PositionKind::kLearned && !position_embedding_.frozen)
-    operators_.embedding_backward(activations.positions, activations.stream_gradient,
-                                  gradient.at(position_embedding_), tokens, width);
+  embedding_.backward(shape, gradient, activations);
   return units.gradient_done(0);
 }
 

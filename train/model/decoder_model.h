@@ -2,6 +2,7 @@
 // A decoder-only model of any family over the operator table.
 
 #include "train/model/decoder_block.h"
+#include "train/model/embedding.h"
 #include "train/model/model.h"
 #include "train/model/output_head.h"
 
@@ -30,16 +31,13 @@ class DecoderModel final : public Model {
   const DecoderBlock& block(std::int64_t layer) const {
     return blocks_[static_cast<std::size_t>(layer)];
   }
-  void embed(const BatchShape& shape, const UnitParameters& unit, Activations& activations) const;
-  // x (N, C), the embeddings or their gradient, in place.
-  void drop_embeddings(const BatchShape& shape, Elements x, const Activations& activations) const;
 
   ModelConfig config_;
   ModelLayout layout_;
   Operators& operators_;
   std::vector<DecoderBlock> blocks_;
+  Embedding embedding_;
   OutputHead head_;
-  ParameterRef token_embedding_, position_embedding_;
   GradientRest embedding_rest_;
 };
 

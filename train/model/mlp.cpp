@@ -1,6 +1,29 @@
 #include "train/model/mlp.h"
 
 namespace troupe::train {
+const Activation kSwiGlu{
+    .inputs = 2,
+    .is_gelu_epilogue = false,
+    .operators = {OperatorName::swiglu_forward, OperatorName::swiglu_backward},
+    .forward = [](Operators& operators, ConstElements product, Elements hidden, std::int64_t rows,
+                  std::int64_t width) { operators.swiglu_forward(product, hidden, rows, width); },
+    .backward =
+        [](Operators& operators, Elements product, ConstElements dhidden, Elements hidden,
+           std::int64_t rows, std::int64_t width) {
+          operators.swiglu_backward(product, dhidden, hidden, rows, width);
+        }};
+
+const Activation kGeluTanh{
+    .inputs = 1,
+    .is_gelu_epilogue = true,
+    .operators = {OperatorName::gelu_forward, OperatorName::gelu_backward},
+    .forward = [](Operators& operators, ConstElements product, Elements hidden, std::int64_t rows,
+                  std::int64_t width) { operators.gelu_forward(product, hidden, rows * width); },
+    .backward =
+        [](Operators& operators, Elements product, ConstElements dhidden, Elements hidden,
+           std::int64_t rows, std::int64_t width) {
+          operators.gelu_backward(product, dhidden, hidden, rows * width);
+        }};
 
 Mlp::Mlp(const ModelConfig& config, const ModelLayout& layout, const BlockNames& names,
          Operators& operators)
@@ -13,7 +36,7 @@ Mlp::Mlp(const ModelConfig& config, const ModelLayout& layout, const BlockNames&
 
 std::optional<Gemm> Mlp::gelu_product(const UnitParameters& unit, const LayerPass& pass) const {
   const BlockActivations& kept = *pass.kept;
-  if (config_.mlp == MlpKind::kSwiGlu) return std::nullopt;
+  if (!config_.activation->is_gelu_epilogue) return std::nullopt;
   std::optional<Gemm> gemm =
       inputs_.gelu_product(unit, kept.mlp_input, kept.mlp_product, kept.mlp_hidden, pass.tokens());
   if (gemm && !operators_.fuses(*gemm)) gemm.reset();
@@ -29,11 +52,9 @@ void Mlp::expand(const UnitParameters& unit, const LayerPass& pass) const {
 void Mlp::contract(const UnitParameters& unit, const LayerPass& pass, Elements y) const {
   const BlockActivations& kept = *pass.kept;
   const std::int64_t tokens = pass.tokens();
-  const std::int64_t width = config_.intermediate_size;
-  if (config_.mlp == MlpKind::kSwiGlu)
-    operators_.swiglu_forward(kept.mlp_product, kept.mlp_hidden, tokens, width);
-  else if (!gelu_product(unit, pass))
-    operators_.gelu_forward(kept.mlp_product, kept.mlp_hidden, tokens * width);
+  if (!gelu_product(unit, pass))
+    config_.activation->forward(operators_, kept.mlp_product, kept.mlp_hidden, tokens,
+                                config_.intermediate_size);
   output_.forward(operators_, unit, kept.mlp_hidden, y, tokens, pass);
 }
 
@@ -43,7 +64,7 @@ Elements Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& 
   const Activations& scratch = *pass.scratch;
   const std::int64_t tokens = pass.tokens();
   const std::int64_t width = config_.intermediate_size;
-  if (config_.mlp == MlpKind::kGeluTanh) {
+  if (config_.activation->is_gelu_epilogue) {
     const std::optional<Gemm> gemm =
         output_.gelu_gradient_product(unit, dy, kept.mlp_product, scratch.hidden, tokens);
     if (gemm && operators_.fuses(*gemm)) {
@@ -60,10 +81,7 @@ Elements Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& 
   // kept. So that the same is multiplied whatever is kept, it is made of those here, always.
   const bool kept_hidden = scratch.keeps_everything() && !gelu_product(unit, pass);
   const Elements again = kept_hidden ? Elements() : kept.mlp_hidden;
-  if (config_.mlp == MlpKind::kSwiGlu)
-    operators_.swiglu_backward(kept.mlp_product, scratch.hidden, again, tokens, width);
-  else
-    operators_.gelu_backward(kept.mlp_product, scratch.hidden, again, tokens * width);
+  config_.activation->backward(operators_, kept.mlp_product, scratch.hidden, again, tokens, width);
   // A block that is run again stops before the last product.
   if (scratch.recomputes_blocks())
     output_.forward_hidden(operators_, unit, kept.mlp_hidden, tokens, pass);

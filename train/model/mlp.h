@@ -1,8 +1,9 @@
 #pragma once
-// The second half of a block, without its norm: Wdown·activation(Wup·x), where the activation is
-// silu(gate)·up of two products side by side, or GELU of one.
+// The second half of a block, without its norm: Wdown·activation(Wup·x), where the activation takes
+// one product or two side by side, as the configuration says.
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 
 #include "train/model/activations.h"
@@ -11,6 +12,21 @@
 #include "train/model/model_family.h"
 
 namespace troupe::train {
+
+// An activation as calls of operators. kSwiGlu, silu(gate)·up, and kGeluTanh, the tanh form of GELU
+// of one product, are declared in model_config.h.
+struct Activation {
+  std::int64_t inputs;  // products that it takes, side by side in `product`: gate first
+  // It is what a product with Epilogue::kBiasGelu does.
+  bool is_gelu_epilogue;
+  std::initializer_list<OperatorName> operators;  // that it calls
+  // product (rows, inputs·width) → hidden (rows, width).
+  void (*forward)(Operators& operators, ConstElements product, Elements hidden, std::int64_t rows,
+                  std::int64_t width);
+  // Replaces product by its gradient and writes hidden again, the same bits, unless it is null.
+  void (*backward)(Operators& operators, Elements product, ConstElements dhidden, Elements hidden,
+                   std::int64_t rows, std::int64_t width);
+};
 
 class Mlp {
  public:

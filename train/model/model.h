@@ -52,6 +52,9 @@ class Model {
                         Activations& activations, std::span<float> logits) = 0;
 };
 
+// Ok if the operators are all there that the family's parts call, else which is not.
+Status check_operators(const ModelConfig& config, const Operators& operators);
+
 // The model that `config` describes, computing with `operators`, which must outlive it. Activations
 // of passes that train are cut for the same `trainables`.
 std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operators,

@@ -31,10 +31,15 @@ struct RopeScaling {
   bool truncate = true;
 };
 
-enum class NormKind { kRms, kLayer };
 enum class PositionKind { kRotary, kLearned };
-// silu(gate)·up, or the tanh form of GELU (HF's gelu_new) of one product.
-enum class MlpKind { kSwiGlu, kGeluTanh };
+
+// The parts of which a family chooses: norm.h, mlp.h, embedding.h.
+struct NormKind;
+extern const NormKind kRmsNorm, kLayerNorm;
+struct Activation;
+extern const Activation kSwiGlu, kGeluTanh;
+struct EmbeddingKind;
+extern const EmbeddingKind kTokenEmbedding, kTokenAndPositionEmbedding;
 
 // A decoder-only model. Where config.json lacks a key, the default is that of the type's class in
 // transformers 5 (model_family.h); the sizes of the matrices must be there.
@@ -49,18 +54,21 @@ struct ModelConfig {
   std::int64_t head_dim = 0;
   std::int64_t max_position_embeddings = 0;
 
-  NormKind norm = NormKind::kRms;
+  const NormKind* norm = &kRmsNorm;
   double norm_eps = 1e-6;
+  const EmbeddingKind* embedding = &kTokenEmbedding;
   PositionKind positions = PositionKind::kRotary;
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
-  MlpKind mlp = MlpKind::kSwiGlu;
+  const Activation* activation = &kSwiGlu;  // of the MLP
   bool qkv_bias = false;
   bool attention_output_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;  // RMS norms over each query and key head, before the rotation
   // Weights of the blocks' products are stored [in, out] (HF's Conv1D) instead of [out, in].
   bool transposed_weights = false;
+  // What adds to the stream begins smaller the more layers add (GPT-2's scheme).
+  bool scales_residual_weights = false;
   bool tie_word_embeddings = false;
 
   // Scores are divided by √head_dim, and in layer i by i + 1 (`scale_attn_by_inverse_layer_idx`).
@@ -102,11 +110,9 @@ struct ModelConfig {
   // Queries, keys and values side by side.
   std::int64_t qkv_width() const { return query_width() + 2 * key_width(); }
   // Outputs of the MLP's first products.
-  std::int64_t mlp_input_width() const {
-    return mlp == MlpKind::kSwiGlu ? 2 * intermediate_size : intermediate_size;
-  }
-  // Numbers that a norm keeps of a row for its backward pass.
-  std::int64_t norm_statistics() const { return norm == NormKind::kRms ? 1 : 2; }
+  std::int64_t mlp_input_width() const;
+  // Numbers that a norm keeps of so many rows for its backward pass.
+  std::int64_t norm_statistics(std::int64_t rows) const;
   bool has_dropout() const {
     return embedding_dropout > 0 || residual_dropout > 0 || attention_dropout > 0;
   }

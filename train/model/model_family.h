@@ -1,6 +1,7 @@
 #pragma once
-// The families of models (`model_type`): what config.json and the weights of each look like in HF
-// transformers. The one place that knows their names, keys and class defaults.
+// The families of models (`model_type`). Each has a file of its own in families/, which says what
+// of config.json it reads and of which parts its blocks are made; nothing outside of that file
+// knows a family by its name. A new family is a new file there: the build finds it.
 
 #include <cstdint>
 #include <optional>
@@ -11,6 +12,7 @@
 
 namespace troupe::train {
 
+class ConfigReader;
 struct ModelConfig;
 
 // Names of config.json's keys.
@@ -21,31 +23,7 @@ struct ConfigKeys {
   std::string_view num_attention_heads = "num_attention_heads";
   std::string_view max_position_embeddings = "max_position_embeddings";
   std::string_view norm_eps = "rms_norm_eps";
-  std::string_view activation = "hidden_act";
 };
-
-// What all models of a type have in common. Defaults are those of the type's configuration class in
-// transformers 5.
-struct ModelFamily {
-  std::string_view model_type;
-  std::string_view architecture;  // the class in config.json's `architectures`
-  std::string_view base_prefix;   // of all names but the head's; a file may lack it
-  ConfigKeys keys;
-  std::int64_t max_position_embeddings = 0;
-  double norm_eps = 1e-6;
-  std::optional<std::int64_t> num_key_value_heads;  // else num_attention_heads
-  std::optional<std::int64_t> head_dim;             // else hidden_size / num_attention_heads
-  bool tie_word_embeddings = false;
-  std::optional<std::int64_t> bos_token_id;
-  std::optional<std::int64_t> eos_token_id;
-};
-
-// Null for a type that is not supported.
-const ModelFamily* find_model_family(std::string_view model_type);
-// The family of a configuration: its type is supported.
-const ModelFamily& family_of(const ModelConfig& config);
-// "llama, mistral, …".
-std::string supported_model_types();
 
 // Names of modules, to which ".weight" and ".bias" are added. All are part of a state dict's names
 // as transformers 5 writes them.
@@ -58,11 +36,10 @@ struct BlockNames {
   std::string key_norm;
   std::string attention_output;
   std::string mlp_norm;
-  // The MLP's first products: gate and up, or one.
+  // The MLP's first products: as many as its activation takes.
   std::vector<std::string> mlp_inputs;
   std::string mlp_output;
 };
-BlockNames block_names(const ModelConfig& config, std::int64_t layer);
 
 struct EndNames {
   std::string token_embedding;
@@ -70,13 +47,53 @@ struct EndNames {
   std::string final_norm;
   std::string output;  // the token embedding when tied
 };
+
+// Llama's names, which most families with rotary positions have.
+BlockNames llama_block_names(const ModelConfig& config, std::int64_t layer);
+EndNames llama_end_names();
+inline constexpr std::string_view kRotaryBuffers[] = {".rotary_emb.inv_freq"};
+
+// What all models of a type have in common. Defaults are those of the type's configuration class in
+// transformers 5 (models/*/configuration_*.py).
+struct ModelFamily {
+  std::string_view model_type;
+  std::string_view architecture;            // the class in config.json's `architectures`
+  std::string_view base_prefix = "model.";  // of all names but the head's; a file may lack it
+  ConfigKeys keys = {};
+  // Without the key the MLP is so many times as wide as the stream; 0: the key must be there.
+  std::int64_t intermediate_factor = 0;
+  std::int64_t max_position_embeddings = 0;
+  double norm_eps = 1e-6;
+  std::optional<std::int64_t> num_key_value_heads = std::nullopt;  // else num_attention_heads
+  std::optional<std::int64_t> head_dim = std::nullopt;  // else hidden_size / num_attention_heads
+  bool tie_word_embeddings = false;
+  std::optional<std::int64_t> bos_token_id = std::nullopt;
+  std::optional<std::int64_t> eos_token_id = std::nullopt;
+
+  // Reads the keys that not every family has, chooses the parts (ModelConfig's norm, activation,
+  // embedding and so on) and refuses what would be computed otherwise. Sizes have been read.
+  void (*read)(ConfigReader& reader, ModelConfig& config);
+  BlockNames (*block_names)(const ModelConfig& config, std::int64_t layer) = llama_block_names;
+  EndNames (*end_names)() = llama_end_names;  // of a model whose head is not tied
+  // Ends of the names of buffers that older versions of transformers saved among the weights.
+  std::span<const std::string_view> saved_buffers = kRotaryBuffers;
+};
+
+// Null for a type that is not supported.
+const ModelFamily* find_model_family(std::string_view model_type);
+// The family of a configuration: its type is supported.
+const ModelFamily& family_of(const ModelConfig& config);
+// "gpt2, llama, …".
+std::string supported_model_types();
+
+BlockNames block_names(const ModelConfig& config, std::int64_t layer);
 EndNames end_names(const ModelConfig& config);
 
 // A parameter's name in files that hold the base model alone (`wte.weight` of the published GPT-2,
 // `layers.0.…`): nothing for the head's.
 std::optional<std::string> base_model_name(const ModelConfig& config, std::string_view name);
 // Whether a tensor that the model does not have may be in a file of weights: a stored copy of a
-// tied head, buffers that older versions saved.
+// tied head, or a saved buffer.
 bool ignored_in_weights(const ModelConfig& config, std::string_view name);
 
 }  // namespace troupe::train

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "train/model/model_family.h"
+#include "train/model/norm.h"
 
 namespace troupe::train {
 namespace {
@@ -17,9 +18,9 @@ void add(UnitSpec& unit, std::string name, std::vector<std::int64_t> shape, Init
 
 void add_norm(UnitSpec& unit, const ModelConfig& config, const std::string& module,
               std::int64_t width) {
-  add(unit, module + ".weight", {width}, {InitialValue::Kind::kOnes});
-  if (config.norm != NormKind::kLayer) return;
-  unit.tensors.back().decays = false;
+  add(unit, module + ".weight", {width}, {config.norm->initial_weight});
+  if (!config.norm->decays_by_name) unit.tensors.back().decays = false;
+  if (!config.norm->has_bias) return;
   add(unit, module + ".bias", {width}, {InitialValue::Kind::kZeros});
 }
 
@@ -27,9 +28,8 @@ UnitSpec layer_tensors(const ModelConfig& config, std::int64_t layer) {
   const std::int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
   const BlockNames names = block_names(config, layer);
   UnitSpec unit{fmt::format("layers.{}", layer), {}};
-  // GPT-2's scheme: what adds to the stream begins smaller the more layers add.
   InitialValue residual;
-  if (config.transposed_weights)
+  if (config.scales_residual_weights)
     residual.scale = 1.0 / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
   const auto matrix = [&](const std::string& module, std::int64_t out, std::int64_t in,
                           InitialValue initial = {}) {

@@ -137,6 +137,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
   const auto objective = objective_of(config);
   auto compute = TROUPE_TRY(open_compute(bundle, objective, options, log));
+  TROUPE_RETURN_IF_ERROR(check_operators(bundle.model, compute->operators()));
   TROUPE_RETURN_IF_ERROR(objective->check(compute->operators(), bundle.model));
   auto observed = std::make_unique<ObservedOperators>(compute->operators(), progress);
   auto model = make_model(bundle.model, *observed, bundle.trainables);

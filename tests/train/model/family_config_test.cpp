@@ -69,7 +69,7 @@ TEST_CASE("defaults are those of the classes") {
   CHECK(gpt2.length_limit() == 1024);
   CHECK(gpt2.tie_word_embeddings);
   CHECK(gpt2.eos_token_ids.empty());  // 50256 is no token of so small a vocabulary
-  CHECK(gpt2.norm_statistics() == 2);
+  CHECK(gpt2.norm_statistics(7) == 14);
   CHECK(gpt2.attention_scale(1) == doctest::Approx(std::sqrt(1.0 / 8)));
   REQUIRE(gpt2.notes.size() == 1);
   CHECK(gpt2.notes[0] ==
@@ -139,8 +139,8 @@ TEST_CASE("windows of Qwen: by max_window_layers or by layer_types") {
 
 TEST_CASE("what cannot be computed is refused by name") {
   CHECK(with("llama", "model_type", "gpt_neox").status().to_string() ==
-        "config.json: model_type=gpt_neox is not supported; supported: llama, mistral, qwen2, "
-        "qwen3, gpt2");
+        "config.json: model_type=gpt_neox is not supported; supported: gpt2, llama, mistral, "
+        "qwen2, qwen3");
   CHECK(with("llama", "hidden_act", "gelu").status().to_string() ==
         "config.json: hidden_act=gelu is not supported; llama models use silu");
   CHECK(code_with("mistral", "attention_bias", true) == Code::kUnsupported);
