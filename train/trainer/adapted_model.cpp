@@ -76,12 +76,20 @@ Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& ba
     model.notes_.insert(model.notes_.end(), adapter.notes.begin(), adapter.notes.end());
     model.adapters_.push_back(std::move(adapter));
   }
-  if (model.unties_head_) {
-    json::Object source = model.base_.to_json();
-    source["tie_word_embeddings"] = false;
-    model.config_ = TROUPE_TRY(ModelConfig::from_json(source, join_path(base, "config.json")));
+  if (std::exchange(model.unties_head_, false)) {
+    TROUPE_RETURN_IF_ERROR(model.untie_head());
+    model.head_is_embedding_ = false;
   }
   return model;
+}
+
+Status AdaptedModel::untie_head() {
+  if (!config_.tie_word_embeddings) return {};
+  json::Object source = base_.to_json();
+  source["tie_word_embeddings"] = false;
+  config_ = TROUPE_TRY(ModelConfig::from_json(source, "config.json"));
+  unties_head_ = head_is_embedding_ = true;
+  return {};
 }
 
 std::string AdaptedModel::stored_name(std::string_view name) const {
@@ -124,7 +132,10 @@ std::vector<AdaptedModel::Update> AdaptedModel::updates(std::string_view module)
 }
 
 Status AdaptedModel::read_unadapted(const ParameterInfo& parameter, std::span<float> out) const {
-  if (const StoredTensor* tensor = replacement(parameter.name))
+  const EndNames ends = end_names(config_);
+  const bool is_copy = head_is_embedding_ && parameter.name == ends.output + ".weight";
+  if (const StoredTensor* tensor =
+          replacement(is_copy ? ends.token_embedding + ".weight" : parameter.name))
     return convert_to_float(tensor->data, tensor->dtype, out);
   return reader_.read(stored_name(parameter.name), 0, out);
 }

@@ -31,6 +31,9 @@ class AdaptedModel {
   // unties them.
   const ModelConfig& config() const { return config_; }
   bool unties_head() const { return unties_head_; }
+  // From now on the head is a matrix of its own, equal to the embedding where adapters did not
+  // train it.
+  Status untie_head();
   // What the base's files hold a parameter of config() in.
   DType stored_type(const ParameterInfo& parameter) const;
   // What the adapters' files say that has no effect.
@@ -70,6 +73,8 @@ class AdaptedModel {
   TensorReader reader_;
   std::vector<OpenedAdapter> adapters_;
   bool unties_head_ = false;
+  // The head reads what the embedding does: it is untied, and no adapter has one of its own.
+  bool head_is_embedding_ = false;
   std::vector<std::string> notes_;
 };
 

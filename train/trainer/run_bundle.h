@@ -26,6 +26,8 @@ struct RunBundle {
   Trainables trainables;  // of the model
   // The folder of the adapter that is trained on; empty: none, or a new one.
   std::string adapter;
+  // Folders of adapters that are merged into the model's folder first, in this order.
+  std::vector<std::string> merged_adapters;
   // Name → content of config.json, generation_config.json, the tokenizer's files.
   std::map<std::string, std::string> companions;
   // The text of kSampleStreamFile, which goes into every checkpoint; empty: none.

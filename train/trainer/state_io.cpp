@@ -127,14 +127,23 @@ class TrainedSource {
                                     const ModelConfig& config, const ModelLayout& model,
                                     std::uint64_t seed) {
     TrainedSource opened(config, seed);
+    if (!source.checkpoint) opened.base_ = source.base;
     const bool adapters_alone = source.checkpoint && model.trainables().adapters_only();
     const auto expected = adapters_alone ? all_of(model.trained()) : of_model(model);
-    opened.state_.emplace(TROUPE_TRY(StateReader::open(
-        files, source, config, expected, model.trainables().unties_head && !adapters_alone)));
+    if (opened.base_)
+      TROUPE_RETURN_IF_ERROR(opened.base_->open());
+    else
+      opened.state_.emplace(TROUPE_TRY(StateReader::open(
+          files, source, config, expected, model.trainables().unties_head && !adapters_alone)));
     opened.holds_adapters_ = source.checkpoint;
     if (!source.checkpoint && !source.adapter.empty()) {
       opened.adapter_.emplace(TROUPE_TRY(StateReader::open(
-          files, {.path = source.adapter, .checkpoint = false, .optimizer = false, .adapter = {}},
+          files,
+          {.path = source.adapter,
+           .checkpoint = false,
+           .optimizer = false,
+           .adapter = {},
+           .base = nullptr},
           config, all_of(model.trained()))));
     }
     return opened;
@@ -144,6 +153,8 @@ class TrainedSource {
               std::span<std::byte> out, DType dtype) const {
     if (adapter_ && prefix.empty())
       return adapter_->read(prefix, parameter.name, begin, out, dtype);
+    if (base_ && !is_adapter_tensor(parameter.name))
+      return base_->read(parameter, begin, out, dtype);
     if (holds_adapters_ || !is_adapter_tensor(parameter.name))
       return state_->read(prefix, parameter.name, begin, out, dtype);
     std::vector<float> values(out.size() / dtype_size(dtype));
@@ -157,6 +168,7 @@ class TrainedSource {
   const ModelConfig* config_;
   std::uint64_t seed_;
   std::optional<StateReader> state_, adapter_;
+  DerivedBase* base_ = nullptr;  // in place of `state_`
   bool holds_adapters_ = false;
 };
 
@@ -341,10 +353,15 @@ Status load_state(FileSystem& files, const StateSource& source, const ModelConfi
                   const ModelLayout& model, std::uint64_t seed, const RankLayout& layout,
                   const StateBuffers& buffers, HostAccess& access, bool zeroed,
                   collective::Communicator& world) {
-  auto trained = TrainedSource::open(files, source, config, model, seed);
+  const bool derived = source.base && !source.checkpoint;
+  // What is derived rank 0 reads alone.
+  auto trained = derived && world.rank() != 0
+                     ? Result<TrainedSource>(error(Code::kFailedPrecondition, "rank 0 reads"))
+                     : TrainedSource::open(files, source, config, model, seed);
   if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(trained);
-  bool everybody_sees = TROUPE_TRY(all_see(files, source.path, trained.ok(), world));
-  if (!source.adapter.empty() && !source.checkpoint)
+  bool everybody_sees =
+      !derived && TROUPE_TRY(all_see(files, source.path, trained.ok(), world));
+  if (!derived && !source.adapter.empty() && !source.checkpoint)
     everybody_sees =
         TROUPE_TRY(all_see(files, source.adapter, trained.ok(), world)) && everybody_sees;
   std::vector<Part> parts{parameters_of(buffers)};
@@ -371,9 +388,17 @@ Status check_checkpoint_fits(FileSystem& files, const std::string& checkpoint,
                checkpoint, opened.status().message());
 }
 
-Status load_frozen(FileSystem& files, const std::string& folder, const ModelConfig& config,
+Status load_frozen(FileSystem& files, const StateSource& source, const ModelConfig& config,
                    const ModelLayout& model, const RankLayout& layout, const StateBuffers& buffers,
                    DType type, HostAccess& access, collective::Communicator& world) {
+  if (source.base) {
+    if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(source.base->open());
+    const auto compute = [&](const std::string&, const auto&... what) {
+      return source.base->read(what...);
+    };
+    return read_for_all(compute, frozen_of(buffers), *layout.frozen(), type, access, world);
+  }
+  const std::string& folder = source.path;
   const auto reader = StateReader::open(files, StateSource{.path = folder}, config, of_model(model),
                                         model.trainables().unties_head);
   if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(reader);

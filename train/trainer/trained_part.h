@@ -16,6 +16,8 @@ struct TrainedPart {
   Trainables trainables;
   // The folder of the adapter that is trained on, absolute; empty: none, or a new one.
   std::string adapter;
+  // Folders of the adapters that are merged into the model's folder first, absolute.
+  std::vector<std::string> merged;
   // The text of the adapter_config.json that goes beside saved adapters; empty without adapters.
   std::string adapter_config;
   std::vector<std::string> notes;

@@ -1,0 +1,52 @@
+#pragma once
+// A base that no file holds: a model's folder with adapters merged into it.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/file_system.h"
+#include "runtime/base/status.h"
+#include "train/model/model_config.h"
+#include "train/model/model_layout.h"
+#include "train/trainer/adapted_model.h"
+
+namespace troupe::train {
+
+struct BaseSource {
+  std::string folder;               // a model's
+  std::vector<std::string> merged;  // folders of adapters, merged into it in this order
+  bool is_derived() const { return !merged.empty(); }
+};
+
+// Every tensor is computed as a whole, in one thread, by code without variants: the same bits
+// wherever and whenever. One rank reads, for all.
+class DerivedBase {
+ public:
+  // Nothing is opened before the first read: only one rank need see the files. `config` and `model`
+  // are those of the run, and outlive this.
+  DerivedBase(FileSystem& files, BaseSource source, const ModelConfig& config,
+              const ModelLayout& model)
+      : files_(&files), source_(std::move(source)), config_(&config), model_(&model) {}
+
+  // Opens and checks all files, if that is not done yet.
+  Status open();
+  // Elements from `begin` on of a tensor of the model.
+  Status read(const ParameterInfo& parameter, std::int64_t begin, std::span<std::byte> out,
+              DType dtype);
+
+ private:
+  Status compute(const ParameterInfo& parameter);
+
+  FileSystem* files_;
+  BaseSource source_;
+  const ModelConfig* config_;
+  const ModelLayout* model_;
+  std::optional<AdaptedModel> base_;
+  // The tensor that was read last.
+  std::string name_;
+  std::vector<float> values_;
+};
+
+}  // namespace troupe::train
