@@ -29,8 +29,6 @@ std::vector<UnsupportedSetting> check_supported(const FinetuningSection& f) {
   UnsupportedList list;
   const bool lora = f.is_lora();
   list.add(lora && f.use_dora, "use_dora", "true", "DoRA is not supported", kOut);
-  list.add(lora && f.pissa_init, "pissa_init", "true", "PiSSA is not supported", kOut);
-  list.add(lora && f.pissa_convert, "pissa_convert", "true", "PiSSA is not supported", kOut);
 
   list.add(f.exported.export_dir.has_value(), "export_dir", f.exported.export_dir.value_or(""),
            "this is a configuration of `export`, not of training",

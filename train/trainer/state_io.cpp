@@ -153,7 +153,7 @@ class TrainedSource {
               std::span<std::byte> out, DType dtype) const {
     if (adapter_ && prefix.empty())
       return adapter_->read(prefix, parameter.name, begin, out, dtype);
-    if (base_ && !is_adapter_tensor(parameter.name))
+    if (base_ && (base_->starts_adapters() || !is_adapter_tensor(parameter.name)))
       return base_->read(parameter, begin, out, dtype);
     if (holds_adapters_ || !is_adapter_tensor(parameter.name))
       return state_->read(prefix, parameter.name, begin, out, dtype);

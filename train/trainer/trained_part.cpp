@@ -20,6 +20,7 @@ Result<AdapterConfig> new_adapter(const TrainConfig& config, const ModelConfig& 
               .dropout = f.lora_dropout,
               .use_rslora = f.use_rslora,
               .use_dora = f.use_dora,
+              .pissa = f.pissa_init ? std::optional(PissaStart{f.pissa_iter}) : std::nullopt,
               .llama_pro_layers =
                   f.use_llama_pro ? std::optional(f.freeze_trainable_layers) : std::nullopt});
 }
@@ -34,12 +35,10 @@ Result<OpenedAdapter> known_adapter(FileSystem& files, const std::string& folder
         "{} holds {} beside the adapter, which would take the place of the model's: such an "
         "adapter is not trained on; merge it first (troupe export) and train a new one",
         opened.directory, opened.replaced.front().name);
-  if (opened.config.is_pissa())
-    return error(
-        Code::kUnsupported,
-        "{}: init_lora_weights says PiSSA, whose base is the rest of a decomposition: such "
-        "an adapter is not trained on; convert it to a plain one (pissa_convert: true)",
-        opened.directory);
+  if (opened.config.is_pissa() && !PissaStart::of(opened.config.init_lora_weights))
+    return error(Code::kUnsupported,
+                 "{}: init_lora_weights={} is not supported: \"pissa\" and \"pissa_niter_N\" are",
+                 opened.directory, json::write(opened.config.init_lora_weights));
   return opened;
 }
 
@@ -100,6 +99,13 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
             fmt::format("{} is trained on: its rank, scale and modules count, not the lora_* keys",
                         opened.directory));
         adapter = std::move(opened.config);
+      }
+      part.pissa = PissaStart::of(adapter.init_lora_weights);
+      if (f.pissa_convert && !part.pissa) {
+        key = "pissa_convert";
+        return error(Code::kInvalidArgument,
+                     "pissa_convert: true converts an adapter that began with PiSSA: set "
+                     "pissa_init: true, or leave it out");
       }
       if (f.loraplus_lr_ratio)
         for (LoraModule& lora : part.trainables.lora)

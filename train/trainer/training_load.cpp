@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "train/adapters/pissa_convert.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/checkpoint_names.h"
@@ -224,7 +225,8 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   if (f.leads()) source = TROUPE_TRY(choose_source(generation.number, record));
   TROUPE_RETURN_IF_ERROR(agree(generation.world, source, record));
   const BaseSource base_source{.folder = f.config().model.model_name_or_path,
-                               .merged = f.bundle.merged_adapters};
+                               .merged = f.bundle.merged_adapters,
+                               .pissa = f.bundle.pissa};
   DerivedBase base(f.files, base_source, f.bundle.model, f.model->model_layout());
   source.base = base_source.is_derived() ? &base : nullptr;
   place(record);
@@ -259,6 +261,11 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
                                              f.bundle.model, f.model->model_layout(), *f.layout,
                                              kept, type, f.compute->kept_access(),
                                              generation.world));
+  }
+  if (f.leads() && f.config().finetuning.pissa_convert) {
+    const AdapterConfig adapter = TROUPE_TRY(
+        AdapterConfig::parse(f.bundle.companions[kAdapterConfigFile], kAdapterConfigFile));
+    TROUPE_RETURN_IF_ERROR(base.write_start(join_path(f.output_dir(), kPissaInitFolder), adapter));
   }
   TROUPE_RETURN_IF_ERROR(generation.engine->frozen_loaded());
   if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(nullptr));

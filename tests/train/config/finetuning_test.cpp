@@ -84,8 +84,6 @@ TEST_CASE("every setting that training does not do is refused by its key, with i
   // Keys of which a value asks for something that is not there, and the type with which it does.
   for (const auto& [key, type, text] : {
            std::tuple("use_dora: true", "lora", "use_dora=true is not supported"),
-           std::tuple("pissa_init: true", "lora", "pissa_init=true is not supported"),
-           std::tuple("pissa_convert: true", "lora", "pissa_convert=true is not supported"),
            std::tuple("export_dir: merged", "full",
                       "export_dir=merged is not supported: this is a configuration of `export`"),
        }) {

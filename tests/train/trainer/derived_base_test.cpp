@@ -1,4 +1,5 @@
-// Runs whose base no file holds: adapters are merged into a model's folder first.
+// Runs whose base no file holds: adapters are merged into a model's folder first, or a PiSSA adapter
+// takes its start out of it.
 #include "train/trainer/derived_base.h"
 
 #include "tests/train/trainer/run_fixture.h"
@@ -74,6 +75,7 @@ struct Run {
   int world = 1;
   std::string resume = "";
   std::vector<std::string> saved_whole = {};
+  std::optional<PissaStart> pissa = {};
 };
 
 RunChange changed(const Run& run) {
@@ -86,11 +88,14 @@ RunChange changed(const Run& run) {
             request.targets = {"q_proj", "down_proj"};
             request.additional_targets = run.saved_whole;
             request.rank = 4;
+            request.pissa = run.pissa;
             const AdapterConfig adapter = make_adapter_config(bundle.model, request).value();
             bundle.trainables = lora_trainables(bundle.model, adapter).value();
             bundle.companions = {{"adapter_config.json", adapter.to_text()}};
             bundle.merged_adapters = run.merged;
             bundle.adapter = run.adapter;
+            bundle.pissa = run.pissa;
+            bundle.config.finetuning.pissa_convert = run.pissa.has_value();
             if (bundle.trainables.unties_head) bundle.model.tie_word_embeddings = false;
             auto& config = bundle.config;
             config.model.train_from_scratch = false;
@@ -153,6 +158,60 @@ TEST_CASE("adapters merged before training: as if they were in the model's files
     trained_everywhere(folders, "last",
                        {.model = folders.base(), .merged = {first}, .adapter = second});
   }
+}
+
+TEST_CASE("PiSSA: one file for all, and the converted adapter computes the same model") {
+  for (const std::int64_t iterations : {-1, 4}) {
+    CAPTURE(iterations);
+    BaseFolders folders(DType::kF32);
+    const Run run{.model = folders.base(),
+                  .merged = {folders.add_adapter("first", {"q_proj", "up_proj"})},
+                  .saved_whole = {"norm"},
+                  .pissa = PissaStart{iterations}};
+    trained_everywhere(folders, "run", run);
+    const std::string out = folders.directory.file("run");
+    // The start is the same wherever it was taken.
+    CHECK((trained(out + "zero3/pissa_init") == trained(out + "/pissa_init")));
+    CHECK((trained(out + "-resumed/pissa_converted") == trained(out + "/pissa_converted")));
+    CHECK_FALSE((trained(out) == trained(out + "/pissa_init")));
+
+    // Both belong to the original base; the first is decomposed again.
+    const auto merged = [&](const std::string& adapter) {
+      auto opened =
+          AdaptedModel::open(folders.files, folders.base(), {run.merged.front(), adapter});
+      REQUIRE_MESSAGE(opened.ok(), opened.status().to_string());
+      return std::move(*opened);
+    };
+    const AdaptedModel plain = merged(out + "/pissa_converted"), split = merged(out);
+    const ParameterLayout layout(folders.config);
+    double farthest = 0;
+    for (const ParameterInfo& info : layout.parameters()) {
+      std::vector<float> a(static_cast<std::size_t>(info.elements)), b = a;
+      REQUIRE(plain.read_merged(info, AdaptedModel::Rounding::kStoredType, a).ok());
+      REQUIRE(split.read_merged(info, AdaptedModel::Rounding::kStoredType, b).ok());
+      for (std::size_t i = 0; i < a.size(); ++i)
+        farthest = std::max(farthest, static_cast<double>(std::abs(a[i] - b[i])));
+    }
+    CHECK(farthest < 1e-6);
+  }
+}
+
+TEST_CASE("a lost generation of PiSSA goes on from memory, bit for bit") {
+  BaseFolders folders(DType::kF32);
+  const RunChange change = changed(
+      {.model = folders.base(), .strategy = "zero3", .world = 2, .pissa = PissaStart{-1}});
+  const std::string whole = folders.directory.file("whole");
+  const std::string struck = folders.directory.file("struck");
+  train(whole, change);
+  auto ranks = make_ranks(struck, change);
+  ranks->observers[1].abort_after = 3;
+  run_generation(*ranks, 1);
+  start_rank(*ranks, 1, struck, change);
+  ranks->observers[1].abort_after = -1;
+  for (const Status& status : run_generation(*ranks, 2))
+    REQUIRE_MESSAGE(status.ok(), status.to_string());
+  CHECK(ranks->observers[1].load.how == LoadedFrom::kMemory);
+  CHECK((trained(struck) == trained(whole)));
 }
 
 }  // namespace
