@@ -104,6 +104,8 @@ add_library(troupe_dnnl INTERFACE IMPORTED)
 target_link_libraries(troupe_dnnl INTERFACE ${DNNL_LIBRARY})
 target_include_directories(troupe_dnnl INTERFACE ${DNNL_INCLUDE_DIR})
 find_package(CLI11 REQUIRED)
+# Header files alone: the singular value decomposition.
+find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 
 define_property(GLOBAL PROPERTY TROUPE_DEPENDENCY_LINES)
 

@@ -16,30 +16,54 @@ namespace troupe::train {
 namespace {
 
 constexpr const char* kPickledWeightsFile = "adapter_model.bin";
-constexpr std::size_t kListedMax = 10;
+constexpr std::size_t kListedMax = 4;
 
 // As torch prints a shape.
 std::string torch_size(const std::vector<std::int64_t>& shape) {
   return "torch.Size([" + join_numbers(shape) + "])";
 }
 
+// What the adapter says of its base.
+std::string trained_beside(const AdapterConfig& config) {
+  return config.base_model_name_or_path
+             ? fmt::format(" (it was trained beside {})", *config.base_model_name_or_path)
+             : "";
+}
+
+// Why a tensor of an adapter has another shape than its base and adapter_config.json say.
+std::string shape_hint(const StoredTensor& stored, const std::vector<std::int64_t>& expected,
+                       const AdapterConfig& config) {
+  for (const auto& [suffix, dimension] :
+       {std::pair(lora_a_name(""), std::size_t{0}), std::pair(lora_b_name(""), std::size_t{1})}) {
+    if (!stored.name.ends_with(suffix) || stored.shape.size() != 2 ||
+        stored.shape[1 - dimension] != expected[1 - dimension])
+      continue;
+    return fmt::format(" {} says rank {}, the tensor is of rank {}.", kAdapterConfigFile,
+                       expected[dimension], stored.shape[dimension]);
+  }
+  return " The adapter is of another base" + trained_beside(config) + ".";
+}
+
 Status check_shape(const StoredTensor& stored, const std::vector<std::int64_t>& expected,
-                   const std::string& path) {
+                   const AdapterConfig& config, const std::string& path) {
   if (stored.shape == expected) return {};
   return error(Code::kInvalidArgument,
                "{}: size mismatch for {}: copying a param with shape {} from checkpoint, the shape "
-               "in current model is {}.",
-               path, stored.name, torch_size(stored.shape), torch_size(expected));
+               "in current model is {}.{}",
+               path, stored.name, torch_size(stored.shape), torch_size(expected),
+               shape_hint(stored, expected, config));
 }
 
-Status missing_tensors(const std::vector<std::string>& missing, const std::string& path) {
+Status missing_tensors(const std::vector<std::string>& missing, const AdapterConfig& config,
+                       const std::string& path) {
   const std::vector<std::string> listed(
       missing.begin(),
       missing.begin() + static_cast<std::ptrdiff_t>(std::min(missing.size(), kListedMax)));
   return error(
-      Code::kNotFound, "{}: Found missing adapter keys while loading the checkpoint: [{}]{}", path,
+      Code::kNotFound, "{}: Found missing adapter keys while loading the checkpoint: [{}]{}{}", path,
       join_words(listed),
-      missing.size() > kListedMax ? fmt::format(" and {} more", missing.size() - kListedMax) : "");
+      missing.size() > kListedMax ? fmt::format(" and {} more", missing.size() - kListedMax) : "",
+      trained_beside(config));
 }
 
 // One of the two formats, and the one that is read.
@@ -117,7 +141,7 @@ Result<OpenedAdapter> open_adapter(FileSystem& files, const std::string& directo
       missing.push_back(name);
       continue;
     }
-    TROUPE_RETURN_IF_ERROR(check_shape(*stored, tensor.shape, path));
+    TROUPE_RETURN_IF_ERROR(check_shape(*stored, tensor.shape, adapter.config, path));
     if (!is_floating(stored->dtype))
       return error(Code::kUnsupported, "{}: {} is of type {}: F32, F16 and BF16 are read", path,
                    name, dtype_name(stored->dtype));
@@ -125,7 +149,7 @@ Result<OpenedAdapter> open_adapter(FileSystem& files, const std::string& directo
     adapter.tensors.push_back(*stored);
     adapter.tensors.back().name = tensor.name;
   }
-  if (!missing.empty()) return missing_tensors(missing, path);
+  if (!missing.empty()) return missing_tensors(missing, adapter.config, path);
 
   std::sort(used.begin(), used.end());
   const ParameterLayout layout(base);
@@ -141,7 +165,7 @@ Result<OpenedAdapter> open_adapter(FileSystem& files, const std::string& directo
           fmt::format("{}: {} is no tensor of this adapter and is passed over", path, stored.name));
       continue;
     }
-    TROUPE_RETURN_IF_ERROR(check_shape(stored, parameter->shape, path));
+    TROUPE_RETURN_IF_ERROR(check_shape(stored, parameter->shape, adapter.config, path));
     adapter.replaced.push_back(stored);
     adapter.replaced.back().name = parameter->name;
   }

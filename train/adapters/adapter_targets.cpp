@@ -227,6 +227,7 @@ Result<AdapterConfig> make_adapter_config(const ModelConfig& model, const LoraRe
   config.lora_dropout = request.dropout;
   config.use_rslora = request.use_rslora;
   config.use_dora = request.use_dora;
+  if (request.pissa) config.init_lora_weights = request.pissa->init_lora_weights();
   config.fan_in_fan_out = model.transposed_weights;
   config.modules_to_save = request.additional_targets;
   ModuleSelection& selection = config.target_modules;
@@ -273,7 +274,16 @@ Result<AdapterConfig> make_adapter_config(const ModelConfig& model, const LoraRe
             [&](const LinearModule& module) { return ends_with_name(module.name, name); }) &&
         !names_end_module(name))
       return no_target_found(model, {{name}, {}});
-  TROUPE_RETURN_IF_ERROR(lora_trainables(model, config));
+  const Trainables trainables = TROUPE_TRY(lora_trainables(model, config));
+  if (!request.pissa) return config;
+  for (const LinearModule& module : modules)
+    for (const LoraModule& lora : trainables.lora)
+      if (lora.module == module.name)
+        TROUPE_RETURN_IF_ERROR(check_pissa_rank({.module = module.name,
+                                                 .rank = lora.rank,
+                                                 .in = module.in,
+                                                 .out = module.out,
+                                                 .scale = lora.scale}));
   return config;
 }
 

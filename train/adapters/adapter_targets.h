@@ -9,6 +9,7 @@
 
 #include "runtime/base/status.h"
 #include "train/adapters/adapter_config.h"
+#include "train/adapters/pissa.h"
 #include "train/model/model_config.h"
 #include "train/model/trainables.h"
 
@@ -34,6 +35,7 @@ struct LoraRequest {
   double dropout = 0.0;
   bool use_rslora = false;
   bool use_dora = false;
+  std::optional<PissaStart> pissa = {};
   // use_llama_pro: adapters in every (layers / N)-th layer only.
   std::optional<std::int64_t> llama_pro_layers;
 };

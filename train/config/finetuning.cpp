@@ -28,15 +28,6 @@ constexpr std::string_view kOut = "leave the key out";
 std::vector<UnsupportedSetting> check_supported(const FinetuningSection& f) {
   UnsupportedList list;
   const bool lora = f.is_lora();
-  list.add(lora && f.pissa_init, "pissa_init", "true", "PiSSA is not supported", kOut);
-  list.add(lora && f.pissa_convert, "pissa_convert", "true", "PiSSA is not supported", kOut);
-  list.add(lora && f.adapter_name_or_path.size() > 1, "adapter_name_or_path",
-           join_words(f.adapter_name_or_path, ","),
-           "adapters are not merged before another one is trained",
-           "merge the first ones into a model of its own (troupe export)");
-  list.add(lora && f.create_new_adapter && !f.adapter_name_or_path.empty(), "create_new_adapter",
-           "true", "adapters are not merged before a new one is trained",
-           "merge them into a model of its own (troupe export)");
 
   list.add(f.exported.export_dir.has_value(), "export_dir", f.exported.export_dir.value_or(""),
            "this is a configuration of `export`, not of training",

@@ -40,6 +40,15 @@ void check_zero3(const TrainConfig& config, const json::Object& values, Problems
   if (config.finetuning.is_lora())
     incompatible("pissa_init",
                  "Please use scripts/pissa_init.py to initialize PiSSA in DS ZeRO-3.");
+  // As there, adapters are not merged into what is sharded so; a new one beside the given one would
+  // be passed over there without a word.
+  if (config.finetuning.is_lora() && config.finetuning.adapter_name_or_path.size() > 1)
+    problems.add(Code::kInvalidArgument, "adapter_name_or_path",
+                 "Cannot use multiple adapters in DeepSpeed ZeRO-3.");
+  else if (config.finetuning.is_lora() && !config.finetuning.adapter_name_or_path.empty())
+    incompatible("create_new_adapter",
+                 "adapters are not merged in DeepSpeed ZeRO-3: merge the adapter into a model of "
+                 "its own first (troupe export), or use troupe.strategy: zero3");
   incompatible("use_unsloth", "Unsloth is incompatible with DeepSpeed ZeRO-3.");
 }
 

@@ -51,6 +51,27 @@ Status round_to(DType dtype, std::span<float> values) {
   return convert_to_float(stored, dtype, values);
 }
 
+// Empty for what is no module's weight.
+std::string_view module_of_weight(std::string_view name) {
+  return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : "";
+}
+
+// Whether a PiSSA adapter's decomposition can be done again.
+Status pissa_start(const OpenedAdapter& adapter, std::vector<std::string>& notes) {
+  const auto start = PissaStart::of(adapter.config.init_lora_weights);
+  if (!start)
+    return error(
+        Code::kUnsupported,
+        "{}/{}: init_lora_weights={} is not supported: \"pissa\" and \"pissa_niter_N\" are",
+        adapter.directory, kAdapterConfigFile, json::write(adapter.config.init_lora_weights));
+  if (start->iterations >= 0)
+    notes.push_back(fmt::format(
+        "{}: init_lora_weights={}: the base is decomposed anew by this program's random vectors; "
+        "what another program trained fits to it approximately",
+        adapter.directory, json::write(adapter.config.init_lora_weights)));
+  return {};
+}
+
 }  // namespace
 
 Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& base,
@@ -65,23 +86,25 @@ Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& ba
     return fits.prefixed(base);
   for (const std::string& directory : adapters) {
     auto adapter = TROUPE_TRY(open_adapter(files, directory, adapter_folder, model.base_));
-    if (adapter.config.is_pissa())
-      return error(Code::kUnsupported,
-                   "{}/{}: init_lora_weights={}: such an adapter belongs to what PiSSA left of its "
-                   "base, not to {}; use the folder that training with pissa_convert: true writes "
-                   "beside it (pissa_converted)",
-                   adapter.directory, kAdapterConfigFile,
-                   json::write(adapter.config.init_lora_weights), base);
+    if (adapter.config.is_pissa()) TROUPE_RETURN_IF_ERROR(pissa_start(adapter, model.notes_));
     model.unties_head_ = model.unties_head_ || adapter.trainables.unties_head;
     model.notes_.insert(model.notes_.end(), adapter.notes.begin(), adapter.notes.end());
     model.adapters_.push_back(std::move(adapter));
   }
-  if (model.unties_head_) {
-    json::Object source = model.base_.to_json();
-    source["tie_word_embeddings"] = false;
-    model.config_ = TROUPE_TRY(ModelConfig::from_json(source, join_path(base, "config.json")));
+  if (std::exchange(model.unties_head_, false)) {
+    TROUPE_RETURN_IF_ERROR(model.untie_head());
+    model.head_is_embedding_ = false;
   }
   return model;
+}
+
+Status AdaptedModel::untie_head() {
+  if (!config_.tie_word_embeddings) return {};
+  json::Object source = base_.to_json();
+  source["tie_word_embeddings"] = false;
+  config_ = TROUPE_TRY(ModelConfig::from_json(source, "config.json"));
+  unties_head_ = head_is_embedding_ = true;
+  return {};
 }
 
 std::string AdaptedModel::stored_name(std::string_view name) const {
@@ -114,7 +137,8 @@ std::vector<AdaptedModel::Update> AdaptedModel::updates(std::string_view module)
       Update update{.lora = lora,
                     .a = *find_tensor(adapter.tensors, lora_a_name(lora.module)),
                     .b = *find_tensor(adapter.tensors, lora_b_name(lora.module)),
-                    .magnitude = {}};
+                    .magnitude = {},
+                    .pissa = PissaStart::of(adapter.config.init_lora_weights)};
       if (lora.dora)
         update.magnitude = *find_tensor(adapter.tensors, lora_magnitude_name(lora.module));
       updates.push_back(std::move(update));
@@ -123,8 +147,23 @@ std::vector<AdaptedModel::Update> AdaptedModel::updates(std::string_view module)
   return updates;
 }
 
+Status AdaptedModel::take_principal(const Update& update, std::span<float> weight) const {
+  const PissaMatrix matrix{.module = update.lora.module,
+                           .rank = update.lora.rank,
+                           .in = update.a.shape[1],
+                           .out = update.b.shape[0],
+                           .scale = update.lora.scale,
+                           .transposed = config_.transposed_weights};
+  const auto factors = TROUPE_TRY(principal_factors(weight, matrix, *update.pissa));
+  subtract_factors(weight, matrix, factors);
+  return {};
+}
+
 Status AdaptedModel::read_unadapted(const ParameterInfo& parameter, std::span<float> out) const {
-  if (const StoredTensor* tensor = replacement(parameter.name))
+  const EndNames ends = end_names(config_);
+  const bool is_copy = head_is_embedding_ && parameter.name == ends.output + ".weight";
+  if (const StoredTensor* tensor =
+          replacement(is_copy ? ends.token_embedding + ".weight" : parameter.name))
     return convert_to_float(tensor->data, tensor->dtype, out);
   return reader_.read(stored_name(parameter.name), 0, out);
 }
@@ -132,10 +171,13 @@ Status AdaptedModel::read_unadapted(const ParameterInfo& parameter, std::span<fl
 Status AdaptedModel::read_merged(const ParameterInfo& parameter, Rounding rounding,
                                  std::span<float> out) const {
   TROUPE_RETURN_IF_ERROR(read_unadapted(parameter, out));
-  if (!parameter.name.ends_with(kWeight)) return {};
-  const auto module =
-      std::string_view(parameter.name).substr(0, parameter.name.size() - kWeight.size());
+  const std::string_view module = module_of_weight(parameter.name);
   for (const Update& update : updates(module)) {
+    if (update.pissa) {
+      TROUPE_RETURN_IF_ERROR(take_principal(update, out));
+      if (rounding == Rounding::kStoredType)
+        TROUPE_RETURN_IF_ERROR(round_to(stored_type(parameter), out));
+    }
     const auto a = TROUPE_TRY(floats_of(update.a));
     const auto b = TROUPE_TRY(floats_of(update.b));
     std::vector<float> magnitude;
@@ -154,6 +196,11 @@ Status AdaptedModel::read_merged(const ParameterInfo& parameter, Rounding roundi
   return {};
 }
 
+Status AdaptedModel::round_as_stored(const ParameterInfo& parameter,
+                                     std::span<float> values) const {
+  return round_to(stored_type(parameter), values);
+}
+
 Result<Trainables> AdaptedModel::beside() const {
   Trainables trainables{.everything = false, .tensors = {}, .lora = {}};
   for (const LinearModule& module : linear_modules(config_)) {
@@ -167,6 +214,10 @@ Result<Trainables> AdaptedModel::beside() const {
                      "{} has several adapters, one of them DoRA: the model computes them merged "
                      "alone",
                      module.name);
+      if (update.pissa && &update != &here.front())
+        return error(Code::kUnsupported,
+                     "{} has a PiSSA adapter over another one, which is computed merged alone",
+                     module.name);
     }
     if (here.size() > 1) {
       combined.scale = 1.0;  // each has its own scale in its columns of B
@@ -179,7 +230,11 @@ Result<Trainables> AdaptedModel::beside() const {
 }
 
 Status AdaptedModel::read_beside(const ParameterInfo& parameter, std::span<float> out) const {
-  if (!is_adapter_tensor(parameter.name)) return read_unadapted(parameter, out);
+  if (!is_adapter_tensor(parameter.name)) {
+    TROUPE_RETURN_IF_ERROR(read_unadapted(parameter, out));
+    const std::vector<Update> here = updates(module_of_weight(parameter.name));
+    return here.empty() || !here.front().pissa ? Status() : take_principal(here.front(), out);
+  }
   const std::string& name = parameter.name;
   const bool is_a = name.ends_with(lora_a_name(""));
   const std::string module = name.substr(0, name.rfind(".lora_"));

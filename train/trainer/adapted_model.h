@@ -3,6 +3,7 @@
 // base and one adapter beside each of its layers.
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
 #include "train/adapters/adapter_files.h"
+#include "train/adapters/pissa.h"
 #include "train/checkpoint/tensor_reader.h"
 #include "train/model/model_config.h"
 #include "train/model/parameter_layout.h"
@@ -21,8 +23,8 @@ namespace troupe::train {
 class AdaptedModel {
  public:
   // `adapters` lie over the base in this order; `adapter_folder` is a folder in each of them, or
-  // empty. The weights and every adapter are checked against the base's config.json. A PiSSA
-  // adapter, whose base is not the model's folder, is kUnsupported.
+  // empty. The weights and every adapter are checked against the base's config.json. For a PiSSA
+  // adapter the base is decomposed anew, as PEFT does.
   static Result<AdaptedModel> open(FileSystem& files, const std::string& base,
                                    const std::vector<std::string>& adapters = {},
                                    const std::string& adapter_folder = {});
@@ -31,6 +33,9 @@ class AdaptedModel {
   // unties them.
   const ModelConfig& config() const { return config_; }
   bool unties_head() const { return unties_head_; }
+  // From now on the head is a matrix of its own, equal to the embedding where adapters did not
+  // train it.
+  Status untie_head();
   // What the base's files hold a parameter of config() in.
   DType stored_type(const ParameterInfo& parameter) const;
   // What the adapters' files say that has no effect.
@@ -42,6 +47,8 @@ class AdaptedModel {
   };
   // A parameter of config() with all adapters merged into it, in fp32.
   Status read_merged(const ParameterInfo& parameter, Rounding rounding, std::span<float> out) const;
+  // As Rounding::kStoredType.
+  Status round_as_stored(const ParameterInfo& parameter, std::span<float> values) const;
 
   // The adapters as the model computes them beside the base. Those of one layer are one, its rank
   // the sum of theirs. kUnsupported where the model cannot compute them so (DoRA).
@@ -56,13 +63,16 @@ class AdaptedModel {
   // An adapter of one layer, its tensors views of an opened adapter.
   struct Update {
     LoraModule lora;
-    StoredTensor a, b, magnitude;  // magnitude: with DoRA
+    StoredTensor a, b, magnitude;     // magnitude: with DoRA
+    std::optional<PissaStart> pissa;  // the adapter belongs to what this leaves of its base
   };
   // The name in the base's files.
   std::string stored_name(std::string_view name) const;
   // The tensor that an adapter has in place of the base's; null where none has.
   const StoredTensor* replacement(std::string_view name) const;
   std::vector<Update> updates(std::string_view module) const;
+  // Of the weight as it is before this adapter.
+  Status take_principal(const Update& update, std::span<float> weight) const;
   Status read_unadapted(const ParameterInfo& parameter, std::span<float> out) const;
 
   ModelConfig base_;
@@ -70,6 +80,8 @@ class AdaptedModel {
   TensorReader reader_;
   std::vector<OpenedAdapter> adapters_;
   bool unties_head_ = false;
+  // The head reads what the embedding does: it is untied, and no adapter has one of its own.
+  bool head_is_embedding_ = false;
   std::vector<std::string> notes_;
 };
 

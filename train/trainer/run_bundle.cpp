@@ -139,6 +139,8 @@ std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
                           {"trainables", to_json(bundle.trainables)},
                           {"companions", companions},
                           {"adapter", bundle.adapter},
+                          {"pissa", bundle.pissa ? bundle.pissa->init_lora_weights() : nullptr},
+                          {"merged_adapters", json::Array(bundle.merged_adapters.begin(), bundle.merged_adapters.end())},
                           {"sample_stream", bundle.sample_stream}};
   const std::string text = json::write(head);
   Writer body;
@@ -181,6 +183,10 @@ Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
     bundle.companions[std::string(member.key())] = std::string(member.value().get_string());
   }
   bundle.adapter = json::find_string(head, "adapter").value_or("");
+  if (const json::Value* pissa = json::find(head, "pissa")) bundle.pissa = PissaStart::of(*pissa);
+  if (const json::Value* merged = json::find(head, "merged_adapters"); merged && merged->is_array())
+    for (const json::Value& folder : merged->get_array())
+      if (folder.is_string()) bundle.merged_adapters.emplace_back(folder.get_string());
   bundle.sample_stream = json::find_string(head, "sample_stream").value_or("");
   bundle.dataset = TROUPE_TRY(read_dataset(in));
   if (TROUPE_TRY(in.number()) != 0) bundle.eval = TROUPE_TRY(read_dataset(in));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "train/adapters/pissa.h"
 #include "train/config/train_config.h"
 #include "train/data/token_dataset.h"
 #include "train/model/model_config.h"
@@ -26,6 +27,10 @@ struct RunBundle {
   Trainables trainables;  // of the model
   // The folder of the adapter that is trained on; empty: none, or a new one.
   std::string adapter;
+  // Folders of adapters that are merged into the model's folder first, in this order.
+  std::vector<std::string> merged_adapters;
+  // How the adapter takes its start from the base, and what is left of that.
+  std::optional<PissaStart> pissa;
   // Name → content of config.json, generation_config.json, the tokenizer's files.
   std::map<std::string, std::string> companions;
   // The text of kSampleStreamFile, which goes into every checkpoint; empty: none.

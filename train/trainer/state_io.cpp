@@ -120,37 +120,48 @@ std::vector<const ParameterInfo*> all_of(const ParameterLayout& layout) {
   return tensors;
 }
 
-// Elements [begin, …) of a DoRA adapter's magnitudes as they begin: the norms of its module's
-// weight, an output's row each. read(weight, begin, values) gives elements of that.
+// Elements [begin, …) of a DoRA adapter's magnitudes as they begin: the norms of an output's row of
+// W + scale·B·A each; `adapter`: null where B·A is zero. read(parameter, begin, values) gives
+// elements of any of the three.
+struct InitialAdapter {
+  const ParameterInfo &a, &b;
+  double scale;
+};
 template <typename Read>
-Status initial_magnitudes(const ParameterInfo& weight, bool transposed, std::int64_t begin,
-                          std::span<float> out, const Read& read) {
+Status initial_magnitudes(const ParameterInfo& weight, bool transposed,
+                          const InitialAdapter* adapter, std::int64_t begin, std::span<float> out,
+                          const Read& read) {
   const std::int64_t outputs = weight.shape[transposed ? 1 : 0];
   const std::int64_t inputs = weight.shape[transposed ? 0 : 1];
   // Rows that lie side by side are read alone.
+  const std::int64_t first = transposed ? 0 : begin;
   const std::int64_t rows = transposed ? outputs : std::ssize(out);
-  std::vector<float> values(static_cast<std::size_t>(rows * inputs));
-  TROUPE_RETURN_IF_ERROR(read(weight, transposed ? 0 : begin * inputs, std::span(values)));
-  const std::vector<float> a(static_cast<std::size_t>(inputs)), b(static_cast<std::size_t>(rows));
-  const std::vector<float> norms = adapted_row_norms(values, {.rank = 1,
-                                                              .in = inputs,
-                                                              .out = rows,
-                                                              .scale = 0.0,
-                                                              .a = a,
-                                                              .b = b,
-                                                              .magnitude = {},
-                                                              .transposed = transposed});
-  std::ranges::copy(
-      std::span(norms).subspan(static_cast<std::size_t>(transposed ? begin : 0), out.size()),
-      out.begin());
+  const std::int64_t rank = adapter ? adapter->a.shape[0] : 1;
+  std::vector<float> w(static_cast<std::size_t>(rows * inputs)),
+      a(static_cast<std::size_t>(rank * inputs)), b(static_cast<std::size_t>(rows * rank));
+  TROUPE_RETURN_IF_ERROR(read(weight, first * inputs, std::span(w)));
+  if (adapter) {
+    TROUPE_RETURN_IF_ERROR(read(adapter->a, 0, std::span(a)));
+    TROUPE_RETURN_IF_ERROR(read(adapter->b, first * rank, std::span(b)));
+  }
+  const std::vector<float> norms = adapted_row_norms(w, {.rank = rank,
+                                                         .in = inputs,
+                                                         .out = rows,
+                                                         .scale = adapter ? adapter->scale : 0,
+                                                         .a = a,
+                                                         .b = b,
+                                                         .magnitude = {},
+                                                         .transposed = transposed});
+  std::ranges::copy(std::span(norms).subspan(static_cast<std::size_t>(begin - first), out.size()),
+                    out.begin());
   return {};
 }
 
-// The weight of a magnitude's module, or nothing: the parameter is none.
-std::optional<std::string> weight_of_magnitude(std::string_view name) {
+// The module whose magnitudes a parameter is; nothing: it is none.
+std::optional<std::string> module_of_magnitudes(std::string_view name) {
   const std::string suffix = lora_magnitude_name("");
   if (!name.ends_with(suffix)) return std::nullopt;
-  return std::string(name.substr(0, name.size() - suffix.size())) + ".weight";
+  return std::string(name.substr(0, name.size() - suffix.size()));
 }
 
 // What a state's trained tensors are read from: a checkpoint; or a model's folder, an adapter's for
@@ -161,15 +172,23 @@ class TrainedSource {
                                     const ModelConfig& config, const ModelLayout& model,
                                     std::uint64_t seed) {
     TrainedSource opened(config, model, seed);
+    if (!source.checkpoint) opened.base_ = source.base;
     const bool adapters_alone = source.checkpoint && model.trainables().adapters_only();
     const auto expected = adapters_alone ? all_of(model.trained()) : of_model(model);
-    opened.state_.emplace(TROUPE_TRY(StateReader::open(
-        files, source, config, expected, model.trainables().unties_head && !adapters_alone)));
+    if (opened.base_)
+      TROUPE_RETURN_IF_ERROR(opened.base_->open());
+    else
+      opened.state_.emplace(TROUPE_TRY(StateReader::open(
+          files, source, config, expected, model.trainables().unties_head && !adapters_alone)));
     opened.holds_adapters_ = source.checkpoint;
     if (!source.checkpoint && !source.adapter.empty()) {
-      opened.adapter_.emplace(TROUPE_TRY(StateReader::open(
-          files, {.path = source.adapter, .checkpoint = false, .optimizer = false, .adapter = {}},
-          config, all_of(model.trained()))));
+      opened.adapter_.emplace(TROUPE_TRY(StateReader::open(files,
+                                                           {.path = source.adapter,
+                                                            .checkpoint = false,
+                                                            .optimizer = false,
+                                                            .adapter = {},
+                                                            .base = nullptr},
+                                                           config, all_of(model.trained()))));
     }
     return opened;
   }
@@ -178,17 +197,25 @@ class TrainedSource {
               std::span<std::byte> out, DType dtype) const {
     if (adapter_ && prefix.empty())
       return adapter_->read(prefix, parameter.name, begin, out, dtype);
+    const auto magnitudes = module_of_magnitudes(parameter.name);
+    if (base_ && !magnitudes && (base_->starts_adapters() || !is_adapter_tensor(parameter.name)))
+      return base_->read(parameter, begin, out, dtype);
     if (holds_adapters_ || !is_adapter_tensor(parameter.name))
       return state_->read(prefix, parameter.name, begin, out, dtype);
     std::vector<float> values(out.size() / dtype_size(dtype));
-    if (const auto weight = weight_of_magnitude(parameter.name))
+    if (magnitudes) {
+      const InitialAdapter adapter{*model_->find(lora_a_name(*magnitudes)),
+                                   *model_->find(lora_b_name(*magnitudes)),
+                                   model_->adapter(*magnitudes)->scale};
       TROUPE_RETURN_IF_ERROR(initial_magnitudes(
-          *model_->find(*weight), config_->transposed_weights, begin, values,
+          *model_->find(*magnitudes + ".weight"), config_->transposed_weights,
+          base_ && base_->starts_adapters() ? &adapter : nullptr, begin, values,
           [&](const ParameterInfo& of, std::int64_t first, std::span<float> elements) {
-            return state_->read("", of.name, first, std::as_writable_bytes(elements), DType::kF32);
+            return read("", of, first, std::as_writable_bytes(elements), DType::kF32);
           }));
-    else
+    } else {
       initialize_parameter(parameter, config_->initializer_range, seed_, begin, values);
+    }
     return convert_from_float(values, dtype, out);
   }
 
@@ -200,6 +227,7 @@ class TrainedSource {
   const ModelLayout* model_;
   std::uint64_t seed_;
   std::optional<StateReader> state_, adapter_;
+  DerivedBase* base_ = nullptr;  // in place of `state_`
   bool holds_adapters_ = false;
 };
 
@@ -315,10 +343,11 @@ Status initialize_part(const ModelConfig& config, std::uint64_t seed, const Rank
       initialize_parameter(of, config.initializer_range, seed, first, elements);
       return Status();
     };
-    const auto weight = weight_of_magnitude(parameter.name);
-    const Status made = weight ? initial_magnitudes(*whole.find(*weight), config.transposed_weights,
-                                                    begin, values, initialize)
-                               : initialize(parameter, begin, values);
+    const auto module = module_of_magnitudes(parameter.name);
+    const Status made =
+        module ? initial_magnitudes(*whole.find(*module + ".weight"), config.transposed_weights,
+                                    nullptr, begin, values, initialize)
+               : initialize(parameter, begin, values);
     TROUPE_CHECK(made.ok(), "{}", made.to_string());
   };
   // `count` elements of the parameter from `begin` on, in the part's type.
@@ -395,10 +424,14 @@ Status load_state(FileSystem& files, const StateSource& source, const ModelConfi
                   const ModelLayout& model, std::uint64_t seed, const RankLayout& layout,
                   const StateBuffers& buffers, HostAccess& access, bool zeroed,
                   collective::Communicator& world) {
-  auto trained = TrainedSource::open(files, source, config, model, seed);
+  const bool derived = source.base && !source.checkpoint;
+  // What is derived rank 0 reads alone.
+  auto trained = derived && world.rank() != 0
+                     ? Result<TrainedSource>(error(Code::kFailedPrecondition, "rank 0 reads"))
+                     : TrainedSource::open(files, source, config, model, seed);
   if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(trained);
-  bool everybody_sees = TROUPE_TRY(all_see(files, source.path, trained.ok(), world));
-  if (!source.adapter.empty() && !source.checkpoint)
+  bool everybody_sees = !derived && TROUPE_TRY(all_see(files, source.path, trained.ok(), world));
+  if (!derived && !source.adapter.empty() && !source.checkpoint)
     everybody_sees =
         TROUPE_TRY(all_see(files, source.adapter, trained.ok(), world)) && everybody_sees;
   std::vector<Part> parts{parameters_of(buffers)};
@@ -425,9 +458,17 @@ Status check_checkpoint_fits(FileSystem& files, const std::string& checkpoint,
                checkpoint, opened.status().message());
 }
 
-Status load_frozen(FileSystem& files, const std::string& folder, const ModelConfig& config,
+Status load_frozen(FileSystem& files, const StateSource& source, const ModelConfig& config,
                    const ModelLayout& model, const RankLayout& layout, const StateBuffers& buffers,
                    DType type, HostAccess& access, collective::Communicator& world) {
+  if (source.base) {
+    if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(source.base->open());
+    const auto compute = [&](const std::string&, const auto&... what) {
+      return source.base->read(what...);
+    };
+    return read_for_all(compute, frozen_of(buffers), *layout.frozen(), type, access, world);
+  }
+  const std::string& folder = source.path;
   const auto reader = StateReader::open(files, StateSource{.path = folder}, config, of_model(model),
                                         model.trainables().unties_head);
   if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(reader);

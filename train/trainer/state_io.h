@@ -13,6 +13,7 @@
 #include "train/model/model_layout.h"
 #include "train/sharding/rank_layout.h"
 #include "train/sharding/sharded_optimizer.h"
+#include "train/trainer/derived_base.h"
 #include "train/trainer/host_access.h"
 
 namespace troupe::train {
@@ -26,6 +27,8 @@ struct StateSource {
   // A folder of adapters in PEFT's form, for what a model's folder does not hold; empty: they begin
   // with initial values.
   std::string adapter;
+  // What of a model's folder takes its place; null: it is the base itself.
+  DerivedBase* base = nullptr;
 };
 
 // Rank 0's text becomes everybody's.
@@ -43,9 +46,9 @@ Status load_state(FileSystem& files, const StateSource& source, const ModelConfi
 // Whether a checkpoint holds the tensors of such a run, by their names and shapes alone.
 Status check_checkpoint_fits(FileSystem& files, const std::string& checkpoint,
                              const ModelConfig& config, const ModelLayout& model);
-// Fills the frozen parameters of layout.frozen(), kept in `type`, from a model's folder.
-// Collective, as above.
-Status load_frozen(FileSystem& files, const std::string& folder, const ModelConfig& config,
+// Fills the frozen parameters of layout.frozen(), kept in `type`, from a model's folder, or from
+// what takes its place. Collective, as above; what is derived rank 0 computes for all.
+Status load_frozen(FileSystem& files, const StateSource& source, const ModelConfig& config,
                    const ModelLayout& model, const RankLayout& layout, const StateBuffers& buffers,
                    DType type, HostAccess& access, collective::Communicator& world);
 

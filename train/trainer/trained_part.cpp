@@ -5,6 +5,7 @@
 #include "runtime/base/suggest.h"
 #include "train/adapters/adapter_files.h"
 #include "train/adapters/adapter_targets.h"
+#include "train/trainer/adapted_model.h"
 
 namespace troupe::train {
 namespace {
@@ -19,29 +20,36 @@ Result<AdapterConfig> new_adapter(const TrainConfig& config, const ModelConfig& 
               .dropout = f.lora_dropout,
               .use_rslora = f.use_rslora,
               .use_dora = f.use_dora,
+              .pissa = f.pissa_init ? std::optional(PissaStart{f.pissa_iter}) : std::nullopt,
               .llama_pro_layers =
                   f.use_llama_pro ? std::optional(f.freeze_trainable_layers) : std::nullopt});
 }
 
 // Its own configuration counts, the lora_* keys do not, as in LLaMA-Factory.
-Result<OpenedAdapter> known_adapter(FileSystem& files, const TrainConfig& config,
+Result<OpenedAdapter> known_adapter(FileSystem& files, const std::string& folder,
                                     const ModelConfig& model) {
-  const FinetuningSection& f = config.finetuning;
-  auto opened = TROUPE_TRY(
-      open_adapter(files, f.adapter_name_or_path.front(), f.adapter_folder.value_or(""), model));
+  auto opened = TROUPE_TRY(open_adapter(files, folder, {}, model));
   if (!opened.replaced.empty())
     return error(
         Code::kUnsupported,
         "{} holds {} beside the adapter, which would take the place of the model's: such an "
         "adapter is not trained on; merge it first (troupe export) and train a new one",
         opened.directory, opened.replaced.front().name);
-  if (opened.config.is_pissa())
-    return error(
-        Code::kUnsupported,
-        "{}: init_lora_weights says PiSSA, whose base is the rest of a decomposition: such "
-        "an adapter is not trained on; convert it to a plain one (pissa_convert: true)",
-        opened.directory);
+  if (opened.config.is_pissa() && !PissaStart::of(opened.config.init_lora_weights))
+    return error(Code::kUnsupported,
+                 "{}: init_lora_weights={} is not supported: \"pissa\" and \"pissa_niter_N\" are",
+                 opened.directory, json::write(opened.config.init_lora_weights));
   return opened;
+}
+
+// Absolute, each with the adapter_folder.
+std::vector<std::string> adapter_folders(const FinetuningSection& finetuning) {
+  std::vector<std::string> folders;
+  for (std::string folder : finetuning.adapter_name_or_path) {
+    if (finetuning.adapter_folder) folder = join_path(folder, *finetuning.adapter_folder);
+    folders.push_back(std::filesystem::absolute(folder).lexically_normal().string());
+  }
+  return folders;
 }
 
 }  // namespace
@@ -63,20 +71,41 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
       break;
     case FinetuningType::kLora: {
       AdapterConfig adapter;
-      if (f.adapter_name_or_path.empty()) {
+      key = "adapter_name_or_path";
+      std::vector<std::string> folders = adapter_folders(f);
+      if (!folders.empty() && !f.create_new_adapter) {
+        part.adapter = std::move(folders.back());
+        folders.pop_back();
+      }
+      if (!folders.empty()) {
+        // Merged again when the run loads it: what does not fit is found here.
+        const auto merged =
+            TROUPE_TRY(AdaptedModel::open(files, config.model.model_name_or_path, folders));
+        if (!merged.config().tie_word_embeddings) model.tie_word_embeddings = false;
+        part.notes = merged.notes();
+        part.notes.push_back(fmt::format("merged into the model before training: {}",
+                                         join_words(folders)));
+        part.merged = std::move(folders);
+      }
+      if (part.adapter.empty()) {
         key = "lora_target";
         adapter = TROUPE_TRY(new_adapter(config, model));
         part.trainables = TROUPE_TRY(lora_trainables(model, adapter));
       } else {
-        key = "adapter_name_or_path";
-        OpenedAdapter opened = TROUPE_TRY(known_adapter(files, config, model));
+        OpenedAdapter opened = TROUPE_TRY(known_adapter(files, part.adapter, model));
         part.trainables = std::move(opened.trainables);
-        part.adapter = std::filesystem::absolute(opened.directory).lexically_normal().string();
-        part.notes = std::move(opened.notes);
+        part.notes.insert(part.notes.end(), opened.notes.begin(), opened.notes.end());
         part.notes.push_back(
             fmt::format("{} is trained on: its rank, scale and modules count, not the lora_* keys",
                         opened.directory));
         adapter = std::move(opened.config);
+      }
+      part.pissa = PissaStart::of(adapter.init_lora_weights);
+      if (f.pissa_convert && !part.pissa) {
+        key = "pissa_convert";
+        return error(Code::kInvalidArgument,
+                     "pissa_convert: true converts an adapter that began with PiSSA: set "
+                     "pissa_init: true, or leave it out");
       }
       if (f.loraplus_lr_ratio)
         for (LoraModule& lora : part.trainables.lora)

@@ -1,11 +1,13 @@
 #pragma once
 // What of a model a run trains, as its configuration and the adapters that it goes on with say.
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
+#include "train/adapters/pissa.h"
 #include "train/config/train_config.h"
 #include "train/model/model_config.h"
 #include "train/model/trainables.h"
@@ -16,6 +18,10 @@ struct TrainedPart {
   Trainables trainables;
   // The folder of the adapter that is trained on, absolute; empty: none, or a new one.
   std::string adapter;
+  // Folders of the adapters that are merged into the model's folder first, absolute.
+  std::vector<std::string> merged;
+  // The adapter takes its start from the base.
+  std::optional<PissaStart> pissa;
   // The text of the adapter_config.json that goes beside saved adapters; empty without adapters.
   std::string adapter_config;
   std::vector<std::string> notes;

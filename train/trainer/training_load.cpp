@@ -7,6 +7,7 @@
 
 #include <fmt/ranges.h>
 
+#include "train/adapters/pissa_convert.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/checkpoint_names.h"
@@ -223,6 +224,11 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
   CommitRecord record;
   if (f.leads()) source = TROUPE_TRY(choose_source(generation.number, record));
   TROUPE_RETURN_IF_ERROR(agree(generation.world, source, record));
+  const BaseSource base_source{.folder = f.config().model.model_name_or_path,
+                               .merged = f.bundle.merged_adapters,
+                               .pissa = f.bundle.pissa};
+  DerivedBase base(f.files, base_source, f.bundle.model, f.model->model_layout());
+  source.base = base_source.is_derived() ? &base : nullptr;
   place(record);
   if (f.leads() && f.facts.step_offset != 0) {
     generation.observer.notice(fmt::format(
@@ -249,9 +255,17 @@ Status TrainingRun::load(Generation& generation, TrainerLoaded& loaded) {
     TROUPE_RETURN_IF_ERROR(model.train_from_scratch
                                ? initialize_frozen(f.bundle.model, seed, *f.layout, kept, type,
                                                    f.compute->kept_access(), f.compute->threads())
-                               : load_frozen(f.files, model.model_name_or_path, f.bundle.model,
-                                             f.model->model_layout(), *f.layout, kept, type,
-                                             f.compute->kept_access(), generation.world));
+                               : load_frozen(f.files,
+                                             StateSource{.path = model.model_name_or_path,
+                                                         .base = source.base},
+                                             f.bundle.model, f.model->model_layout(), *f.layout,
+                                             kept, type, f.compute->kept_access(),
+                                             generation.world));
+  }
+  if (f.leads() && f.config().finetuning.pissa_convert) {
+    const AdapterConfig adapter = TROUPE_TRY(
+        AdapterConfig::parse(f.bundle.companions[kAdapterConfigFile], kAdapterConfigFile));
+    TROUPE_RETURN_IF_ERROR(base.write_start(join_path(f.output_dir(), kPissaInitFolder), adapter));
   }
   TROUPE_RETURN_IF_ERROR(generation.engine->frozen_loaded());
   if (f.leads()) TROUPE_RETURN_IF_ERROR(open_recorder(nullptr));

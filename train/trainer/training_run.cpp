@@ -6,6 +6,7 @@
 
 #include "runtime/base/build_options.h"
 #include "runtime/base/check.h"
+#include "train/adapters/pissa_convert.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_names.h"
 #include "train/model/flops.h"
@@ -495,6 +496,14 @@ Status TrainingRun::save_model(Generation& generation) {
     const Status saved = saver.save_model(TROUPE_TRY(held_contents(generation, true)));
     if (saved.ok()) {
       if (elsewhere && f.leads()) generation.observer.model_saved(folder);
+      if (f.leads() && f.config().finetuning.pissa_convert) {
+        // What was trained is saved, and can be converted by an export.
+        const Status converted =
+            convert_pissa(f.files, folder, join_path(f.output_dir(), kPissaInitFolder));
+        if (!converted.ok())
+          generation.observer.warning(
+              converted.prefixed("the adapter was not converted (pissa_convert)").to_string());
+      }
       return {};
     }
     if (!is_of_the_disk(saved)) return saved;

@@ -249,9 +249,9 @@ TEST_CASE("an export that cannot be is refused before anything is written") {
   const std::string config = adapter + "/adapter_config.json";
   std::string text = w.files.read(config, 1 << 20).value();
   const std::string mark = "\"init_lora_weights\": true";
-  text.replace(text.find(mark), mark.size(), "\"init_lora_weights\": \"pissa_niter_16\"");
+  text.replace(text.find(mark), mark.size(), "\"init_lora_weights\": \"pissa_quickly\"");
   REQUIRE(write_file_atomically(w.files, config, text).ok());
-  refused(w.request({adapter}), Code::kUnsupported, "pissa_convert");
+  refused(w.request({adapter}), Code::kUnsupported, "\"pissa\" and \"pissa_niter_N\" are");
 }
 
 TEST_CASE("exports are LLaMA-Factory's, but for a head that was trained apart") {

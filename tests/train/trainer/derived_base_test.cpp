@@ -1,0 +1,218 @@
+// Runs whose base no file holds: adapters are merged into a model's folder first, or a PiSSA adapter
+// takes its start out of it.
+#include "train/trainer/derived_base.h"
+
+#include "tests/train/trainer/run_fixture.h"
+#include "train/adapters/adapter_targets.h"
+#include "train/checkpoint/weights.h"
+#include "train/model/initialize.h"
+#include "train/tensor/convert.h"
+#include "train/trainer/export_model.h"
+
+namespace troupe::train::tests {
+namespace {
+
+constexpr const char* kAdapters = "adapter_model.safetensors";
+
+// A model's folder, and adapters of it.
+struct BaseFolders {
+  explicit BaseFolders(DType type) : config(tiny_model()) {
+    json::Object text = config.to_json();
+    text["torch_dtype"] = torch_name(type);
+    REQUIRE(files.create_directories(base()).ok());
+    REQUIRE(write_file_atomically(files, base() + "/config.json", json::write(text)).ok());
+    std::vector<StoredTensor> tensors;
+    const ParameterLayout layout(config);
+    for (const ParameterInfo& info : layout.parameters())
+      tensors.push_back({info.name, type, info.shape, {}});
+    REQUIRE(write(base() + "/model.safetensors", tensors, type));
+  }
+  std::string base() const { return directory.file("base"); }
+
+  std::string add_adapter(const std::string& name, const std::vector<std::string>& targets) {
+    LoraRequest request;
+    request.targets = targets;
+    request.rank = 4;
+    const AdapterConfig adapter = make_adapter_config(config, request).value();
+    std::vector<StoredTensor> tensors;
+    for (const ExpectedTensor& tensor :
+         adapter_tensors(config, lora_trainables(config, adapter).value()))
+      tensors.push_back({"base_model.model." + tensor.name, DType::kF32, tensor.shape, {}});
+    const std::string folder = directory.file(name);
+    REQUIRE(files.create_directories(folder).ok());
+    REQUIRE(write_file_atomically(files, folder + "/adapter_config.json", adapter.to_text()).ok());
+    REQUIRE(write(folder + "/" + kAdapters, tensors, DType::kF32));
+    return folder;
+  }
+
+  // Random values.
+  bool write(const std::string& path, std::vector<StoredTensor>& tensors, DType type) {
+    std::vector<std::vector<std::byte>> stored;
+    for (const StoredTensor& tensor : tensors) {
+      ParameterInfo info{.name = tensor.name, .shape = tensor.shape, .elements = 1};
+      for (const std::int64_t width : tensor.shape) info.elements *= width;
+      info.initial = {InitialValue::Kind::kUniform, 0.2};
+      std::vector<float> values(static_cast<std::size_t>(info.elements));
+      initialize_parameter(info, 0.2, 5, 0, values);
+      REQUIRE(convert_from_float(
+                  values, type, stored.emplace_back(values.size() * dtype_size(type)))
+                  .ok());
+    }
+    for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].data = stored[i];
+    return write_safetensors(files, path, tensors, {}).ok();
+  }
+
+  troupe::tests::TemporaryDirectory directory;
+  PosixFileSystem files;
+  ModelConfig config;
+};
+
+struct Run {
+  std::string model;
+  std::vector<std::string> merged;
+  std::string adapter;
+  std::string strategy = "ddp";
+  int world = 1;
+  std::string resume = "";
+  std::vector<std::string> saved_whole = {};
+  std::optional<PissaStart> pissa = {};
+};
+
+RunChange changed(const Run& run) {
+  return {.world = run.world,
+          .batch = 1,
+          .accumulation = 12 / run.world,
+          .resume = run.resume,
+          .change = [=](RunBundle& bundle) {
+            LoraRequest request;
+            request.targets = {"q_proj", "down_proj"};
+            request.additional_targets = run.saved_whole;
+            request.rank = 4;
+            request.pissa = run.pissa;
+            const AdapterConfig adapter = make_adapter_config(bundle.model, request).value();
+            bundle.trainables = lora_trainables(bundle.model, adapter).value();
+            bundle.companions = {{"adapter_config.json", adapter.to_text()}};
+            bundle.merged_adapters = run.merged;
+            bundle.adapter = run.adapter;
+            bundle.pissa = run.pissa;
+            bundle.config.finetuning.pissa_convert = run.pissa.has_value();
+            if (bundle.trainables.unties_head) bundle.model.tie_word_embeddings = false;
+            auto& config = bundle.config;
+            config.model.train_from_scratch = false;
+            config.model.model_name_or_path = run.model;
+            config.sharding.strategy = run.strategy;
+            config.sharding.deterministic = Deterministic::kAcrossWorldSizes;
+            config.training.max_steps = 4;
+            config.training.save_steps = 2;
+          }};
+}
+
+std::string trained(const std::string& output_dir) { return file(output_dir + "/" + kAdapters); }
+
+// The same bits under all strategies, and from a checkpoint on.
+std::string trained_everywhere(BaseFolders& folders, const std::string& name, Run run) {
+  const std::string out = folders.directory.file(name);
+  train(out, changed(run));
+  const std::string expected = trained(out);
+  Run other = run;
+  for (const auto& [strategy, world] : {std::pair("zero1", 2), std::pair("zero3", 3)}) {
+    CAPTURE(strategy);
+    other.strategy = strategy;
+    other.world = world;
+    train(out + strategy, changed(other));
+    CHECK((trained(out + strategy) == expected));
+  }
+  other.resume = out + "/checkpoint-2";
+  train(out + "-resumed", changed(other));
+  CHECK((trained(out + "-resumed") == expected));
+  return expected;
+}
+
+TEST_CASE("adapters merged before training: as if they were in the model's files") {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    CAPTURE(dtype_name(type));
+    BaseFolders folders(type);
+    const std::string first = folders.add_adapter("first", {"q_proj", "up_proj"});
+    const std::string second = folders.add_adapter("second", {"q_proj", "down_proj"});
+    ExportRequest request{.base = folders.base(),
+                          .adapters = {first, second},
+                          .adapter_folder = {},
+                          .out = folders.directory.file("merged"),
+                          .dtype = type};
+    const auto exported = export_model(folders.files, request);
+    REQUIRE_MESSAGE(exported.ok(), exported.status().to_string());
+    for (const std::vector<std::string>& whole :
+         {std::vector<std::string>{}, std::vector<std::string>{"lm_head"}}) {
+      const std::string name = whole.empty() ? "new" : "untied";
+      const std::string expected = trained_everywhere(
+          folders, name,
+          {.model = folders.base(), .merged = {first, second}, .saved_whole = whole});
+      const std::string of_files = folders.directory.file(name + "-of-files");
+      train(of_files, changed({.model = request.out, .saved_whole = whole}));
+      CHECK((trained(of_files) == expected));
+      const std::string unmerged = folders.directory.file(name + "-unmerged");
+      train(unmerged, changed({.model = folders.base(), .saved_whole = whole}));
+      CHECK_FALSE((trained(unmerged) == expected));
+    }
+    // The last one is trained on.
+    trained_everywhere(folders, "last",
+                       {.model = folders.base(), .merged = {first}, .adapter = second});
+  }
+}
+
+TEST_CASE("PiSSA: one file for all, and the converted adapter computes the same model") {
+  for (const std::int64_t iterations : {-1, 4}) {
+    CAPTURE(iterations);
+    BaseFolders folders(DType::kF32);
+    const Run run{.model = folders.base(),
+                  .merged = {folders.add_adapter("first", {"q_proj", "up_proj"})},
+                  .saved_whole = {"norm"},
+                  .pissa = PissaStart{iterations}};
+    trained_everywhere(folders, "run", run);
+    const std::string out = folders.directory.file("run");
+    // The start is the same wherever it was taken.
+    CHECK((trained(out + "zero3/pissa_init") == trained(out + "/pissa_init")));
+    CHECK((trained(out + "-resumed/pissa_converted") == trained(out + "/pissa_converted")));
+    CHECK_FALSE((trained(out) == trained(out + "/pissa_init")));
+
+    // Both belong to the original base; the first is decomposed again.
+    const auto merged = [&](const std::string& adapter) {
+      auto opened =
+          AdaptedModel::open(folders.files, folders.base(), {run.merged.front(), adapter});
+      REQUIRE_MESSAGE(opened.ok(), opened.status().to_string());
+      return std::move(*opened);
+    };
+    const AdaptedModel plain = merged(out + "/pissa_converted"), split = merged(out);
+    const ParameterLayout layout(folders.config);
+    double farthest = 0;
+    for (const ParameterInfo& info : layout.parameters()) {
+      std::vector<float> a(static_cast<std::size_t>(info.elements)), b = a;
+      REQUIRE(plain.read_merged(info, AdaptedModel::Rounding::kStoredType, a).ok());
+      REQUIRE(split.read_merged(info, AdaptedModel::Rounding::kStoredType, b).ok());
+      for (std::size_t i = 0; i < a.size(); ++i)
+        farthest = std::max(farthest, static_cast<double>(std::abs(a[i] - b[i])));
+    }
+    CHECK(farthest < 1e-6);
+  }
+}
+
+TEST_CASE("a lost generation of PiSSA goes on from memory, bit for bit") {
+  BaseFolders folders(DType::kF32);
+  const RunChange change = changed(
+      {.model = folders.base(), .strategy = "zero3", .world = 2, .pissa = PissaStart{-1}});
+  const std::string whole = folders.directory.file("whole");
+  const std::string struck = folders.directory.file("struck");
+  train(whole, change);
+  auto ranks = make_ranks(struck, change);
+  ranks->observers[1].abort_after = 3;
+  run_generation(*ranks, 1);
+  start_rank(*ranks, 1, struck, change);
+  ranks->observers[1].abort_after = -1;
+  for (const Status& status : run_generation(*ranks, 2))
+    REQUIRE_MESSAGE(status.ok(), status.to_string());
+  CHECK(ranks->observers[1].load.how == LoadedFrom::kMemory);
+  CHECK((trained(struck) == trained(whole)));
+}
+
+}  // namespace
+}  // namespace troupe::train::tests
