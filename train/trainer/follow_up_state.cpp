@@ -1,7 +1,7 @@
 #include "train/trainer/follow_up_state.h"
 
-#include "train/checkpoint/checkpoint_names.h"
 #include "train/checkpoint/checkpoint_finder.h"
+#include "train/checkpoint/checkpoint_names.h"
 #include "train/checkpoint/manifest.h"
 #include "train/report/format.h"
 #include "train/trainer/sharding_setup.h"
@@ -15,7 +15,9 @@ constexpr const char* kTruncate = "truncate";
 }  // namespace
 
 FollowUp FollowUpState::now() const {
-  FollowUp now{.evaluated_step = evaluated_step.value_or(-1), .best = best.state()};
+  FollowUp now{.evaluated_step = evaluated_step.value_or(-1),
+               .best = best.state(),
+               .end_run = end_run ? 1 : 0};
   if (recorder) {
     now.total_flos = recorder->state().total_flos;
     now.input_tokens = recorder->state().num_input_tokens_seen;
@@ -43,6 +45,7 @@ const FollowUp& FollowUpState::take_up(const Aftermath& aftermath, std::int64_t 
   finished_step = finished_by_all;
   before = aftermath.before;
   evaluated_step.reset();
+  end_run = left.end_run != 0;
   if (left.evaluated_step >= 0) evaluated_step = left.evaluated_step;
   saving_step = aftermath.saving_step;
   final_model = aftermath.final_model != 0;

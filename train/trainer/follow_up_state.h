@@ -24,11 +24,14 @@ class FollowUpState {
   std::optional<std::int64_t> evaluated_step;
   std::int64_t saving_step = -1;
   bool final_model = false;
+  bool end_run = false;  // a callback ends the run behind the last step
   double gemm_flops_per_s_here = 0;
   // Rank 0 only.
   TrainerState restored;  // what the checkpoint that was loaded says
   std::optional<RunRecorder> recorder;
 
+  // No step follows the last one, however many were planned.
+  bool ends_run() const { return end_run || best.should_stop(); }
   FollowUp now() const;
   // Writes what is known into the memory that survives.
   void note();

@@ -168,6 +168,7 @@ Status GenerationStart::load(RunGeneration& generation, TrainerLoaded& loaded) {
   follow_.evaluated_step.reset();
   follow_.saving_step = -1;
   follow_.final_model = false;
+  follow_.end_run = false;
   saves_.save_again = false;
   StateSource source;
   CommitRecord record;
@@ -257,6 +258,9 @@ Status GenerationStart::read_progress(const GoodCheckpoint& good, CommitRecord& 
   const auto number = [&](const char* key, std::int64_t otherwise) {
     return kept ? json::find_integer(state.scheduler, key).value_or(otherwise) : otherwise;
   };
+  if (const auto data = json::find_string(state.scheduler, "data_arguments");
+      kept && data && data->size() < record.data_arguments.size())
+    record.set_data(*data);
   record.skipped = number("skipped_steps", 0);
   record.skipped_in_a_row = number("skipped_steps_in_a_row", 0);
   // Slots that begin anew are corrected from the begin.
@@ -283,7 +287,7 @@ SampleCursor GenerationStart::cursor_of_epochs(const GoodCheckpoint& good) {
   if (told && std::llround(steps) != good.step) {
     // Its steps were not of this run's batch: the share of the samples that it has seen counts.
     const double whole = std::floor(follow_.restored.epoch);
-    const auto samples = static_cast<double>(f.bundle.dataset.size());
+    const auto samples = static_cast<double>(sample_count(f.bundle));
     cursor.epoch = static_cast<std::int64_t>(whole);
     cursor.next_sample = std::llround((follow_.restored.epoch - whole) * samples);
     cursor.consumed_samples = std::llround(follow_.restored.epoch * samples);

@@ -27,6 +27,7 @@
 #include "train/trainer/compute_device.h"
 #include "train/trainer/evaluator.h"
 #include "train/trainer/held_pieces.h"
+#include "train/trainer/own_data.h"
 #include "train/trainer/run_bundle.h"
 #include "train/trainer/surviving_memory.h"
 #include "train/trainer/training_observer.h"
@@ -46,6 +47,8 @@ struct TrainingRunOptions {
   std::string resume_path;
   std::int64_t started_unix_us = 0;
   ComputeChoice compute;
+  // Of the program's own; the bundle says which of them the run takes.
+  TrainingParts parts;
   // As ComputeTask has them: the process may wait long for its rank.
   bool stands_by = false;
   Duration memory_patience{};
@@ -73,7 +76,9 @@ struct RankParts {
   EvaluationPlan evaluation;
   std::optional<Evaluator> evaluator;
   EngineOptions engine_options;
-  std::unique_ptr<Optimizer> optimizer;
+  std::shared_ptr<const Optimizer> optimizer;
+  std::unique_ptr<OwnData> own_data;  // null: the bundle's data set
+  std::vector<std::shared_ptr<TrainingCallback>> callbacks;
   // With the rank.
   int rank = -1;
   SurvivingMemory* memory = nullptr;
@@ -89,6 +94,10 @@ struct RankParts {
   bool leads() const { return rank == 0; }
   // Steps done; 0 before anything is loaded. Any thread.
   std::int64_t step() { return state ? transaction().position().step : 0; }
+  // The samples that the next step's plan names.
+  const TokenDataset& dataset() const { return own_data ? own_data->dataset() : bundle.dataset; }
+  // The step that was finished last, as its record tells it.
+  StepRecord last_step_record();
   std::int64_t total_steps() const { return facts.total_steps; }
 };
 

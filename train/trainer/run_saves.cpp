@@ -56,10 +56,12 @@ SaveContents RunSaves::contents_of(const RankLayout& layout, bool final_model) {
   contents.has_optimizer = !f.config().training.save_only_model;
   if (contents.has_optimizer)
     contents.optimizer = optimizer_pieces(f.model->model_layout(), layout, f.state->kept());
-  contents.scheduler = json::Object{{"last_step", record.step},
-                                    {"skipped_steps", record.skipped},
-                                    {"skipped_steps_in_a_row", record.skipped_in_a_row},
-                                    {"moment_updates", record.moment_updates}};
+  json::Object scheduler{{"last_step", record.step},
+                         {"skipped_steps", record.skipped},
+                         {"skipped_steps_in_a_row", record.skipped_in_a_row},
+                         {"moment_updates", record.moment_updates}};
+  if (!record.data().empty()) scheduler["data_arguments"] = record.data();
+  contents.scheduler = std::move(scheduler);
   contents.rng_state = json::Object{{"seed", f.config().training.seed}};
   contents.cursor = record.cursor.to_json();
   for (const std::int64_t step : follow_.best.protected_steps())
@@ -127,6 +129,11 @@ Status RunSaves::seal(RunGeneration& generation) {
   return {};
 }
 
+void RunSaves::tell_written(RunGeneration& generation, std::int64_t step, const std::string& path) {
+  generation.observer.checkpoint_written(step, path);
+  for (const auto& callback : parts_.callbacks) callback->saved(step, path);
+}
+
 void RunSaves::settled(std::int64_t step) {
   if (follow_.saving_step != step) return;
   follow_.saving_step = -1;
@@ -139,7 +146,7 @@ void RunSaves::report(RunGeneration& generation) {
     if (saved->ok()) {
       const std::string& path = (*saved)->path;
       const auto step = checkpoint_step(path.substr(path.rfind('/') + 1));
-      generation.observer.checkpoint_written(step.value_or(-1), path);
+      tell_written(generation, step.value_or(-1), path);
       settled(step.value_or(-1));
     } else {
       // No checkpoint of the best model: the one before is kept from rotation again.
@@ -174,7 +181,7 @@ Status RunSaves::take_up_left(RunGeneration& generation) {
     const std::string name = checkpoint_name(follow_.saving_step);
     const std::string path = join_path(f.output_dir(), name);
     if (follow_.saving_step >= 0 && f.files.exists(path)) {
-      generation.observer.checkpoint_written(follow_.saving_step, path);
+      tell_written(generation, follow_.saving_step, path);
     } else if (follow_.saving_step >= 0 && follow_.saving_step == parts_.step()) {
       saves.again = follow_.finished_step == parts_.step() ? 1 : 0;
     } else if (follow_.saving_step >= 0) {

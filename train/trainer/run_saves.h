@@ -40,6 +40,7 @@ class RunSaves {
 
  private:
   SaveContents contents_of(const RankLayout& layout, bool final_model);
+  void tell_written(RunGeneration& generation, std::int64_t step, const std::string& path);
   void settled(std::int64_t step);
 
   RankParts& parts_;

@@ -52,7 +52,8 @@ Status StepFollowUp::after(RunGeneration& generation, StepRecord record, bool sa
   // An evaluation may take longer than the user waits for the run's end.
   if (!save_and_stop && f.evaluation.due(parts_.step(), committed.last_of_epoch != 0))
     TROUPE_RETURN_IF_ERROR(evaluate(generation));
-  if (save_and_stop || saves_.due(committed, last || follow_.best.should_stop())) {
+  if (!f.callbacks.empty()) TROUPE_RETURN_IF_ERROR(ask_callbacks(generation, record));
+  if (save_and_stop || saves_.due(committed, last || follow_.ends_run())) {
     f.progress.stage(record.step, Stage::kCheckpoint);
     TROUPE_RETURN_IF_ERROR(saves_.start(generation));
   }
@@ -62,6 +63,20 @@ Status StepFollowUp::after(RunGeneration& generation, StepRecord record, bool sa
   saves_.report(generation);
   generation.observer.step_done(record);
   if (f.leads()) generation.observer.step_finished(record, logged_loss);
+  return {};
+}
+
+Status StepFollowUp::ask_callbacks(RunGeneration& generation, const StepRecord& record) {
+  std::int64_t end = 0;
+  if (parts_.leads()) {
+    for (const auto& callback : parts_.callbacks)
+      if (callback->step_finished(record) == AfterStep::kEndRun) end = 1;
+  }
+  TROUPE_RETURN_IF_ERROR(generation.world.broadcast(std::span(&end, 1), 0));
+  if (end != 0 && parts_.leads() && parts_.step() < parts_.total_steps())
+    generation.observer.notice(fmt::format("a callback ends the run after step {} of {}",
+                                           parts_.step(), parts_.total_steps()));
+  follow_.end_run = end != 0;
   return {};
 }
 

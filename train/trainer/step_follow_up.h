@@ -20,6 +20,9 @@ class StepFollowUp {
   Status evaluate(RunGeneration& generation);
 
  private:
+  // Collective: rank 0's callbacks hear of the step, and their word counts for all.
+  Status ask_callbacks(RunGeneration& generation, const StepRecord& record);
+
   RankParts& parts_;
   FollowUpState& follow_;
   RunSaves& saves_;

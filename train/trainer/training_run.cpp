@@ -30,8 +30,7 @@ Status with_way_out(const Status& status, const ActivationOptions& activations) 
 }
 
 ActivationOptions activations_of(const RunBundle& bundle) {
-  return activation_options(bundle.config, bundle.model, bundle.trainables,
-                            longest_collated_length(bundle.dataset));
+  return activation_options(bundle.config, bundle.model, bundle.trainables, length_max(bundle));
 }
 
 Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
@@ -48,13 +47,27 @@ Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
        .evaluation = evaluation_of(bundle),
        .threads = options.threads,
        .deterministic = bundle.config.sharding.deterministic != Deterministic::kOff,
-       .ragged = !equal_lengths(bundle.dataset) || (bundle.eval && !equal_lengths(*bundle.eval)),
+       .ragged = lengths_differ(bundle) || (bundle.eval && !equal_lengths(*bundle.eval)),
        .offload = offload_of(bundle.config, options.compute.kind == ComputeKind::kCuda),
        .stands_by = options.stands_by,
        .memory_patience = options.memory_patience},
       environment, log);
   if (opened.ok()) return opened;
   return with_way_out(opened.status(), activations);
+}
+
+// What checkpoints and shards name them by.
+Status check_slots(const Optimizer& optimizer) {
+  const auto slots = optimizer.slots();
+  if (slots.size() > kOptimizerSlotsMax)
+    return error(Code::kInvalidArgument, "optimizer {} has {} slots, and {} is the limit",
+                 optimizer.name(), slots.size(), kOptimizerSlotsMax);
+  for (const std::string_view slot : slots) {
+    if (slot.empty() || slot.find('.') != slot.npos)
+      return error(Code::kInvalidArgument, "optimizer {} has a slot \"{}\": a name has no dot",
+                   optimizer.name(), slot);
+  }
+  return {};
 }
 
 }  // namespace
@@ -69,13 +82,14 @@ std::int64_t TrainingRun::step() const { return parts_.step(); }
 TrainingStep step_of(RankParts& f, RunGeneration& generation,
                      std::function<Status()> before_update) {
   return TrainingStep({.config = f.config(),
-                       .dataset = f.bundle.dataset,
+                       .dataset = f.dataset(),
                        .model = *f.model,
                        .objective = *f.objective,
                        .activations = f.compute->activations(),
                        .layout = *f.layout,
                        .schedule = f.schedule,
                        .schedule_offset = f.facts.schedule_offset,
+                       .own_data = f.own_data.get(),
                        .clock = f.clock,
                        .engine = *generation.engine,
                        .compute = *f.compute,
@@ -91,7 +105,7 @@ double TrainingRun::step_flops(const StepPlan& plan) const {
   for (const auto& samples : plan.batches) {
     for (const auto sample : samples)
       flops += model_flops(parts_.bundle.model, parts_.model->model_layout(), 1,
-                           real_length(parts_.bundle.dataset, sample));
+                           real_length(parts_.dataset(), sample));
   }
   return flops;
 }
@@ -104,12 +118,15 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                                          ProgressRecorder& progress) {
   const TrainConfig& config = bundle.config;
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
-  const auto objective = objective_of(config);
+  const PartChoices& own = bundle.parts;
+  const auto objective = own.objective
+                             ? TROUPE_TRY(make_part(options.parts.objectives, *own.objective))
+                             : objective_of(config);
   auto compute = TROUPE_TRY(open_compute(bundle, objective, options, log));
   TROUPE_RETURN_IF_ERROR(objective->check(compute->operators(), bundle.model));
   auto observed = std::make_unique<ObservedOperators>(compute->operators(), progress);
   auto model = make_model(bundle.model, *observed, bundle.trainables);
-  const std::int64_t samples = bundle.dataset.size();
+  const std::int64_t samples = sample_count(bundle);
   auto sampler = TROUPE_TRY(Sampler::make(sampler_options(config, samples, options.world_size)));
   const auto facts = TROUPE_TRY(run_schedule(config, samples, options.world_size));
   const auto& training = config.training;
@@ -118,7 +135,18 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                 training.learning_rate, facts.total_steps, facts.warmup_steps));
   auto best = TROUPE_TRY(BestModel::make(config.evaluation, training.save_strategy));
   const auto evaluation = plan_evaluation(config, facts);
-  auto optimizer = optimizer_of(config);
+  std::shared_ptr<const Optimizer> optimizer =
+      own.optimizer ? TROUPE_TRY(make_part(options.parts.optimizers, *own.optimizer))
+                    : std::shared_ptr<const Optimizer>(optimizer_of(config));
+  TROUPE_RETURN_IF_ERROR(check_slots(*optimizer));
+  if (own.data_source && bundle.model.has_dropout())
+    return error(
+        Code::kUnsupported,
+        "a data source of the program's own with dropout, whose masks are counted by a data "
+        "set's samples: set the dropouts of config.json to 0");
+  std::vector<std::shared_ptr<TrainingCallback>> callbacks;
+  for (const PartChoice& callback : own.callbacks)
+    callbacks.push_back(TROUPE_TRY(make_part(options.parts.callbacks, callback)));
   const auto engine =
       engine_options(config, bundle.model, strategy, options.overlaps,
                      offload_of(config, options.compute.kind == ComputeKind::kCuda));
@@ -144,10 +172,15 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                                .evaluator = std::nullopt,
                                                .engine_options = engine,
                                                .optimizer = std::move(optimizer),
+                                               .own_data = nullptr,
+                                               .callbacks = std::move(callbacks),
                                                .layout = nullptr,
                                                .state = std::nullopt,
                                                .updates = nullptr,
                                                .held = {}});
+  if (const auto& choice = parts->bundle.parts.data_source)
+    parts->own_data = TROUPE_TRY(OwnData::make(parts->options.parts, *choice, parts->bundle.source,
+                                               parts->bundle.model.vocab_size));
   if (parts->config().troupe.operator_times) {
     // An operator's time ends where its work does.
     if (!parts->compute->access().in_place())
@@ -278,17 +311,25 @@ Status TrainingRun::loop(RunGeneration& generation) {
     follow_.note();
   }
   if (parts_.step() > 0 && follow_.finished_step < parts_.step()) {
-    TROUPE_RETURN_IF_ERROR(steps_.after(generation, last_step_record(), false));
+    TROUPE_RETURN_IF_ERROR(steps_.after(generation, parts_.last_step_record(), false));
   }
   TrainingStep next =
       step_of(f, generation, [this, &generation] { return saves_.seal(generation); });
-  while (parts_.step() < parts_.total_steps() && !follow_.best.should_stop()) {
+  while (parts_.step() < parts_.total_steps() && !follow_.ends_run()) {
     if (generation.observer.stop_requested())
       return error(Code::kCancelled, "the run was told to stop");
     const TimePoint began = f.clock.now();
     const std::uint64_t sent = generation.bytes_sent();
     generation.saver_bytes = 0;
-    const StepPlan plan = f.sampler.next_step(f.transaction().record().cursor);
+    generation.observer.between_steps(TrainingView(f));
+    const CommitRecord& last = f.transaction().record();
+    StepPlan plan = f.sampler.next_step(last.cursor);
+    if (f.leads()) {
+      for (const auto& callback : f.callbacks) callback->step_begun(last.step + 1);
+    }
+    if (f.own_data)
+      TROUPE_RETURN_IF_ERROR(
+          f.own_data->begin_step(generation.world, generation.observer, last, plan));
     StepOutcome outcome = TROUPE_TRY(next.run(plan));
     StepRecord& record = outcome.record;
     record.rates =
@@ -302,13 +343,15 @@ Status TrainingRun::loop(RunGeneration& generation) {
     record.seconds.checkpoint += std::exchange(generation.save_start_seconds, 0.0);
     if (outcome.save_and_stop && f.leads()) generation.observer.saving(record.step);
     TROUPE_RETURN_IF_ERROR(steps_.after(generation, std::move(record), outcome.save_and_stop));
+    if (f.own_data) f.own_data->step_stands(generation.observer);
     if (outcome.save_and_stop) return saves_.leave(generation);
   }
+  generation.observer.between_steps(TrainingView(f));
   return {};
 }
 
-StepRecord TrainingRun::last_step_record() const {
-  const CommitRecord& record = parts_.transaction().record();
+StepRecord RankParts::last_step_record() {
+  const CommitRecord& record = transaction().record();
   return {.step = record.step,
           .loss = record.loss,
           .grad_norm = record.grad_norm,
@@ -324,7 +367,7 @@ Status TrainingRun::save_and_leave(RunGeneration& generation) {
   if (f.leads()) generation.observer.saving(parts_.step());
   saves_.save_again = false;
   if (follow_.finished_step < parts_.step()) {
-    TROUPE_RETURN_IF_ERROR(steps_.after(generation, last_step_record(), true));
+    TROUPE_RETURN_IF_ERROR(steps_.after(generation, parts_.last_step_record(), true));
     return saves_.leave(generation);
   }
   std::int64_t stands =

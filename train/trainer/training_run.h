@@ -81,8 +81,6 @@ class TrainingRun {
   Status run_observed(RunGeneration& generation);
   Status loop(RunGeneration& generation);
   double step_flops(const StepPlan& plan) const;
-  // The step that was finished last, as its record tells it.
-  StepRecord last_step_record() const;
   // Saves the last finished step, and ends the generation with saved_stop().
   Status save_and_leave(RunGeneration& generation);
 
