@@ -265,11 +265,25 @@ constexpr bool check_actor_class() {
   return HasMethods<T>;
 }
 
+// The name under which heads, nodes and callers know the class: its own; or that of the class that
+// it says it stands for (`using ActsAs = Base;`), so that whoever creates, finds and calls a Base
+// may have it instead. Its `methods` begin with Base's; a program hosts one of the two.
+template <typename T>
+constexpr std::string_view class_name() {
+  if constexpr (requires { typename T::ActsAs; }) {
+    static_assert(std::is_base_of_v<typename T::ActsAs, T>,
+                  "an actor class acts as one that it is derived from");
+    return kTypeName<typename T::ActsAs>;
+  } else {
+    return kTypeName<T>;
+  }
+}
+
 // The class as callers and hosts see it.
 template <typename T>
 struct ActorClassTraits {
   static_assert(check_actor_class<T>());
-  static constexpr std::string_view kType = kTypeName<T>;
+  static constexpr std::string_view kType = class_name<T>();
   static constexpr auto kSignatures = signatures(std::remove_cvref_t<decltype(T::methods)>{});
 };
 

@@ -76,6 +76,30 @@ std::unique_ptr<detail::ActorInstance> make_counter() {
   return std::move(*made);
 }
 
+// Stands for its base, with a method more.
+class Base {
+ public:
+  int add(int n) { return n; }
+  static constexpr auto methods = troupe::methods<&Base::add>;
+  using ActsAs = Base;
+};
+class Derived : public Base {
+ public:
+  int twice(int n) { return 2 * n; }
+  static constexpr auto methods = troupe::methods<&Base::add, &Derived::twice>;
+};
+
+TEST_CASE("a class that acts as its base is known by the base's name, and has its methods") {
+  const detail::ActorInterface base = detail::kActorInterface<Base>;
+  const detail::ActorInterface derived = detail::kActorInterface<Derived>;
+  CHECK(base.type == "Base");
+  CHECK(derived.type == "Base");
+  REQUIRE(derived.methods.size() == 2);
+  CHECK(derived.methods[0].name == base.methods[0].name);
+  CHECK(derived.methods[0].hash == base.methods[0].hash);
+  CHECK(derived.methods[1].name == "twice");
+}
+
 TEST_CASE("names of classes and methods come from the compiler") {
   CHECK(Traits::kType == "Counter");
   CHECK(Traits::kSignatures[0].name == "add");

@@ -68,6 +68,9 @@ TEST_CASE("01_hello_actor prints what its README says and leaves nothing") {
 TEST_CASE("02_pipeline counts every word once") { check_example("02_pipeline"); }
 TEST_CASE("03_survive_kill keeps its count over kill -9") { check_example("03_survive_kill"); }
 TEST_CASE("04_chaos_test loses nothing") { check_example("04_chaos_test"); }
+TEST_CASE("05_own_training trains with parts of its own, the same bits over a kill") {
+  check_example("05_own_training");
+}
 
 }  // namespace
 }  // namespace troupe::tests

@@ -1,23 +1,21 @@
 #include "train/trainer/driver.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "runtime/base/file_lock.h"
-#include "runtime/memory/segment.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/config/ray_settings.h"
 #include "train/data/byte_model.h"
 #include "train/report/format.h"
 #include "train/report/story.h"
-#include "train/trainer/bundle_transfer.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/device_choice.h"
 #include "train/trainer/disk_plan.h"
 #include "train/trainer/kept_places.h"
 #include "train/trainer/loaded_model.h"
 #include "train/trainer/prepare.h"
+#include "train/trainer/run_access.h"
 #include "train/trainer/run_plan.h"
 #include "train/trainer/saved_stop.h"
 #include "train/trainer/sharding_setup.h"
@@ -25,7 +23,6 @@
 namespace troupe::train {
 namespace {
 
-constexpr auto kControllerTimeout = std::chrono::seconds(30);
 constexpr std::int64_t kSampleTokens = 80;
 // Whoever waits for a GPU reaches no point: a pass may take seconds.
 constexpr std::int64_t kHangTimeoutMs = 3'000, kGpuHangTimeoutMs = 30'000;
@@ -136,21 +133,6 @@ LoadedConfig with_absolute_paths(LoadedConfig loaded) {
 std::string precision_text(const TrainConfig& config) {
   if (state_dtype(config) == DType::kBF16) return "bf16, parameters and moments too";
   return compute_dtype(config) == DType::kBF16 ? "bf16 with fp32 master parameters" : "fp32";
-}
-
-Result<RawConnection> open_purpose(Cluster& cluster, const ActorHandle<TrainController>& controller,
-                                   const char* purpose, Deadline deadline) {
-  return cluster.client()->connect_to(controller.id(), purpose, deadline);
-}
-
-Status hand_over(Cluster& cluster, const ActorHandle<TrainController>& controller,
-                 const RunBundle& bundle) {
-  const auto bytes = encode_bundle(bundle);
-  auto segment = TROUPE_TRY(memory::Segment::create("troupe-bundle", bytes.size()));
-  std::memcpy(segment.data(), bytes.data(), bytes.size());
-  const auto road = TROUPE_TRY(
-      open_purpose(cluster, controller, kBundlePurpose, Deadline::after(kControllerTimeout)));
-  return send_bundle(road.socket.get(), road.same_node, segment, Deadline::after(kBundleTimeout));
 }
 
 // Bits per byte on the held-out documents, beside those of a model that sees two bytes.
@@ -325,18 +307,7 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
                           DriverEnvironment& environment, RunNote& note,
                           std::vector<RunEvent>& told) {
   const TrainConfig& config = bundle.config;
-  // Started again, it takes its trainers over. A controller that dies on and on is no use. It runs
-  // on while the head is silent (OnHeadLoss::kKeep). Where its node was lost and lives, there are
-  // two: the newer one asks every trainer how it is before it decides anything, and a trainer that
-  // it has asked refuses the older one, which ends by that.
-  ActorOptions options{.name = "controller/" + spec.run,
-                       .num_cpus = 0,
-                       .max_restarts = 100,
-                       .backoff_initial = std::chrono::milliseconds(0),
-                       .backoff_max = std::chrono::milliseconds(200),
-                       .run = spec.run};
-  if (cluster.machines > 0) options.label_selector[kNodeRankLabel] = "0";
-  const auto controller = TROUPE_TRY(cluster.cluster.spawn<TrainController>(options, spec));
+  const auto controller = TROUPE_TRY(spawn_controller(cluster.cluster, spec));
   auto road = TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose,
                                       Deadline::after(kControllerTimeout)));
   TROUPE_RETURN_IF_ERROR(hand_over(cluster.cluster, controller, bundle));

@@ -48,23 +48,6 @@ DataOptions data_options(const TrainConfig& config) {
   return options;
 }
 
-// Starts where LLaMA-Factory would, but from the newest checkpoint that validates.
-Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
-                                 std::vector<std::string>& notes) {
-  const ResumeFrom& from = config.training.resume_from_checkpoint;
-  ResumeRequest request{.output_dir = config.training.output_dir,
-                        .overwrite_output_dir = config.training.overwrite_output_dir};
-  if (from.mode == ResumeFrom::Mode::kNever) request.resume_from_checkpoint = "false";
-  if (from.mode == ResumeFrom::Mode::kLatest) request.resume_from_checkpoint = "true";
-  if (from.mode == ResumeFrom::Mode::kPath) request.resume_from_checkpoint = from.path;
-  std::vector<RefusedCheckpoint> refused;
-  const auto found = TROUPE_TRY(find_resume_point(files, request, &refused));
-  if (auto text = refused_message(refused, found); !text.empty()) notes.push_back(std::move(text));
-  if (!found) return std::string();
-  notes.push_back(fmt::format("going on from {} (step {})", found->path, found->step));
-  return found->path;
-}
-
 // Trains a tokenizer on the texts that the model is trained on, and no others: what is held out is
 // as new to the tokenizer as to the model. Puts its files among the companions.
 Result<Tokenizer> train_tokenizer(FileSystem& files, const TrainConfig& config,
@@ -369,6 +352,22 @@ Status check_home(const TrainConfig& config) {
 }
 
 }  // namespace
+
+Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
+                                 std::vector<std::string>& notes) {
+  const ResumeFrom& from = config.training.resume_from_checkpoint;
+  ResumeRequest request{.output_dir = config.training.output_dir,
+                        .overwrite_output_dir = config.training.overwrite_output_dir};
+  if (from.mode == ResumeFrom::Mode::kNever) request.resume_from_checkpoint = "false";
+  if (from.mode == ResumeFrom::Mode::kLatest) request.resume_from_checkpoint = "true";
+  if (from.mode == ResumeFrom::Mode::kPath) request.resume_from_checkpoint = from.path;
+  std::vector<RefusedCheckpoint> refused;
+  const auto found = TROUPE_TRY(find_resume_point(files, request, &refused));
+  if (auto text = refused_message(refused, found); !text.empty()) notes.push_back(std::move(text));
+  if (!found) return std::string();
+  notes.push_back(fmt::format("going on from {} (step {})", found->path, found->step));
+  return found->path;
+}
 
 RunContents read_contents(FileSystem& files, const TrainConfig& config,
                           std::vector<ContentProblem>& problems) {

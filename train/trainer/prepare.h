@@ -44,6 +44,11 @@ struct ContentProblem {
   bool of_settings = false;  // settings contradict each other, whatever the files hold
 };
 
+// The checkpoint to go on from, as the configuration asks; empty: from the beginning. `notes`: what
+// was found and refused.
+Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
+                                 std::vector<std::string>& notes);
+
 // Looks for everything in the files of model, data and checkpoints that prepare_run() would refuse:
 // a model or a template that is not there, a tokenizer that does not fit, data sets of images, rows
 // that are none. Of each data set the first rows are read, of checkpoints all that one which is

@@ -191,7 +191,7 @@ Status ProgressLines::connect_again() {
                socket.status().to_string());
 }
 
-Result<RunEnd> ProgressLines::follow() {
+Result<RunEnd> ProgressLines::follow(std::optional<Deadline> deadline) {
   for (;;) {
     wait();
     if (socket_.valid() && !read_more()) {
@@ -213,6 +213,8 @@ Result<RunEnd> ProgressLines::follow() {
           error(Code::kCancelled, "the run was told to stop, and its controller does not answer")};
     }
     if (!socket_.valid()) TROUPE_RETURN_IF_ERROR(connect_again());
+    if (deadline && deadline->passed(clock_.now()))
+      return error(Code::kDeadlineExceeded, "the run goes on");
   }
 }
 

@@ -64,7 +64,8 @@ class ProgressLines {
   // Shows progress until the run has ended. A user who interrupts it waits for the controller's
   // word no longer than ProgressLinesOptions::stop_timeout. kActorDied: the controller is gone
   // without one.
-  Result<RunEnd> follow();
+  // kDeadlineExceeded: it goes on behind the deadline; follow() may be called again.
+  Result<RunEnd> follow(std::optional<Deadline> deadline = std::nullopt);
 
   // Of this run, as far as they were told.
   const std::vector<RunEvent>& events() const { return events_; }

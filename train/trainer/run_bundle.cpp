@@ -131,6 +131,21 @@ Result<TokenDataset> read_dataset(Reader& in) {
 
 }  // namespace
 
+std::int64_t sample_count(const RunBundle& bundle) {
+  return bundle.parts.data_source ? bundle.source.samples : bundle.dataset.size();
+}
+
+std::int64_t length_max(const RunBundle& bundle) {
+  // As batches of a data set of such samples are padded.
+  constexpr std::int64_t kMultiple = 8;
+  if (!bundle.parts.data_source) return longest_collated_length(bundle.dataset);
+  return (bundle.source.length_max + kMultiple - 1) / kMultiple * kMultiple;
+}
+
+bool lengths_differ(const RunBundle& bundle) {
+  return bundle.parts.data_source || !equal_lengths(bundle.dataset);
+}
+
 std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
   json::Object companions;
   for (const auto& [name, content] : bundle.companions) companions[name] = content;
@@ -140,8 +155,12 @@ std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
                           {"companions", companions},
                           {"adapter", bundle.adapter},
                           {"pissa", bundle.pissa ? bundle.pissa->init_lora_weights() : nullptr},
-                          {"merged_adapters", json::Array(bundle.merged_adapters.begin(), bundle.merged_adapters.end())},
-                          {"sample_stream", bundle.sample_stream}};
+                          {"merged_adapters", json::Array(bundle.merged_adapters.begin(),
+                                                          bundle.merged_adapters.end())},
+                          {"sample_stream", bundle.sample_stream},
+                          {"parts", to_json(bundle.parts)},
+                          {"source_samples", bundle.source.samples},
+                          {"source_length_max", bundle.source.length_max}};
   const std::string text = json::write(head);
   Writer body;
   body.array(std::span(text.data(), text.size()));
@@ -188,6 +207,10 @@ Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
     for (const json::Value& folder : merged->get_array())
       if (folder.is_string()) bundle.merged_adapters.emplace_back(folder.get_string());
   bundle.sample_stream = json::find_string(head, "sample_stream").value_or("");
+  if (const json::Value* parts = json::find(head, "parts"))
+    bundle.parts = TROUPE_TRY(part_choices_from_json(*parts));
+  bundle.source = {.samples = json::find_integer(head, "source_samples").value_or(0),
+                   .length_max = json::find_integer(head, "source_length_max").value_or(0)};
   bundle.dataset = TROUPE_TRY(read_dataset(in));
   if (TROUPE_TRY(in.number()) != 0) bundle.eval = TROUPE_TRY(read_dataset(in));
   if (!in.left().empty()) return error(Code::kDataLoss, "bytes follow the run's bundle");

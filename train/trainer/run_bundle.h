@@ -18,8 +18,15 @@
 #include "train/data/token_dataset.h"
 #include "train/model/model_config.h"
 #include "train/model/trainables.h"
+#include "train/parts/training_parts.h"
 
 namespace troupe::train {
+
+// What is planned with of a data source of the program's own, the same for all its arguments.
+struct SourceFacts {
+  std::int64_t samples = 0;
+  std::int64_t length_max = 0;
+};
 
 struct RunBundle {
   TrainConfig config;
@@ -36,9 +43,17 @@ struct RunBundle {
   // The text of kSampleStreamFile, which goes into every checkpoint; empty: none.
   std::string sample_stream;
   TokenDataset dataset{TokenDataset::Kind::kPretrain, 0};
+  // Of the program's own parts those that the run takes; with a data source `dataset` is empty.
+  PartChoices parts;
+  SourceFacts source;
   // What is evaluated on; absent where nothing is.
   std::optional<TokenDataset> eval;
 };
+
+// Samples of an epoch; tokens of the longest one as it is collated; whether lengths differ.
+std::int64_t sample_count(const RunBundle& bundle);
+std::int64_t length_max(const RunBundle& bundle);
+bool lengths_differ(const RunBundle& bundle);
 
 // Layout: u64 magic, u64 XXH3 of what follows, u64 size of the JSON, the JSON, the data set's
 // arrays each behind its u64 element count, u64 1 and another data set to evaluate on, or u64 0.

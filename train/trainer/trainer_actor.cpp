@@ -113,6 +113,17 @@ class TrainerActor::Observer final : public TrainingObserver {
   }
   void model_saved(const std::string& folder) override { trainer_.tell(ModelSavedReport{folder}); }
   void warning(const std::string& text) override { trainer_.tell(WarningReport{text}); }
+  void between_steps(const TrainingView& view) override { trainer_.between_steps_.do_all(view); }
+  std::optional<std::string> data_wish() override {
+    MutexLock lock(trainer_.mutex_);
+    return trainer_.data_wish_;
+  }
+  void data_wish_done(const std::string& arguments, const Status& outcome) override {
+    MutexLock lock(trainer_.mutex_);
+    if (trainer_.data_wish_ == arguments) trainer_.data_wish_.reset();
+    trainer_.data_wishes_done_[arguments] = outcome;
+    trainer_.changed_.notify_all();
+  }
   bool stop_requested() override { return trainer_.ending_ || trainer_.cancelled_; }
   bool save_and_stop_requested() override { return trainer_.save_and_stop_; }
 
@@ -122,13 +133,14 @@ class TrainerActor::Observer final : public TrainingObserver {
 };
 
 TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> controller,
-                           TrainerSetup setup)
+                           TrainerSetup setup, TrainingParts parts)
     : context_(context),
       controller_(controller.with({.timeout = std::chrono::hours(1),
                                    .retry = true,
                                    // A controller without its memory asks the trainers for it.
                                    .despite_state_loss = true})),
       setup_(std::move(setup)),
+      parts_(std::move(parts)),
       gpu_(setup_.on_gpu ? environment_.get(kVisibleGpus).value_or("") : ""),
       links_(context),
       effects_([this](std::int32_t number) {
@@ -168,6 +180,7 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
 
 TrainerActor::~TrainerActor() {
   ending_ = true;
+  between_steps_.end();
   abort(~std::uint64_t{0}, error(Code::kCancelled, "the trainer ends"));
   {
     MutexLock lock(mutex_);
@@ -230,6 +243,54 @@ void TrainerActor::save_and_stop() { save_and_stop_ = true; }
 void TrainerActor::save_to(std::string folder) {
   MutexLock lock(mutex_);
   save_to_ = std::move(folder);
+}
+
+Status TrainerActor::wait_between_steps(BetweenSteps::Work work, Duration timeout) {
+  if (std::this_thread::get_id() == actor_thread_)
+    return error(Code::kFailedPrecondition,
+                 "between_steps() on the actor's own thread, which must stay free to leave a lost "
+                 "generation: name the method in `static constexpr auto groups = "
+                 "troupe::train::trainer_groups<…>`");
+  return between_steps_.run(std::move(work), Deadline::after(timeout));
+}
+
+Status TrainerActor::change_data(const json::Object& arguments, Duration timeout) {
+  const std::string text = json::write(arguments);
+  const Deadline deadline = Deadline::after(timeout);
+  bool stands = false;
+  TROUPE_RETURN_IF_ERROR(between_steps(
+      [&](const TrainingView& run) -> Status {
+        if (run.rank() != 0)
+          return error(Code::kFailedPrecondition,
+                       "the data are changed through rank 0's trainer, and this is rank {}",
+                       run.rank());
+        if (!run.has_own_data())
+          return error(Code::kFailedPrecondition, "the run has no data source of its own");
+        stands = run.data_arguments() == text;
+        if (run.step() >= run.total_steps())
+          return stands ? Status()
+                        : error(Code::kFailedPrecondition,
+                                "no step follows in which new data "
+                                "could be used");
+        if (stands) return {};
+        MutexLock lock(mutex_);
+        if (data_wish_ && *data_wish_ != text)
+          return error(Code::kUnavailable, "another change of the data is under way: try again");
+        data_wish_ = text;
+        data_wishes_done_.erase(text);
+        return {};
+      },
+      timeout));
+  if (stands) return {};
+  MutexLock lock(mutex_);
+  const auto done = [&]()
+                        TROUPE_NO_ANALYSIS { return ending_ || data_wishes_done_.contains(text); };
+  changed_.wait_until(mutex_, deadline, done);
+  if (const auto found = data_wishes_done_.extract(text)) return found.mapped();
+  if (data_wish_ == text) data_wish_.reset();
+  return error(Code::kDeadlineExceeded,
+               "no step was finished with the new data within the call's time: whether one will be "
+               "is not known");
 }
 
 std::optional<GenerationPlan> TrainerActor::next_plan() {
@@ -401,6 +462,7 @@ Status TrainerActor::prepare_run() {
        .resume_path = setup_.resume_path,
        .started_unix_us = setup_.started_unix_us,
        .compute = compute,
+       .parts = parts_,
        .stands_by = stands_by(),
        .memory_patience = stands_by() ? Duration(kMemoryPatience) : Duration(0)},
       recorder_));

@@ -4,9 +4,27 @@
 // The actor's methods only tell its loop what to do; the loop runs on a thread of its own: it meets
 // the other ranks, trains a generation, and waits for the next one. Which rank it is, the first
 // plan says: until then it is a spare.
+//
+// A program's own class may be derived from it, with methods of its own and with parts of its own
+// (train/parts):
+//
+//   class MyTrainer : public troupe::train::TrainerActor {
+//    public:
+//     MyTrainer(ActorContext& context, ActorHandle<TrainController> controller, TrainerSetup setup)
+//         : TrainerActor(context, controller, std::move(setup), my_parts()) {}
+//     Result<double> loss() {
+//       return between_steps([](const TrainingView& run) { return run.last_step().loss; });
+//     }
+//     static constexpr auto methods = troupe::train::trainer_methods<&MyTrainer::loss>;
+//     static constexpr auto groups = troupe::train::trainer_groups<&MyTrainer::loss>;
+//   };
+//
+// Its program hosts it in place of TrainerActor (training_job.h). Its methods run on threads of
+// their own, whatever the loop does: what they want of the training they do in between_steps().
 
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -22,6 +40,7 @@
 #include "train/progress/beat.h"
 #include "train/progress/progress_recorder.h"
 #include "train/trainer/actor_memory.h"
+#include "train/trainer/between_steps.h"
 #include "train/trainer/peer_links.h"
 #include "train/trainer/progress_memory.h"
 #include "train/trainer/run_bundle.h"
@@ -32,9 +51,30 @@ namespace troupe::train {
 
 class TrainController;
 
+// What between_steps() returns for what its work gives.
+template <typename T>
+struct ResultOfWork {
+  using Type = Result<T>;
+};
+template <>
+struct ResultOfWork<void> {
+  using Type = Status;
+};
+template <>
+struct ResultOfWork<Status> {
+  using Type = Status;
+};
+template <typename T>
+struct ResultOfWork<Result<T>> {
+  using Type = Result<T>;
+};
+template <typename T>
+using ResultOf = typename ResultOfWork<T>::Type;
+
 class TrainerActor {
  public:
-  TrainerActor(ActorContext& context, ActorHandle<TrainController> controller, TrainerSetup setup);
+  TrainerActor(ActorContext& context, ActorHandle<TrainController> controller, TrainerSetup setup,
+               TrainingParts parts = {});
   ~TrainerActor();
   TrainerActor(const TrainerActor&) = delete;
   TrainerActor& operator=(const TrainerActor&) = delete;
@@ -50,11 +90,29 @@ class TrainerActor {
   // Answers at once, from any state.
   TrainerStatus status() const;
 
+  // Programs, nodes and the controller know derived classes by this one's name.
+  using ActsAs = TrainerActor;
   static constexpr auto constructor =
       troupe::constructor<ActorHandle<TrainController>, TrainerSetup>;
   static constexpr auto methods =
       troupe::methods<&TrainerActor::begin, &TrainerActor::abort, &TrainerActor::save_and_stop,
                       &TrainerActor::save_to, &TrainerActor::status>;
+
+ protected:
+  // How long a method waits for the loop to come to it.
+  static constexpr Duration kBetweenStepsTimeout = std::chrono::seconds(30);
+  // Runs `work` on the loop's thread before the next step, or behind the last one: no rank is in a
+  // step then, and what `work` gives is what this returns (a Status or Result as it is). The order
+  // is that of the calls. After a recovery and beside an evaluation it waits for these.
+  // kDeadlineExceeded: the loop did not come to it. For methods in trainer_groups:
+  // kFailedPrecondition on the actor's own thread, which must stay free to leave a lost generation.
+  template <typename Work>
+  auto between_steps(Work&& work, Duration timeout = kBetweenStepsTimeout)
+      -> ResultOf<std::invoke_result_t<Work, const TrainingView&>>;
+  // On rank 0's trainer: the data source's arguments from the next step on, for all ranks and for
+  // whatever process takes one's place; returns when a step with them stands. Equal arguments
+  // again change nothing. kFailedPrecondition elsewhere, or where the run has no source of its own.
+  Status change_data(const json::Object& arguments, Duration timeout = kBetweenStepsTimeout);
 
  private:
   class Observer;
@@ -106,9 +164,14 @@ class TrainerActor {
   // whose rank a spare may have taken.
   bool stands_by() const { return setup_.rank < 0 || context_.generation() > 1; }
 
+  // As between_steps(); `work` may be left out.
+  Status wait_between_steps(BetweenSteps::Work work, Duration timeout);
+
   ActorContext& context_;
   ActorHandle<TrainController> controller_;
   const TrainerSetup setup_;
+  const TrainingParts parts_;
+  const std::thread::id actor_thread_ = std::this_thread::get_id();
   // Asked before the loop begins: communicators set variables.
   SystemEnvironment environment_;
   const std::string gpu_;
@@ -140,6 +203,9 @@ class TrainerActor {
   std::uint64_t aborted_ TROUPE_GUARDED_BY(mutex_) = 0;  // all generations up to this are
   Status abort_reason_ TROUPE_GUARDED_BY(mutex_);
   std::optional<std::string> save_to_ TROUPE_GUARDED_BY(mutex_);
+  std::optional<std::string> data_wish_ TROUPE_GUARDED_BY(mutex_);
+  std::map<std::string, Status> data_wishes_done_ TROUPE_GUARDED_BY(mutex_);
+  BetweenSteps between_steps_;
   std::atomic<bool> cancelled_{false};  // the generation in work is aborted
   std::atomic<bool> save_and_stop_{false};
   std::atomic<bool> ending_{false};
@@ -153,5 +219,33 @@ class TrainerActor {
   std::thread thread_;
   std::thread warmth_;  // prepares the first pass while the trainer gets its data and its rank
 };
+
+template <typename Work>
+auto TrainerActor::between_steps(Work&& work, Duration timeout)
+    -> ResultOf<std::invoke_result_t<Work, const TrainingView&>> {
+  using Given = std::invoke_result_t<Work, const TrainingView&>;
+  if constexpr (std::is_void_v<Given>) {
+    return wait_between_steps([&](const TrainingView& run) { work(run); }, timeout);
+  } else {
+    std::optional<Given> given;
+    TROUPE_RETURN_IF_ERROR(
+        wait_between_steps([&](const TrainingView& run) { given = work(run); }, timeout));
+    return std::move(*given);
+  }
+}
+
+namespace detail {
+template <auto... Own, auto... Base>
+constexpr MethodList<Base..., Own...> with_base_methods(MethodList<Base...>) {
+  return {};
+}
+}  // namespace detail
+
+// `methods` of a class derived from TrainerActor, and the group that its own are in.
+template <auto... Own>
+inline constexpr auto trainer_methods =
+    detail::with_base_methods<Own...>(std::remove_cvref_t<decltype(TrainerActor::methods)>{});
+template <auto... Own>
+inline constexpr auto trainer_groups = concurrency_groups<ConcurrencyGroup<"own", 4, Own...>>;
 
 }  // namespace troupe::train

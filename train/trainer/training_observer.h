@@ -8,6 +8,7 @@
 #include "train/report/step_log.h"
 #include "train/trainer/evaluator.h"
 #include "train/trainer/run_state.h"
+#include "train/trainer/training_view.h"
 
 namespace troupe::train {
 
@@ -39,6 +40,12 @@ class TrainingObserver {
   virtual std::optional<std::string> save_to() = 0;
   // Rank 0 only: it was written to another folder than output_dir.
   virtual void model_saved(const std::string& folder) = 0;
+  // Every rank, before a step and behind the last one: the program's own work may be done now.
+  virtual void between_steps(const TrainingView&) {}
+  // Asked of rank 0 before a step: arguments that its data source is to have from that step on. The
+  // same until data_wish_done(), which is told when a step with them stands, or why it cannot be.
+  virtual std::optional<std::string> data_wish() { return std::nullopt; }
+  virtual void data_wish_done(const std::string& /*arguments*/, const Status& /*outcome*/) {}
   // For the user: a warning that does not end the run.
   virtual void warning(const std::string& text) = 0;
   // The loop leaves at the next step with kCancelled.

@@ -11,6 +11,7 @@
 #include "train/progress/observed_units.h"
 #include "train/trainer/computed_units.h"
 #include "train/trainer/gradient_probe.h"
+#include "train/trainer/own_data.h"
 
 namespace troupe::train {
 namespace {
@@ -186,6 +187,7 @@ Result<CommitRecord> TrainingStep::decide(const StepPlan& plan, StepRecord& reco
   next.tokens = record.tokens;
   next.last_of_epoch = plan.last_of_epoch ? 1 : 0;
   next.cursor = plan.after;
+  if (tools_.own_data) tools_.own_data->note(next);
   next.set_why("");
   if (norm.first_non_finite_tile || !std::isfinite(record.loss)) {
     next.set_why(TROUPE_TRY(find_non_finite(plan)));

@@ -23,6 +23,8 @@
 
 namespace troupe::train {
 
+class OwnData;
+
 struct StepOutcome {
   StepRecord record;
   // Rank 0 was asked to save and to stop after this step; all ranks know it at once.
@@ -39,6 +41,7 @@ struct StepTools {
   const RankLayout& layout;
   const Schedule& schedule;
   std::int64_t schedule_offset;  // of its steps behind the updates, see RunSchedule
+  const OwnData* own_data;               // null: none
   const Clock& clock;
   Engine& engine;
   ComputeDevice& compute;

@@ -11,6 +11,12 @@ void CommitRecord::set_why(std::string_view why) {
   std::copy_n(why.data(), length, skipped_why.data());
 }
 
+void CommitRecord::set_data(std::string_view arguments) {
+  TROUPE_CHECK(arguments.size() < data_arguments.size());
+  data_arguments = {};
+  std::copy_n(arguments.data(), arguments.size(), data_arguments.data());
+}
+
 std::string_view commit_phase_name(CommitPhase phase) {
   switch (phase) {
     case CommitPhase::kComputing:

@@ -37,11 +37,16 @@ struct CommitRecord {
   std::int64_t last_of_epoch = 0;       // 1: it ends an epoch
   SampleCursor cursor;                  // where the next step's samples begin
   std::array<char, 256> skipped_why{};  // empty: it was not skipped; cut to this length
+  // Of a data source of the program's own: its arguments as JSON; empty: as the run began with.
+  std::array<char, 512> data_arguments{};
   // Updates of the parameters so far: what the schedule counts.
   std::int64_t updates() const { return step - skipped; }
   bool skips() const { return skipped_why[0] != 0; }
   std::string_view why() const { return skipped_why.data(); }
   void set_why(std::string_view why);
+  std::string_view data() const { return data_arguments.data(); }
+  // A bug where it is longer than there is room.
+  void set_data(std::string_view arguments);
 };
 static_assert(std::is_trivially_copyable_v<CommitRecord>);
 
@@ -54,6 +59,7 @@ struct FollowUp {
   std::int64_t input_tokens = 0;
   double loss_since_log = 0;
   std::int64_t steps_since_log = 0;
+  std::int64_t end_run = 0;  // 1: a callback of the program's own ends the run behind this step
 };
 
 // What was done after the last steps. No part of a transaction: a follow-up that some rank has not

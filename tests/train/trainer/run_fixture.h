@@ -88,6 +88,15 @@ class TestObserver final : public TrainingObserver {
   void checkpoint_abandoned(std::int64_t step, const std::string&) override { abandoned = step; }
   void notice(const std::string& text) override { notices.push_back(text); }
   void warning(const std::string& text) override { warnings.push_back(text); }
+  std::optional<std::string> data_wish() override {
+    if (!wish_at || steps_done < wish_at->first) return std::nullopt;
+    return wish_at->second;
+  }
+  void data_wish_done(const std::string& arguments, const Status& outcome) override {
+    if (!outcome.ok()) warnings.push_back(outcome.to_string());
+    wishes_done.push_back(arguments);
+    wish_at.reset();
+  }
   bool stop_requested() override { return false; }
   bool save_and_stop_requested() override { return save_and_stop; }
 
@@ -99,6 +108,8 @@ class TestObserver final : public TrainingObserver {
   collective::Communicator* communicator = nullptr;
   TrainerLoaded load;
   int steps_done = 0;
+  std::optional<std::pair<int, std::string>> wish_at;  // after so many steps
+  std::vector<std::string> wishes_done;
   std::vector<double> eval_losses;
   std::vector<std::string> notices;
   std::vector<std::int64_t> failed;
@@ -132,6 +143,7 @@ struct RunChange {
   int devices = 0;
   bool fp8 = false;  // there
   GraphOptions::Use graphs = GraphOptions::Use::kNever;
+  TrainingParts parts = {};
 };
 
 inline ComputeChoice compute_of(const RunChange& change, int rank) {
@@ -156,7 +168,8 @@ inline void start_rank(Ranks& ranks, int rank, const std::string& output_dir,
                                   .threads = change.threads,
                                   .overlaps = change.overlaps,
                                   .resume_path = change.resume,
-                                  .compute = compute_of(change, rank)},
+                                  .compute = compute_of(change, rank),
+                                  .parts = change.parts},
                                  *ranks.recorders[at]);
   REQUIRE_MESSAGE(run.ok(), run.status().to_string());
   ranks.runs[at] = std::move(*run);

@@ -1,0 +1,37 @@
+#pragma once
+// A source of training samples of a program's own.
+//
+// A source is a pure function of its arguments and of a sample's number: a step that is done again
+// after a kill asks for the same samples and must get the same tokens, and every rank asks for
+// those of the whole step, since a step's loss is divided by the labels of all ranks. The position
+// in the source is the run's sample cursor. It counts samples, is part of every step's record and
+// of every checkpoint, and does not depend on the number of ranks.
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "train/data/token_dataset.h"
+
+namespace troupe::train {
+
+struct TrainingSample {
+  std::vector<TokenId> ids;  // at least one
+  // As long as `ids`, kIgnoredLabel where nothing is to be learned: the label of a position is what
+  // the position before it is to say. Empty: the ids themselves.
+  std::vector<std::int32_t> labels;
+};
+
+class DataSource {
+ public:
+  virtual ~DataSource() = default;
+  // The samples of an epoch; an endless source says how many it calls an epoch. At least 1.
+  virtual std::int64_t size() const = 0;
+  // No sample has more tokens: memory is planned with it.
+  virtual std::int64_t length_max() const = 0;
+  // `number` is below size(). A run asks in the order of its seed, or of the numbers
+  // (DataSection::disable_shuffling). An error ends the run with it.
+  virtual Result<TrainingSample> sample(std::int64_t epoch, std::int64_t number) const = 0;
+};
+
+}  // namespace troupe::train

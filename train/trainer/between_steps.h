@@ -1,0 +1,42 @@
+#pragma once
+// Work that other threads hand to a training loop, to be done between two steps.
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/mutex.h"
+#include "runtime/base/status.h"
+#include "train/trainer/training_view.h"
+
+namespace troupe::train {
+
+class BetweenSteps {
+ public:
+  using Work = std::function<void(const TrainingView&)>;
+
+  // Waits until the loop has done it. kDeadlineExceeded: the loop did not come to it, and will not
+  // do it any more. kCancelled: the loop has ended.
+  Status run(Work work, Deadline deadline);
+  // The loop's: does all that came, in its order.
+  void do_all(const TrainingView& view);
+  // The loop's, at its end: nothing will be done any more.
+  void end();
+
+ private:
+  enum class State { kWaits, kRuns, kDone };
+  struct Item {
+    Work work;
+    State state = State::kWaits;
+  };
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::shared_ptr<Item>> items_ TROUPE_GUARDED_BY(mutex_);
+  bool ended_ TROUPE_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,124 @@
+#include "train/trainer/follow_up_state.h"
+
+#include "train/checkpoint/checkpoint_finder.h"
+#include "train/checkpoint/checkpoint_names.h"
+#include "train/checkpoint/manifest.h"
+#include "train/report/format.h"
+#include "train/trainer/sharding_setup.h"
+
+namespace troupe::train {
+namespace {
+
+// A line of the surviving history that drops what came for later steps.
+constexpr const char* kTruncate = "truncate";
+
+}  // namespace
+
+FollowUp FollowUpState::now() const {
+  FollowUp now{.evaluated_step = evaluated_step.value_or(-1),
+               .best = best.state(),
+               .end_run = end_run ? 1 : 0};
+  if (recorder) {
+    now.total_flos = recorder->state().total_flos;
+    now.input_tokens = recorder->state().num_input_tokens_seen;
+    now.loss_since_log = recorder->unlogged().loss;
+    now.steps_since_log = recorder->unlogged().steps;
+  }
+  return now;
+}
+
+void FollowUpState::note() {
+  parts_.transaction().set_aftermath({.finished_step = finished_step,
+                                      .now = now(),
+                                      .before = before,
+                                      .saving_step = saving_step,
+                                      .final_model = final_model ? 1 : 0,
+                                      .gemm_flops_per_s = gemm_flops_per_s_here});
+}
+
+const FollowUp& FollowUpState::take_up(const Aftermath& aftermath, std::int64_t finished_by_all) {
+  // A follow-up is everybody's: what one has not finished all do again.
+  const FollowUp& left =
+      aftermath.finished_step > finished_by_all ? aftermath.before : aftermath.now;
+  best = parts_.best;
+  best.set_state(left.best);
+  finished_step = finished_by_all;
+  before = aftermath.before;
+  evaluated_step.reset();
+  end_run = left.end_run != 0;
+  if (left.evaluated_step >= 0) evaluated_step = left.evaluated_step;
+  saving_step = aftermath.saving_step;
+  final_model = aftermath.final_model != 0;
+  return left;
+}
+
+Status FollowUpState::open_recorder(const FollowUp* left) {
+  RankParts& f = parts_;
+  recorder.reset();
+  if (!history_) history_ = TROUPE_TRY(SurvivingLog::open(*f.memory, "history"));
+  std::optional<RecorderPosition> position;
+  if (!left) {
+    history_->clear();
+    const std::string text = trainer_state_text(restored);
+    if (const auto state = parse_python_json(text, "trainer_state.json"))
+      TROUPE_RETURN_IF_ERROR(history_->append(python_json(*state)));
+  } else {
+    restored = {};
+    for (const std::string& line : history_->lines()) {
+      auto entry = parse_python_json(line, "the surviving history");
+      if (!entry) continue;
+      if (const auto kept = json::find_integer(*entry, kTruncate)) {
+        truncate_log_history(restored, *kept);
+      } else if (json::find(*entry, "log_history")) {
+        restored = TROUPE_TRY(parse_trainer_state(line, "the surviving history"));
+      } else {
+        restored.log_history.push_back(*entry);
+      }
+    }
+    TROUPE_RETURN_IF_ERROR(history_->append(python_json(json::Object{{kTruncate, finished_step}})));
+    truncate_log_history(restored, finished_step);
+    restored.global_step = finished_step;
+    restored.total_flos = left->total_flos;
+    restored.num_input_tokens_seen = left->input_tokens;
+    position = {.kept_step = finished_step,
+                .unlogged = {.loss = left->loss_since_log, .steps = left->steps_since_log}};
+  }
+  const double flos_per_token =
+      6.0 * static_cast<double>(f.model->model_layout().parameter_elements() -
+                                f.bundle.model.vocab_size * f.bundle.model.hidden_size);
+  recorder = TROUPE_TRY(RunRecorder::open(f.files, f.clock, f.config(),
+                                          {.schedule = f.facts,
+                                           .flos_per_token = flos_per_token,
+                                           .dataset_tokens = f.bundle.dataset.token_count(),
+                                           .world_size = f.options.world_size,
+                                           .first_step = first_step_of_run(),
+                                           .started_unix_us = f.options.started_unix_us},
+                                          restored, position));
+  recorder->on_history([this](const json::Object& entry) {
+    // Without it a killed rank 0 would forget a line of trainer_state.json, nothing more.
+    if (const Status kept = history_->append(python_json(entry)); !kept.ok())
+      parts_.log.warning("{}", kept.to_string());
+  });
+  if (left) recorder->set_best(best);
+  return {};
+}
+
+std::int64_t FollowUpState::first_step_of_run() const {
+  const RankParts& f = parts_;
+  std::string path = f.options.resume_path;
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  if (path.empty()) return 0;
+  if (const auto step = checkpoint_step(path.substr(path.rfind('/') + 1))) return *step;
+  const auto manifest = read_manifest(f.files, path);
+  return manifest.ok() ? manifest->step : 0;
+}
+
+void FollowUpState::measure_gemms() {
+  // Once a rank: the machine does not change.
+  if (gemm_flops_per_s_here != 0) return;
+  const bool bf16 = compute_dtype(parts_.config()) == DType::kBF16;
+  gemm_flops_per_s_here = parts_.compute->gemm_rate(parts_.clock, parts_.bundle.model,
+                                                    bf16 ? Arithmetic::kBf16 : Arithmetic::kFp32);
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,54 @@
+#pragma once
+// How far the work that follows steps has come (logs, evaluations, saves): what a rank knows of it,
+// what of that lies in memory that outlives the process, and rank 0's reports.
+
+#include <cstdint>
+#include <optional>
+
+#include "train/trainer/best_model.h"
+#include "train/trainer/rank_parts.h"
+#include "train/trainer/run_recorder.h"
+#include "train/trainer/surviving_log.h"
+#include "train/transaction/step_transaction.h"
+
+namespace troupe::train {
+
+class FollowUpState {
+ public:
+  explicit FollowUpState(RankParts& parts) : best(parts.best), parts_(parts) {}
+
+  // The fields are Aftermath's, by their names; note() puts them there.
+  BestModel best;
+  std::int64_t finished_step = -1;
+  FollowUp before;  // of the step before finished_step
+  std::optional<std::int64_t> evaluated_step;
+  std::int64_t saving_step = -1;
+  bool final_model = false;
+  bool end_run = false;  // a callback ends the run behind the last step
+  double gemm_flops_per_s_here = 0;
+  // Rank 0 only.
+  TrainerState restored;  // what the checkpoint that was loaded says
+  std::optional<RunRecorder> recorder;
+
+  // No step follows the last one, however many were planned.
+  bool ends_run() const { return end_run || best.should_stop(); }
+  FollowUp now() const;
+  // Writes what is known into the memory that survives.
+  void note();
+  // Goes on from what an earlier generation left there, of which all ranks have finished the
+  // follow-ups up to `finished_by_all`.
+  const FollowUp& take_up(const Aftermath& aftermath, std::int64_t finished_by_all);
+  // Rank 0. Where `left` is given, the reports go on from it; else anew, from `restored`.
+  Status open_recorder(const FollowUp* left);
+  // Measures the machine's rate of products, once in a process.
+  void measure_gemms();
+
+ private:
+  // Steps that the checkpoint stands for which the run was begun from; 0: none.
+  std::int64_t first_step_of_run() const;
+
+  RankParts& parts_;
+  std::optional<SurvivingLog> history_;
+};
+
+}  // namespace troupe::train

@@ -1,0 +1,53 @@
+#pragma once
+// The beginning of a generation on one rank: where the state comes from (the ranks' memories, a
+// checkpoint, the model's weights, or nothing), and its way to all ranks.
+
+#include <cstdint>
+
+#include "runtime/collective/communicator.h"
+#include "train/checkpoint/checkpoint_finder.h"
+#include "train/data/sampler.h"
+#include "train/trainer/follow_up_state.h"
+#include "train/trainer/rank_parts.h"
+#include "train/trainer/run_saves.h"
+#include "train/trainer/state_io.h"
+#include "train/transaction/recovery.h"
+
+namespace troupe::train {
+
+class GenerationStart {
+ public:
+  GenerationStart(RankParts& parts, FollowUpState& follow, RunSaves& saves)
+      : parts_(parts), follow_(follow), saves_(saves) {}
+
+  // Collective. Goes on from where the ranks' memories stand, or loads where one of them is empty;
+  // `loaded` says which.
+  Status begin(RunGeneration& generation, TrainerLoaded& loaded);
+  // What was loaded is brought to where it is used, on all ranks.
+  Status parameters_loaded(RunGeneration& generation);
+
+ private:
+  // What the ranks found out when they met.
+  struct Meeting {
+    RecoveryDecision decision;
+    std::int64_t finished_step = -1;  // the last whose follow-up all have finished
+  };
+  Result<Meeting> meet(RunGeneration& generation);
+  Status resume(RunGeneration& generation, const Meeting& meeting, TrainerLoaded& loaded);
+  Status finish_left_behind(RunGeneration& generation, const RecoveryDecision& decision);
+  // The steps from `record` to the end: as many as its samples leave.
+  void place(const CommitRecord& record);
+  Status load(RunGeneration& generation, TrainerLoaded& loaded);
+  Status read_progress(const GoodCheckpoint& checkpoint, CommitRecord& record);
+  SampleCursor cursor_of_epochs(const GoodCheckpoint& checkpoint);
+  // Rank 0: where the state comes from, and what goes with it.
+  Result<StateSource> choose_source(std::uint64_t generation, CommitRecord& record);
+  // Rank 0's choice becomes everybody's.
+  Status agree(collective::Communicator& world, StateSource& source, CommitRecord& record);
+
+  RankParts& parts_;
+  FollowUpState& follow_;
+  RunSaves& saves_;
+};
+
+}  // namespace troupe::train

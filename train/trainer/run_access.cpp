@@ -1,0 +1,41 @@
+#include "train/trainer/run_access.h"
+
+#include <cstring>
+
+#include "runtime/memory/segment.h"
+#include "train/trainer/bundle_transfer.h"
+
+namespace troupe::train {
+
+Result<ActorHandle<TrainController>> spawn_controller(Cluster& cluster, const RunSpec& spec) {
+  // Started again, it takes its trainers over. A controller that dies on and on is no use. It runs
+  // on while the head is silent (OnHeadLoss::kKeep). Where its node was lost and lives, there are
+  // two: the newer one asks every trainer how it is before it decides anything, and a trainer that
+  // it has asked refuses the older one, which ends by that.
+  ActorOptions options{.name = "controller/" + spec.run,
+                       .num_cpus = 0,
+                       .max_restarts = 100,
+                       .backoff_initial = std::chrono::milliseconds(0),
+                       .backoff_max = std::chrono::milliseconds(200),
+                       .run = spec.run};
+  if (spec.machines > 0) options.label_selector[kNodeRankLabel] = "0";
+  return cluster.spawn<TrainController>(options, spec);
+}
+
+Result<RawConnection> open_purpose(Cluster& cluster, const ActorHandle<TrainController>& controller,
+                                   const char* purpose, Deadline deadline) {
+  return cluster.client()->connect_to(controller.id(), purpose, deadline);
+}
+
+Status hand_over(Cluster& cluster, const ActorHandle<TrainController>& controller,
+                 const RunBundle& bundle) {
+  const auto bytes = encode_bundle(bundle);
+  auto segment = TROUPE_TRY(memory::Segment::create("troupe-bundle", bytes.size()));
+  std::memcpy(segment.data(), bytes.data(), bytes.size());
+  const auto connection = TROUPE_TRY(
+      open_purpose(cluster, controller, kBundlePurpose, Deadline::after(kControllerTimeout)));
+  return send_bundle(connection.socket.get(), connection.same_node, segment,
+                     Deadline::after(kBundleTimeout));
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,108 @@
+#include "train/trainer/step_follow_up.h"
+
+#include <utility>
+
+#include "train/progress/abandon.h"
+#include "train/trainer/sharding_setup.h"
+
+namespace troupe::train {
+namespace {
+
+// The arena of the activations, cut for evaluation as long as this lives.
+class EvaluationCut {
+ public:
+  EvaluationCut(ComputeDevice& compute, const ModelConfig& model, ActivationOptions evaluation)
+      : compute_(compute), model_(model), training_(compute.activations().options()) {
+    evaluation.type = training_.type;
+    compute_.activations().cut_for(model_, evaluation, compute_.operators());
+  }
+  ~EvaluationCut() { compute_.activations().cut_for(model_, training_, compute_.operators()); }
+  EvaluationCut(const EvaluationCut&) = delete;
+  EvaluationCut& operator=(const EvaluationCut&) = delete;
+
+ private:
+  ComputeDevice& compute_;
+  const ModelConfig& model_;
+  const ActivationOptions training_;
+};
+
+}  // namespace
+
+std::optional<ActivationOptions> evaluation_of(const RunBundle& bundle) {
+  if (!bundle.eval) return std::nullopt;
+  return evaluation_options(bundle.config, bundle.model, bundle.trainables, bundle.eval->size(),
+                            longest_collated_length(*bundle.eval));
+}
+
+// Order as in transformers: log, evaluate, save.
+Status StepFollowUp::after(RunGeneration& generation, StepRecord record, bool save_and_stop) {
+  RankParts& f = parts_;
+  f.progress.stage(record.step, Stage::kFinished);
+  const FollowUp before = follow_.now();
+  f.progress.step_seconds(record.step, record.seconds);
+  std::optional<double> logged_loss;
+  if (f.leads()) {
+    auto recorded = follow_.recorder->step(record);
+    // A full disk costs a line of a log, not the run.
+    if (!recorded.ok()) generation.observer.warning(recorded.status().to_string());
+    logged_loss = std::move(recorded).value_or(std::nullopt);
+  }
+  const CommitRecord& committed = f.transaction().record();
+  const bool last = parts_.step() == parts_.total_steps();
+  // An evaluation may take longer than the user waits for the run's end.
+  if (!save_and_stop && f.evaluation.due(parts_.step(), committed.last_of_epoch != 0))
+    TROUPE_RETURN_IF_ERROR(evaluate(generation));
+  if (!f.callbacks.empty()) TROUPE_RETURN_IF_ERROR(ask_callbacks(generation, record));
+  if (save_and_stop || saves_.due(committed, last || follow_.ends_run())) {
+    f.progress.stage(record.step, Stage::kCheckpoint);
+    TROUPE_RETURN_IF_ERROR(saves_.start(generation));
+  }
+  follow_.finished_step = record.step;
+  follow_.before = before;
+  follow_.note();
+  saves_.report(generation);
+  generation.observer.step_done(record);
+  if (f.leads()) generation.observer.step_finished(record, logged_loss);
+  return {};
+}
+
+Status StepFollowUp::ask_callbacks(RunGeneration& generation, const StepRecord& record) {
+  std::int64_t end = 0;
+  if (parts_.leads()) {
+    for (const auto& callback : parts_.callbacks)
+      if (callback->step_finished(record) == AfterStep::kEndRun) end = 1;
+  }
+  TROUPE_RETURN_IF_ERROR(generation.world.broadcast(std::span(&end, 1), 0));
+  if (end != 0 && parts_.leads() && parts_.step() < parts_.total_steps())
+    generation.observer.notice(fmt::format("a callback ends the run after step {} of {}",
+                                           parts_.step(), parts_.total_steps()));
+  follow_.end_run = end != 0;
+  return {};
+}
+
+Status StepFollowUp::evaluate(RunGeneration& generation) {
+  RankParts& f = parts_;
+  if (!f.evaluator) return {};
+  f.progress.stage(parts_.step(), Stage::kEvaluate);
+  generation.engine->units().begin_pass(ShardedUnits::Pass::kForwardOnly);
+  const EvaluationCut cut(*f.compute, f.bundle.model, *evaluation_of(f.bundle));
+  const EvalResult result = TROUPE_TRY(unless_abandoned([&] {
+    return f.evaluator->run(*f.objective, *f.model, generation.engine->units(),
+                            f.compute->activations(), generation.world, f.clock,
+                            [&](std::int64_t, std::int64_t) -> Status {
+                              if (!generation.observer.stop_requested()) return {};
+                              return error(Code::kCancelled, "the run was told to stop");
+                            });
+  }));
+  // As in transformers, the initial parameters are no candidate and cost no patience.
+  const bool best = parts_.step() > 0 && follow_.best.evaluated(result, parts_.step());
+  follow_.evaluated_step = parts_.step();
+  if (!f.leads()) return {};
+  generation.observer.evaluated(result, parts_.step(), best);
+  if (const Status written = follow_.recorder->evaluated(result); !written.ok())
+    generation.observer.warning(written.to_string());
+  follow_.recorder->set_best(follow_.best);
+  return {};
+}
+
+}  // namespace troupe::train

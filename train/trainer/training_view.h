@@ -1,0 +1,45 @@
+#pragma once
+// What a program sees of its run on one rank between two steps.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "train/report/step_log.h"
+
+namespace troupe::train {
+
+struct RankParts;
+
+// Elements [begin, begin + values.size()) of a parameter in row-major order, in fp32.
+struct ParameterValues {
+  std::string name;  // as in the model's files
+  std::vector<std::int64_t> shape;
+  std::int64_t begin = 0;
+  std::vector<float> values;
+};
+
+// Valid while TrainerActor::between_steps() runs what it was given: no rank computes.
+class TrainingView {
+ public:
+  explicit TrainingView(RankParts& parts) : parts_(parts) {}
+
+  std::string run() const;
+  int rank() const;
+  std::int64_t step() const;  // steps done
+  std::int64_t total_steps() const;
+  // The last step; its times are not there. Without one: of step 0.
+  StepRecord last_step() const;
+  bool has_own_data() const;
+  // The arguments of the program's own data source as JSON; empty: as the run began with.
+  std::string data_arguments() const;
+  // Copies of the trained parameters that this rank updates: all of the model where the strategy
+  // does not shard them, else this rank's part; the ranks' parts together are the model.
+  Result<std::vector<ParameterValues>> weights() const;
+
+ private:
+  RankParts& parts_;
+};
+
+}  // namespace troupe::train
