@@ -12,6 +12,35 @@
 #include "train/tensor/vectorize.h"
 
 namespace troupe::train {
+namespace {
+
+TROUPE_VECTORIZED
+void add_number_to(const float* x, float addend, float* out, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = x[i] + addend;
+}
+
+// out may be a or b.
+TROUPE_VECTORIZED
+void multiply(const float* a, const float* b, float* out, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = a[i] * b[i];
+}
+
+// A row's gradient in pieces, whose intermediate results stay in the nearest cache.
+void geglu_backward_row(float* gate, float* up, const float* dact, float* act, std::int64_t width) {
+  constexpr std::int64_t kPiece = 512;
+  float dgelu[kPiece], gelu[kPiece];
+  for (std::int64_t at = 0; at < width; at += kPiece) {
+    const std::int64_t count = std::min(kPiece, width - at);
+    multiply(dact + at, up + at, dgelu, count);
+    kernels::gelu_backward(gate + at, dgelu, gelu, count);
+    // act may be dact, which is read before; dgelu has served.
+    multiply(gelu, up + at, dgelu, count);
+    multiply(dact + at, gelu, up + at, count);
+    if (act) std::copy_n(dgelu, count, act + at);
+  }
+}
+
+}  // namespace
 
 // Of no bytes the addresses may be null, which memcpy is not given.
 void CpuOperators::upload(const void* host, void* device, std::size_t bytes) {
@@ -48,6 +77,12 @@ void CpuOperators::add(ConstElements a, ConstElements b, Elements out, std::int6
       count, [&, a = a.fp32(), b = b.fp32(), out = out.fp32()](std::int64_t begin, std::int64_t n) {
         kernels::add(a + begin, b + begin, out + begin, n);
       });
+}
+
+void CpuOperators::add_number(ConstElements x, float addend, Elements out, std::int64_t count) {
+  for_elements(count, [&, x = x.fp32(), out = out.fp32()](std::int64_t begin, std::int64_t n) {
+    add_number_to(x + begin, addend, out + begin, n);
+  });
 }
 
 void CpuOperators::scale(Elements x, std::int64_t stride, float factor, std::int64_t rows,
@@ -259,6 +294,32 @@ void CpuOperators::gelu_backward(Elements x, ConstElements dact, Elements act, s
                                                                               std::int64_t n) {
     kernels::gelu_backward(x + begin, dact + begin, act ? act + begin : nullptr, n);
   });
+}
+
+void CpuOperators::geglu_forward(ConstElements gate_up, Elements act, std::int64_t rows,
+                                 std::int64_t width) {
+  for_rows(rows, width,
+           [&, gate_up = gate_up.fp32(), act = act.fp32()](std::int64_t begin, std::int64_t n) {
+             for (std::int64_t row = begin; row < begin + n; ++row) {
+               const float* gate = gate_up + row * 2 * width;
+               float* out = act + row * width;
+               kernels::gelu(gate, out, width);
+               multiply(out, gate + width, out, width);
+             }
+           });
+}
+
+void CpuOperators::geglu_backward(Elements gate_up, ConstElements dact, Elements act,
+                                  std::int64_t rows, std::int64_t width) {
+  for_rows(rows, width,
+           [&, gate_up = gate_up.fp32(), dact = dact.fp32(), act = act.fp32()](std::int64_t begin,
+                                                                               std::int64_t n) {
+             for (std::int64_t row = begin; row < begin + n; ++row) {
+               float* gate = gate_up + row * 2 * width;
+               geglu_backward_row(gate, gate + width, dact + row * width,
+                                  act ? act + row * width : nullptr, width);
+             }
+           });
 }
 
 void CpuOperators::embedding_forward(const std::int32_t* ids, const void* table, DType table_type,

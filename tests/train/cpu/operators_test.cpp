@@ -220,6 +220,52 @@ TEST_CASE("SwiGLU: gradients, in place") {
   check_gradient(gate_up, gradient, value, 5e-3);
 }
 
+TEST_CASE("GEGLU: GELU of the gate times up, and gradients, in place") {
+  // More than a piece of the backward loop, and a rest that fills no vector.
+  const std::int64_t rows = 2, width = 531;
+  OperatorFixture f(2);
+  Vector gate_up = random_vector(rows * 2 * width, 1);
+  for (float& x : gate_up) x *= 3;
+  const Vector dact = random_vector(rows * width, 2);
+  Vector act(dact.size()), gelu(static_cast<std::size_t>(width));
+  f.operators->geglu_forward(gate_up.data(), act.data(), rows, width);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const float* gate = gate_up.data() + row * 2 * width;
+    f.operators->gelu_forward(gate, gelu.data(), width);
+    for (std::int64_t i = 0; i < width; ++i)
+      CHECK(act[static_cast<std::size_t>(row * width + i)] ==
+            gelu[static_cast<std::size_t>(i)] * gate[width + i]);
+  }
+  Vector gradient = gate_up, in_place = dact, alone = gate_up;
+  f.operators->geglu_backward(gradient.data(), in_place.data(), in_place.data(), rows, width);
+  CHECK(in_place == act);
+  f.operators->geglu_backward(alone.data(), dact.data(), nullptr, rows, width);
+  CHECK(alone == gradient);
+  // Of few columns, so that differences of the sum are not lost in it.
+  Vector few(gate_up.begin(), gate_up.begin() + 2 * 21), few_gradient = few;
+  const Vector few_dact(dact.begin(), dact.begin() + 21);
+  Vector few_act(21);
+  f.operators->geglu_backward(few_gradient.data(), few_dact.data(), nullptr, 1, 21);
+  check_gradient(
+      few, few_gradient,
+      [&] {
+        f.operators->geglu_forward(few.data(), few_act.data(), 1, 21);
+        return inner_product(few_act, few_dact);
+      },
+      5e-3);
+}
+
+TEST_CASE("a number is added to each element, in place too") {
+  OperatorFixture f(2);
+  Vector x = random_vector(50'000, 1), out(x.size());
+  f.operators->add_number(x.data(), 1.0f, out.data(), 50'000);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] += 1.0f;
+  CHECK(out == x);
+  f.operators->add_number(x.data(), -2.5f, x.data(), 50'000);
+  for (float& value : out) value -= 2.5f;
+  CHECK(out == x);
+}
+
 TEST_CASE("embedding: gather and ordered scatter") {
   OperatorFixture f(2);
   const std::vector<std::int32_t> ids = {2, 0, 2, 1};

@@ -31,6 +31,13 @@ Code code_with(std::string_view type, std::string_view key, json::Value value) {
   return with(type, key, std::move(value)).status().code();
 }
 
+Status gemma_with(std::string_view key, json::Value value) {
+  json::Value config = published_config("gemma");
+  config.as_object()["num_key_value_heads"] = 4;
+  config.as_object()[key] = std::move(value);
+  return ModelConfig::from_json(config, "config.json").status();
+}
+
 TEST_CASE("defaults are those of the classes") {
   const auto read = [](std::string_view type) {
     return ModelConfig::from_json(published_config(type), "config.json").value();
@@ -64,6 +71,14 @@ TEST_CASE("defaults are those of the classes") {
   CHECK(qwen3.qk_norm);
   CHECK(!qwen3.qkv_bias);
 
+  value.as_object()["model_type"] = "gemma";
+  const ModelConfig gemma = ModelConfig::from_json(value, "config.json").value();
+  CHECK(gemma.head_dim == 256);
+  CHECK(gemma.max_position_embeddings == 8192);
+  CHECK(gemma.tie_word_embeddings);
+  CHECK(gemma.bos_token_id == 2);
+  CHECK(gemma.eos_token_ids == std::vector<std::int64_t>{1});
+
   const ModelConfig gpt2 = read("gpt2");
   CHECK(gpt2.intermediate_size == 128);
   CHECK(gpt2.length_limit() == 1024);
@@ -94,7 +109,7 @@ TEST_CASE("defaults are those of the classes") {
 
 TEST_CASE("what is written is read as the same model") {
   for (const char* name : {"llama", "llama_llama3", "llama_linear_bias", "llama_yarn", "mistral",
-                           "qwen2", "qwen2_window", "qwen3", "gpt2", "gpt2_scaled"}) {
+                           "qwen2", "qwen2_window", "qwen3", "gemma", "gpt2", "gpt2_scaled"}) {
     CAPTURE(std::string(name));
     PosixFileSystem files;
     const std::string path =
@@ -139,10 +154,19 @@ TEST_CASE("windows of Qwen: by max_window_layers or by layer_types") {
 
 TEST_CASE("what cannot be computed is refused by name") {
   CHECK(with("llama", "model_type", "gpt_neox").status().to_string() ==
-        "config.json: model_type=gpt_neox is not supported; supported: gpt2, llama, mistral, "
-        "qwen2, qwen3");
+        "config.json: model_type=gpt_neox is not supported; supported: gemma, gpt2, llama, "
+        "mistral, qwen2, qwen3");
   CHECK(with("llama", "hidden_act", "gelu").status().to_string() ==
         "config.json: hidden_act=gelu is not supported; llama models use silu");
+  // Published files say "gelu" and mean the tanh form, which hidden_activation alone can say.
+  CHECK(code_with("gemma", "num_key_value_heads", 4) == Code::kOk);
+  CHECK(gemma_with("hidden_act", "gelu").ok());
+  CHECK(gemma_with("hidden_activation", nullptr).ok());
+  CHECK(gemma_with("hidden_activation", "gelu").to_string() ==
+        "config.json: hidden_activation=gelu is not supported; gemma models use "
+        "gelu_pytorch_tanh");
+  CHECK(gemma_with("hidden_act", "silu").code() == Code::kUnsupported);
+  CHECK(gemma_with("use_bidirectional_attention", true).code() == Code::kUnsupported);
   CHECK(code_with("mistral", "attention_bias", true) == Code::kUnsupported);
   CHECK(code_with("qwen3", "mlp_bias", true) == Code::kUnsupported);
   CHECK(code_with("llama", "sliding_window", 100) == Code::kUnsupported);

@@ -29,7 +29,7 @@ ModelConfig config_of(std::string_view type) {
     if (type == "llama") value["attention_bias"] = value["mlp_bias"] = true;
     if (type == "mistral") value["sliding_window"] = 33;
     if (type == "qwen2") value["tie_word_embeddings"] = true;
-    if (type == "qwen3") value["head_dim"] = 20;
+    if (type == "gemma" || type == "qwen3") value["head_dim"] = 20;
     if (type == "qwen3") value["use_sliding_window"] = true;
     if (type == "qwen3") value["sliding_window"] = 40, value["max_window_layers"] = 2;
   }
@@ -39,7 +39,7 @@ ModelConfig config_of(std::string_view type) {
   return ModelConfig::from_json(value, "config.json").value();
 }
 
-constexpr const char* kTypes[] = {"llama", "mistral", "qwen2", "qwen3", "gpt2"};
+constexpr const char* kTypes[] = {"gemma", "gpt2", "llama", "mistral", "qwen2", "qwen3"};
 
 // Initial weights with biases and norms that do something.
 void randomize(ModelFixture& f) {
@@ -231,7 +231,7 @@ TEST_CASE("every family: bf16 units give nearly the fp32 gradients") {
 
 TEST_CASE("layouts have the names and shapes that transformers writes") {
   for (const char* name : {"llama", "llama_llama3", "llama_linear_bias", "mistral", "qwen2",
-                           "qwen3", "gpt2", "gpt2_scaled"}) {
+                           "qwen3", "gemma", "gpt2", "gpt2_scaled"}) {
     CAPTURE(std::string(name));
     const std::string folder = troupe::tests::source_dir() + "/tests/golden/model/" + name;
     PosixFileSystem files;
@@ -304,6 +304,39 @@ TEST_CASE("GPT-2: rows end with the position table, and training starts as HF st
   CHECK(deviation("transformer.ln_f.weight") == 1.0);
   for (const ParameterInfo& info : f.model->layout().parameters())
     CHECK(info.group.decays == (info.shape.size() == 2));
+}
+
+TEST_CASE("Gemma: norms begin at 1 + 0, and embeddings are scaled in the type of products") {
+  const ModelConfig config = config_of("gemma");
+  ModelFixture f(config);
+  f.initialize(1);
+  for (const ParameterInfo& info : f.model->layout().parameters()) {
+    const bool norm = info.name.ends_with("norm.weight");
+    CHECK(info.group.decays == !norm);
+    if (norm) CHECK(std::ranges::all_of(f.slice(f.parameters, info.name), std::logical_not()));
+  }
+  const Batch batch(1, 20, kVocabulary);
+  const std::span<const float> table = f.slice(f.parameters, "model.embed_tokens.weight");
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    Activations activations(config, {.rows_max = 1, .length_max = 20, .compute = compute},
+                            *f.operators);
+    std::vector<std::uint16_t> rounded(f.parameters.size());
+    bf16_from_float(f.parameters.data(), rounded.data(),
+                    static_cast<std::int64_t>(f.parameters.size()));
+    std::vector<float> gradients(f.gradients.size());
+    ResidentUnits bf16(f.model->layout(), std::span<const std::uint16_t>(rounded), gradients);
+    UnitAccess& units = compute == DType::kF32 ? static_cast<UnitAccess&>(f.units) : bf16;
+    REQUIRE(
+        f.model->forward_backward(batch.micro, units, CrossEntropyLoss(), 1.0f, activations).ok());
+    // √96 is 9.798, and the nearest bf16 number 9.8125.
+    const float factor = compute == DType::kF32 ? std::sqrt(96.0f) : 9.8125f;
+    const auto first = static_cast<std::size_t>(batch.ids[3]) * 96;
+    for (std::size_t i = 0; i < 96; ++i) {
+      const float value = table[first + i];
+      const float stored = compute == DType::kF32 ? value : bf16_to_float(float_to_bf16(value));
+      CHECK((activations.stream(0) + 3 * 96).fp32()[i] == stored * factor);
+    }
+  }
 }
 
 TEST_CASE("FLOPs: products with weights, and the keys that tokens see") {
