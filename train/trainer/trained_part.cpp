@@ -107,6 +107,15 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
                      "pissa_convert: true converts an adapter that began with PiSSA: set "
                      "pissa_init: true, or leave it out");
       }
+      key = "adapter_name_or_path";
+      // A base whose weights cannot be read is refused where they are loaded.
+      if (auto base = BaseRecord::make(files, config.model.model_name_or_path, part.merged);
+          base.ok() && !config.model.train_from_scratch) {
+        if (!part.adapter.empty())
+          TROUPE_RETURN_IF_ERROR(check_adapter_base(
+              files, part.adapter, config.model.model_name_or_path, base->hash));
+        part.base = std::move(*base);
+      }
       if (f.loraplus_lr_ratio)
         for (LoraModule& lora : part.trainables.lora)
           lora.b_learning_rate_factor = *f.loraplus_lr_ratio;
