@@ -89,7 +89,12 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
       }
       if (part.adapter.empty()) {
         key = "lora_target";
-        adapter = TROUPE_TRY(new_adapter(config, model));
+        auto made = new_adapter(config, model);
+        if (!made.ok()) {
+          key = made.status().context("key").value_or(key);
+          return made.status();
+        }
+        adapter = std::move(*made);
         part.trainables = TROUPE_TRY(lora_trainables(model, adapter));
       } else {
         OpenedAdapter opened = TROUPE_TRY(known_adapter(files, part.adapter, model));

@@ -96,8 +96,12 @@ TEST_CASE("what cannot be decomposed is refused") {
   request.targets = {"q_proj"};
   request.rank = 9;  // of 8 features
   request.pissa = PissaStart{};
-  CHECK(make_adapter_config(tests::small_model(), request).status().message().find(
-            "pissa_init: rank 9 is above 8") != std::string::npos);
+  const Status wide = make_adapter_config(tests::small_model(), request).status();
+  CHECK(wide.message().find("pissa_init: rank 9 is above 8") != std::string::npos);
+  CHECK(wide.context("key") == "pissa_init");
+  request.additional_targets = {"nosuch"};
+  CHECK(make_adapter_config(tests::small_model(), request).status().context("key") ==
+        "additional_target");
 }
 
 TEST_CASE("init_lora_weights says which decomposition") {
