@@ -275,8 +275,7 @@ Result<AdapterConfig> make_adapter_config(const ModelConfig& model, const LoraRe
         !names_end_module(name))
       return no_target_found(model, {{name}, {}});
   Trainables none;
-  TROUPE_RETURN_IF_ERROR(
-      add_saved_modules(model, config, none).with("key", "additional_target"));
+  TROUPE_RETURN_IF_ERROR(add_saved_modules(model, config, none).with("key", "additional_target"));
   const Trainables trainables = TROUPE_TRY(lora_trainables(model, config));
   if (!request.pissa) return config;
   for (const LinearModule& module : modules)

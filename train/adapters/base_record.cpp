@@ -18,8 +18,8 @@ constexpr std::int64_t kSampleElements = 1024;
 Result<std::optional<BaseRecord>> read_record(FileSystem& files, const std::string& folder) {
   const std::string path = join_path(folder, kBaseRecordFile);
   if (!files.exists(path)) return std::optional<BaseRecord>();
-  return std::optional(TROUPE_TRY(
-      BaseRecord::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path)));
+  return std::optional(
+      TROUPE_TRY(BaseRecord::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path)));
 }
 
 Status another_base(const std::string& folder, const std::string& base, const std::string& theirs,
@@ -64,10 +64,10 @@ Result<BaseRecord> BaseRecord::make(FileSystem& files, const std::string& model,
 }
 
 std::string BaseRecord::to_text() const {
-  return json::write_indented(json::Object{{"base_weights_xxh3", hash},
-                                           {"merged_adapters_xxh3",
-                                            json::Array(merged.begin(), merged.end())}},
-                              false) +
+  return json::write_indented(
+             json::Object{{"base_weights_xxh3", hash},
+                          {"merged_adapters_xxh3", json::Array(merged.begin(), merged.end())}},
+             false) +
          "\n";
 }
 
@@ -75,8 +75,7 @@ Result<BaseRecord> BaseRecord::parse(std::string_view text, std::string_view nam
   const json::Value value =
       TROUPE_TRY(json::parse(text, name, {.bytes_max = limits::kConfigBytesMax}));
   const auto hash = json::find_string(value, "base_weights_xxh3");
-  if (!hash)
-    return error(Code::kInvalidArgument, "{}: expected the text base_weights_xxh3", name);
+  if (!hash) return error(Code::kInvalidArgument, "{}: expected the text base_weights_xxh3", name);
   BaseRecord record{.hash = std::string(*hash), .merged = {}};
   if (const json::Value* merged = json::find(value, "merged_adapters_xxh3");
       merged && merged->is_array())

@@ -13,10 +13,10 @@ namespace troupe::train {
 
 inline constexpr const char* kBaseRecordFile = "adapter_base.json";
 
-// XXH3 of every tensor's name, type and shape, and of its first, middle and last values (1024 each):
-// reads a few MiB of a model whatever its size. Weights that were trained differ everywhere; a copy
-// in other files is the same base, one in another type is not. A change of few values may not be
-// noticed.
+// XXH3 of every tensor's name, type and shape, and of its first, middle and last values (1024
+// each): reads a few MiB of a model whatever its size. Weights that were trained differ everywhere;
+// a copy in other files is the same base, one in another type is not. A change of few values may
+// not be noticed.
 Result<std::string> weights_hash(const TensorReader& weights);
 
 struct BaseRecord {

@@ -61,10 +61,10 @@ std::string_view module_of_weight(std::string_view name) {
 Status pissa_start(const OpenedAdapter& adapter, std::vector<std::string>& notes) {
   const auto start = PissaStart::of(adapter.config.init_lora_weights);
   if (!start)
-    return error(Code::kUnsupported,
-                 "{}/{}: init_lora_weights={} is not supported: \"pissa\" and \"pissa_niter_N\" are",
-                 adapter.directory, kAdapterConfigFile,
-                 json::write(adapter.config.init_lora_weights));
+    return error(
+        Code::kUnsupported,
+        "{}/{}: init_lora_weights={} is not supported: \"pissa\" and \"pissa_niter_N\" are",
+        adapter.directory, kAdapterConfigFile, json::write(adapter.config.init_lora_weights));
   if (start->iterations >= 0)
     notes.push_back(fmt::format(
         "{}: init_lora_weights={}: the base is decomposed anew by this program's random vectors; "
@@ -92,8 +92,7 @@ Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& ba
       if (hash.empty()) hash = TROUPE_TRY(weights_hash(model.reader_));
       TROUPE_RETURN_IF_ERROR(check_adapter_base(files, adapter.directory, base, hash));
     }
-    if (adapter.config.is_pissa())
-      TROUPE_RETURN_IF_ERROR(pissa_start(adapter, model.notes_));
+    if (adapter.config.is_pissa()) TROUPE_RETURN_IF_ERROR(pissa_start(adapter, model.notes_));
     model.unties_head_ = model.unties_head_ || adapter.trainables.unties_head;
     model.notes_.insert(model.notes_.end(), adapter.notes.begin(), adapter.notes.end());
     model.adapters_.push_back(std::move(adapter));

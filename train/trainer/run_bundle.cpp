@@ -140,7 +140,8 @@ std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
                           {"companions", companions},
                           {"adapter", bundle.adapter},
                           {"pissa", bundle.pissa ? bundle.pissa->init_lora_weights() : nullptr},
-                          {"merged_adapters", json::Array(bundle.merged_adapters.begin(), bundle.merged_adapters.end())},
+                          {"merged_adapters", json::Array(bundle.merged_adapters.begin(),
+                                                          bundle.merged_adapters.end())},
                           {"sample_stream", bundle.sample_stream}};
   const std::string text = json::write(head);
   Writer body;

@@ -137,14 +137,13 @@ class TrainedSource {
           files, source, config, expected, model.trainables().unties_head && !adapters_alone)));
     opened.holds_adapters_ = source.checkpoint;
     if (!source.checkpoint && !source.adapter.empty()) {
-      opened.adapter_.emplace(TROUPE_TRY(StateReader::open(
-          files,
-          {.path = source.adapter,
-           .checkpoint = false,
-           .optimizer = false,
-           .adapter = {},
-           .base = nullptr},
-          config, all_of(model.trained()))));
+      opened.adapter_.emplace(TROUPE_TRY(StateReader::open(files,
+                                                           {.path = source.adapter,
+                                                            .checkpoint = false,
+                                                            .optimizer = false,
+                                                            .adapter = {},
+                                                            .base = nullptr},
+                                                           config, all_of(model.trained()))));
     }
     return opened;
   }
@@ -359,8 +358,7 @@ Status load_state(FileSystem& files, const StateSource& source, const ModelConfi
                      ? Result<TrainedSource>(error(Code::kFailedPrecondition, "rank 0 reads"))
                      : TrainedSource::open(files, source, config, model, seed);
   if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(trained);
-  bool everybody_sees =
-      !derived && TROUPE_TRY(all_see(files, source.path, trained.ok(), world));
+  bool everybody_sees = !derived && TROUPE_TRY(all_see(files, source.path, trained.ok(), world));
   if (!derived && !source.adapter.empty() && !source.checkpoint)
     everybody_sees =
         TROUPE_TRY(all_see(files, source.adapter, trained.ok(), world)) && everybody_sees;

@@ -83,8 +83,8 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
             TROUPE_TRY(AdaptedModel::open(files, config.model.model_name_or_path, folders));
         if (!merged.config().tie_word_embeddings) model.tie_word_embeddings = false;
         part.notes = merged.notes();
-        part.notes.push_back(fmt::format("merged into the model before training: {}",
-                                         join_words(folders)));
+        part.notes.push_back(
+            fmt::format("merged into the model before training: {}", join_words(folders)));
         part.merged = std::move(folders);
       }
       if (part.adapter.empty()) {
@@ -117,8 +117,8 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
       if (auto base = BaseRecord::make(files, config.model.model_name_or_path, part.merged);
           base.ok() && !config.model.train_from_scratch) {
         if (!part.adapter.empty())
-          TROUPE_RETURN_IF_ERROR(check_adapter_base(
-              files, part.adapter, config.model.model_name_or_path, base->hash));
+          TROUPE_RETURN_IF_ERROR(
+              check_adapter_base(files, part.adapter, config.model.model_name_or_path, base->hash));
         part.base = std::move(*base);
       }
       if (f.loraplus_lr_ratio)

@@ -69,8 +69,8 @@ TEST_CASE("an adapter of another base is refused by its record") {
   write(BaseRecord::make(bases.files, base, {}).value());
   CHECK(check(base).ok());
   CHECK(check(other).code() == Code::kInvalidArgument);
-  CHECK(contains(check(other).message(),
-                 adapter + " was trained beside another base than " + other));
+  CHECK(
+      contains(check(other).message(), adapter + " was trained beside another base than " + other));
 
   const BaseRecord merged = BaseRecord::make(bases.files, base, {other}).value();
   write(merged);
@@ -80,9 +80,9 @@ TEST_CASE("an adapter of another base is refused by its record") {
       check_checkpoint_base(bases.files, adapter, base, {.hash = merged.hash, .merged = {}})
           .message(),
       "1 of them, this run merges 0"));
-  CHECK(contains(check_checkpoint_base(bases.files, adapter, other, {.hash = "1", .merged = {}})
-                     .message(),
-                 "another base than"));
+  CHECK(contains(
+      check_checkpoint_base(bases.files, adapter, other, {.hash = "1", .merged = {}}).message(),
+      "another base than"));
 }
 
 }  // namespace

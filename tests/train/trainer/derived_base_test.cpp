@@ -1,5 +1,5 @@
-// Runs whose base no file holds: adapters are merged into a model's folder first, or a PiSSA adapter
-// takes its start out of it.
+// Runs whose base no file holds: adapters are merged into a model's folder first, or a PiSSA
+// adapter takes its start out of it.
 #include "train/trainer/derived_base.h"
 
 #include "tests/train/trainer/run_fixture.h"
@@ -55,9 +55,9 @@ struct BaseFolders {
       info.initial = {InitialValue::Kind::kUniform, 0.2};
       std::vector<float> values(static_cast<std::size_t>(info.elements));
       initialize_parameter(info, 0.2, 5, 0, values);
-      REQUIRE(convert_from_float(
-                  values, type, stored.emplace_back(values.size() * dtype_size(type)))
-                  .ok());
+      REQUIRE(
+          convert_from_float(values, type, stored.emplace_back(values.size() * dtype_size(type)))
+              .ok());
     }
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].data = stored[i];
     return write_safetensors(files, path, tensors, {}).ok();
@@ -142,9 +142,8 @@ TEST_CASE("adapters merged before training: as if they were in the model's files
     const auto exported = export_model(folders.files, request);
     REQUIRE_MESSAGE(exported.ok(), exported.status().to_string());
     using Whole = std::vector<std::string>;
-    for (const Whole& whole : type == DType::kF32
-                                  ? std::vector<Whole>{{}, {"embed_tokens", "norm"}}
-                                  : std::vector<Whole>{{"lm_head"}}) {
+    for (const Whole& whole : type == DType::kF32 ? std::vector<Whole>{{}, {"embed_tokens", "norm"}}
+                                                  : std::vector<Whole>{{"lm_head"}}) {
       const std::string name = whole.empty() ? "new" : whole.front();
       const std::string expected = trained_everywhere(
           folders, name,
@@ -212,7 +211,8 @@ TEST_CASE("which adapters are merged, which one is trained on") {
   f.pissa_convert = false;
   // An adapter beside another base is refused before anything is computed.
   BaseRecord other{.hash = "0123456789abcdef", .merged = {}};
-  REQUIRE(write_file_atomically(folders.files, first + "/" + kBaseRecordFile, other.to_text()).ok());
+  REQUIRE(
+      write_file_atomically(folders.files, first + "/" + kBaseRecordFile, other.to_text()).ok());
   f.adapter_name_or_path = {first};
   for (const bool merge : {false, true}) {
     f.create_new_adapter = merge;
@@ -259,8 +259,8 @@ TEST_CASE("PiSSA: one file for all, and the converted adapter computes the same 
 
 TEST_CASE("a lost generation of PiSSA goes on from memory, bit for bit") {
   BaseFolders folders(DType::kF32);
-  const RunChange change = changed(
-      {.model = folders.base(), .strategy = "zero3", .world = 2, .pissa = PissaStart{-1}});
+  const RunChange change =
+      changed({.model = folders.base(), .strategy = "zero3", .world = 2, .pissa = PissaStart{-1}});
   const std::string whole = folders.directory.file("whole");
   const std::string struck = folders.directory.file("struck");
   train(whole, change);
