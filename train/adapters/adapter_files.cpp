@@ -60,8 +60,8 @@ Status missing_tensors(const std::vector<std::string>& missing, const AdapterCon
       missing.begin(),
       missing.begin() + static_cast<std::ptrdiff_t>(std::min(missing.size(), kListedMax)));
   return error(
-      Code::kNotFound, "{}: Found missing adapter keys while loading the checkpoint: [{}]{}{}", path,
-      join_words(listed),
+      Code::kNotFound, "{}: Found missing adapter keys while loading the checkpoint: [{}]{}{}",
+      path, join_words(listed),
       missing.size() > kListedMax ? fmt::format(" and {} more", missing.size() - kListedMax) : "",
       trained_beside(config));
 }

@@ -274,6 +274,8 @@ Result<AdapterConfig> make_adapter_config(const ModelConfig& model, const LoraRe
             [&](const LinearModule& module) { return ends_with_name(module.name, name); }) &&
         !names_end_module(name))
       return no_target_found(model, {{name}, {}});
+  Trainables none;
+  TROUPE_RETURN_IF_ERROR(add_saved_modules(model, config, none).with("key", "additional_target"));
   const Trainables trainables = TROUPE_TRY(lora_trainables(model, config));
   if (!request.pissa) return config;
   for (const LinearModule& module : modules)
@@ -283,7 +285,8 @@ Result<AdapterConfig> make_adapter_config(const ModelConfig& model, const LoraRe
                                                  .rank = lora.rank,
                                                  .in = module.in,
                                                  .out = module.out,
-                                                 .scale = lora.scale}));
+                                                 .scale = lora.scale})
+                                   .with("key", "pissa_init"));
   return config;
 }
 

@@ -40,7 +40,8 @@ struct LoraRequest {
   std::optional<std::int64_t> llama_pro_layers;
 };
 // What PEFT would save of it: target_modules are the names that LLaMA-Factory passes on.
-// kInvalidArgument for targets that match nothing, naming those that exist.
+// kInvalidArgument for targets that match nothing, naming those that exist; with the context "key"
+// where that is another than lora_target.
 Result<AdapterConfig> make_adapter_config(const ModelConfig& model, const LoraRequest& request);
 
 // What an adapter trains of its base. Adapters of embeddings and the head are kUnsupported.

@@ -111,9 +111,8 @@ Result<PrincipalFactors> principal_factors(std::span<const float> weight, const 
                  : Matrix(Eigen::Map<const Eigen::MatrixXf>(weight.data(), in, out)
                               .transpose()
                               .cast<double>());
-  const Decomposition parts = start.iterations < 0
-                                  ? decompose(w, rank)
-                                  : decompose_randomised(w, matrix, start.iterations);
+  const Decomposition parts =
+      start.iterations < 0 ? decompose(w, rank) : decompose_randomised(w, matrix, start.iterations);
   PrincipalFactors factors{.a = std::vector<float>(static_cast<std::size_t>(rank * in)),
                            .b = std::vector<float>(static_cast<std::size_t>(out * rank))};
   for (std::int64_t k = 0; k < rank; ++k) {

@@ -8,6 +8,7 @@
 #include "runtime/base/limits.h"
 #include "train/adapters/adapter_config.h"
 #include "train/adapters/adapter_files.h"
+#include "train/adapters/base_record.h"
 #include "train/checkpoint/safetensors.h"
 #include "train/checkpoint/weights.h"
 #include "train/model/adapter_tensors.h"
@@ -97,6 +98,12 @@ Status convert_pissa(FileSystem& files, const std::string& folder, const std::st
   const std::string converted_folder = join_path(folder, kPissaConvertedFolder);
   TROUPE_RETURN_IF_ERROR(files.create_directories(converted_folder));
   TROUPE_RETURN_IF_ERROR(write_adapter(files, converted_folder, config, std::move(converted)));
+  const std::string record = join_path(folder, kBaseRecordFile);
+  if (!files.exists(record)) return {};
+  const std::string text = TROUPE_TRY(files.read(record, limits::kConfigBytesMax));
+  // pissa_backup belongs to the rest of the decomposition, which has another hash.
+  TROUPE_RETURN_IF_ERROR(
+      write_synced_file(files, join_path(converted_folder, kBaseRecordFile), text));
   return {};
 }
 

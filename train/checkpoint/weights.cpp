@@ -16,6 +16,7 @@ namespace {
 constexpr std::array kCompanionNames = {
     "config.json",
     "adapter_config.json",
+    "adapter_base.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",

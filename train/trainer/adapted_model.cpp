@@ -6,6 +6,7 @@
 #include "runtime/base/limits.h"
 #include "train/adapters/adapter_merge.h"
 #include "train/adapters/adapter_targets.h"
+#include "train/adapters/base_record.h"
 #include "train/model/adapter_tensors.h"
 #include "train/model/model_family.h"
 #include "train/tensor/convert.h"
@@ -84,8 +85,13 @@ Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& ba
                                [&](std::string_view name) { return model.stored_name(name); });
       !fits)
     return fits.prefixed(base);
+  std::string hash;
   for (const std::string& directory : adapters) {
     auto adapter = TROUPE_TRY(open_adapter(files, directory, adapter_folder, model.base_));
+    if (files.exists(join_path(adapter.directory, kBaseRecordFile))) {
+      if (hash.empty()) hash = TROUPE_TRY(weights_hash(model.reader_));
+      TROUPE_RETURN_IF_ERROR(check_adapter_base(files, adapter.directory, base, hash));
+    }
     if (adapter.config.is_pissa()) TROUPE_RETURN_IF_ERROR(pissa_start(adapter, model.notes_));
     model.unties_head_ = model.unties_head_ || adapter.trainables.unties_head;
     model.notes_.insert(model.notes_.end(), adapter.notes.begin(), adapter.notes.end());

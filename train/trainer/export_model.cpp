@@ -8,6 +8,7 @@
 
 #include "runtime/base/limits.h"
 #include "runtime/base/sort_by.h"
+#include "train/adapters/base_record.h"
 #include "train/cpu/arena.h"
 #include "train/cpu/cpu_operators.h"
 #include "train/data/chat_template.h"
@@ -268,6 +269,7 @@ Result<ExportedModel> export_model(FileSystem& files, const ExportRequest& reque
                        .append = {}};
   // The exported model has no adapter beside it.
   written.companions.erase(kAdapterConfigFile);
+  written.companions.erase(kBaseRecordFile);
   if (request.template_name)
     TROUPE_RETURN_IF_ERROR(apply_template(files, request, written.companions, exported.notes));
   written.companions["config.json"] =

@@ -203,15 +203,14 @@ Status GenerationStart::load(RunGeneration& generation, TrainerLoaded& loaded) {
   if (f.layout->frozen()) {
     const DType type = f.engine_options.compute.frozen;
     const ModelSection& model = f.config().model;
-    TROUPE_RETURN_IF_ERROR(model.train_from_scratch
-                               ? initialize_frozen(f.bundle.model, seed, *f.layout, kept, type,
-                                                   f.compute->kept_access(), f.compute->threads())
-                               : load_frozen(f.files,
-                                             StateSource{.path = model.model_name_or_path,
-                                                         .base = source.base},
-                                             f.bundle.model, f.model->model_layout(), *f.layout,
-                                             kept, type, f.compute->kept_access(),
-                                             generation.world));
+    TROUPE_RETURN_IF_ERROR(
+        model.train_from_scratch
+            ? initialize_frozen(f.bundle.model, seed, *f.layout, kept, type,
+                                f.compute->kept_access(), f.compute->threads())
+            : load_frozen(f.files,
+                          StateSource{.path = model.model_name_or_path, .base = source.base},
+                          f.bundle.model, f.model->model_layout(), *f.layout, kept, type,
+                          f.compute->kept_access(), generation.world));
   }
   if (f.leads() && f.config().finetuning.pissa_convert) {
     const AdapterConfig adapter = TROUPE_TRY(

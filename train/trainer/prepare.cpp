@@ -403,6 +403,10 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
       const ModelLayout layout(*contents.model, contents.trained.trainables);
       wrong(by_path ? "resume_from_checkpoint" : "output_dir",
             check_checkpoint_fits(files, contents.resume_path, *contents.model, layout));
+      if (contents.trained.base)
+        wrong(by_path ? "resume_from_checkpoint" : "output_dir",
+              check_checkpoint_base(files, contents.resume_path, config.model.model_name_or_path,
+                                    *contents.trained.base));
     }
   }
   const DataOptions data = data_options(config);
@@ -456,6 +460,8 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
     companions.erase("config.json");
     companions.erase("generation_config.json");
     companions[kAdapterConfigFile] = contents.trained.adapter_config;
+    companions.erase(kBaseRecordFile);
+    if (contents.trained.base) companions[kBaseRecordFile] = contents.trained.base->to_text();
   }
   describe(model, contents.trained.trainables, notes);
   describe(module, notes);

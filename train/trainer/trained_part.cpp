@@ -83,13 +83,18 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
             TROUPE_TRY(AdaptedModel::open(files, config.model.model_name_or_path, folders));
         if (!merged.config().tie_word_embeddings) model.tie_word_embeddings = false;
         part.notes = merged.notes();
-        part.notes.push_back(fmt::format("merged into the model before training: {}",
-                                         join_words(folders)));
+        part.notes.push_back(
+            fmt::format("merged into the model before training: {}", join_words(folders)));
         part.merged = std::move(folders);
       }
       if (part.adapter.empty()) {
         key = "lora_target";
-        adapter = TROUPE_TRY(new_adapter(config, model));
+        auto made = new_adapter(config, model);
+        if (!made.ok()) {
+          key = made.status().context("key").value_or(key);
+          return made.status();
+        }
+        adapter = std::move(*made);
         part.trainables = TROUPE_TRY(lora_trainables(model, adapter));
       } else {
         OpenedAdapter opened = TROUPE_TRY(known_adapter(files, part.adapter, model));
@@ -106,6 +111,15 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
         return error(Code::kInvalidArgument,
                      "pissa_convert: true converts an adapter that began with PiSSA: set "
                      "pissa_init: true, or leave it out");
+      }
+      key = "adapter_name_or_path";
+      // A base whose weights cannot be read is refused where they are loaded.
+      if (auto base = BaseRecord::make(files, config.model.model_name_or_path, part.merged);
+          base.ok() && !config.model.train_from_scratch) {
+        if (!part.adapter.empty())
+          TROUPE_RETURN_IF_ERROR(
+              check_adapter_base(files, part.adapter, config.model.model_name_or_path, base->hash));
+        part.base = std::move(*base);
       }
       if (f.loraplus_lr_ratio)
         for (LoraModule& lora : part.trainables.lora)

@@ -7,6 +7,7 @@
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
+#include "train/adapters/base_record.h"
 #include "train/adapters/pissa.h"
 #include "train/config/train_config.h"
 #include "train/model/model_config.h"
@@ -24,6 +25,8 @@ struct TrainedPart {
   std::optional<PissaStart> pissa;
   // The text of the adapter_config.json that goes beside saved adapters; empty without adapters.
   std::string adapter_config;
+  // Beside which base adapters are trained; nothing without adapters or without such a base.
+  std::optional<BaseRecord> base;
   std::vector<std::string> notes;
 };
 

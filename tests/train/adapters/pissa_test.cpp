@@ -96,8 +96,12 @@ TEST_CASE("what cannot be decomposed is refused") {
   request.targets = {"q_proj"};
   request.rank = 9;  // of 8 features
   request.pissa = PissaStart{};
-  CHECK(make_adapter_config(tests::small_model(), request).status().message().find(
-            "pissa_init: rank 9 is above 8") != std::string::npos);
+  const Status wide = make_adapter_config(tests::small_model(), request).status();
+  CHECK(wide.message().find("pissa_init: rank 9 is above 8") != std::string::npos);
+  CHECK(wide.context("key") == "pissa_init");
+  request.additional_targets = {"nosuch"};
+  CHECK(make_adapter_config(tests::small_model(), request).status().context("key") ==
+        "additional_target");
 }
 
 TEST_CASE("init_lora_weights says which decomposition") {
@@ -125,11 +129,8 @@ TEST_CASE("against PEFT's own start of a real model") {
     const std::string module =
         a.name.substr(prefix.size(), a.name.size() - prefix.size() - suffix.size());
     const StoredTensor& b = *theirs.find(prefix + module + ".lora_B.weight");
-    const PissaMatrix matrix{.module = module,
-                             .rank = a.shape[0],
-                             .in = a.shape[1],
-                             .out = b.shape[0],
-                             .scale = 2.0};
+    const PissaMatrix matrix{
+        .module = module, .rank = a.shape[0], .in = a.shape[1], .out = b.shape[0], .scale = 2.0};
     PrincipalFactors expected{.a = std::vector<float>(static_cast<std::size_t>(a.element_count())),
                               .b = std::vector<float>(static_cast<std::size_t>(b.element_count()))};
     REQUIRE(convert_to_float(a.data, a.dtype, expected.a).ok());

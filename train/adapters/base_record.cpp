@@ -1,0 +1,107 @@
+#include "train/adapters/base_record.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "runtime/base/hash.h"
+#include "runtime/base/json.h"
+#include "runtime/base/limits.h"
+#include "runtime/base/suggest.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr std::int64_t kSampleElements = 1024;
+
+Result<std::optional<BaseRecord>> read_record(FileSystem& files, const std::string& folder) {
+  const std::string path = join_path(folder, kBaseRecordFile);
+  if (!files.exists(path)) return std::optional<BaseRecord>();
+  return std::optional(
+      TROUPE_TRY(BaseRecord::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path)));
+}
+
+Status another_base(const std::string& folder, const std::string& base, const std::string& theirs,
+                    const std::string& ours) {
+  return error(Code::kInvalidArgument,
+               "{} was trained beside another base than {}: their weights' hashes are {} and {}. "
+               "Give the base that it was trained beside",
+               folder, base, theirs, ours);
+}
+
+}  // namespace
+
+Result<std::string> weights_hash(const TensorReader& weights) {
+  std::string text;
+  std::vector<std::byte> sample;
+  for (const TensorInfo& tensor : weights.weights()) {
+    text += fmt::format("{} {} [{}]\n", tensor.name, dtype_name(tensor.dtype),
+                        join_numbers(tensor.shape));
+    const std::int64_t count = std::min(kSampleElements, tensor.elements);
+    if (count == 0) continue;
+    sample.resize(static_cast<std::size_t>(count) * dtype_size(tensor.dtype));
+    const std::int64_t last = tensor.elements - count;
+    for (const std::int64_t begin : {std::int64_t{0}, last / 2, last}) {
+      TROUPE_RETURN_IF_ERROR(weights.read_bytes(tensor.name, begin, sample));
+      text.append(reinterpret_cast<const char*>(sample.data()), sample.size());
+      if (last == 0) break;
+    }
+    // The text stays small however many tensors there are.
+    text = fmt::format("{:016x}\n", xxh3_64(std::as_bytes(std::span(text))));
+  }
+  return fmt::format("{:016x}", xxh3_64(std::as_bytes(std::span(text))));
+}
+
+Result<BaseRecord> BaseRecord::make(FileSystem& files, const std::string& model,
+                                    const std::vector<std::string>& merged) {
+  BaseRecord record;
+  record.hash = TROUPE_TRY(weights_hash(TROUPE_TRY(TensorReader::open_model(files, model))));
+  for (const std::string& adapter : merged)
+    record.merged.push_back(
+        TROUPE_TRY(weights_hash(TROUPE_TRY(TensorReader::open_model(files, adapter)))));
+  return record;
+}
+
+std::string BaseRecord::to_text() const {
+  return json::write_indented(
+             json::Object{{"base_weights_xxh3", hash},
+                          {"merged_adapters_xxh3", json::Array(merged.begin(), merged.end())}},
+             false) +
+         "\n";
+}
+
+Result<BaseRecord> BaseRecord::parse(std::string_view text, std::string_view name) {
+  const json::Value value =
+      TROUPE_TRY(json::parse(text, name, {.bytes_max = limits::kConfigBytesMax}));
+  const auto hash = json::find_string(value, "base_weights_xxh3");
+  if (!hash) return error(Code::kInvalidArgument, "{}: expected the text base_weights_xxh3", name);
+  BaseRecord record{.hash = std::string(*hash), .merged = {}};
+  if (const json::Value* merged = json::find(value, "merged_adapters_xxh3");
+      merged && merged->is_array())
+    for (const json::Value& adapter : merged->get_array())
+      if (adapter.is_string()) record.merged.emplace_back(adapter.get_string());
+  return record;
+}
+
+Status check_adapter_base(FileSystem& files, const std::string& folder, const std::string& base,
+                          const std::string& hash) {
+  const auto record = TROUPE_TRY(read_record(files, folder));
+  if (!record || !record->merged.empty() || record->hash == hash) return {};
+  const Status other = another_base(folder, base, record->hash, hash);
+  return error(other.code(), "{}, or remove {} if this one is meant", other.message(),
+               join_path(folder, kBaseRecordFile));
+}
+
+Status check_checkpoint_base(FileSystem& files, const std::string& checkpoint,
+                             const std::string& base, const BaseRecord& run) {
+  const auto record = TROUPE_TRY(read_record(files, checkpoint));
+  if (!record || *record == run) return {};
+  if (record->hash != run.hash) return another_base(checkpoint, base, record->hash, run.hash);
+  return error(Code::kInvalidArgument,
+               "{} was trained beside {} with other adapters merged into it: {} of them, this run "
+               "merges {}; give the same adapter_name_or_path in the same order",
+               checkpoint, base, record->merged.size(), run.merged.size());
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,43 @@
+#pragma once
+// Beside which base an adapter was trained: a file in its folder, and in every checkpoint of it.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/file_system.h"
+#include "runtime/base/status.h"
+#include "train/checkpoint/tensor_reader.h"
+
+namespace troupe::train {
+
+inline constexpr const char* kBaseRecordFile = "adapter_base.json";
+
+// XXH3 of every tensor's name, type and shape, and of its first, middle and last values (1024
+// each): reads a few MiB of a model whatever its size. Weights that were trained differ everywhere;
+// a copy in other files is the same base, one in another type is not. A change of few values may
+// not be noticed.
+Result<std::string> weights_hash(const TensorReader& weights);
+
+struct BaseRecord {
+  std::string hash;                 // of the model's folder
+  std::vector<std::string> merged;  // of the adapters that were merged into it first, in this order
+
+  // Of folders.
+  static Result<BaseRecord> make(FileSystem& files, const std::string& model,
+                                 const std::vector<std::string>& merged);
+  std::string to_text() const;
+  static Result<BaseRecord> parse(std::string_view text, std::string_view name);
+  friend bool operator==(const BaseRecord&, const BaseRecord&) = default;
+};
+
+// kInvalidArgument where the adapter in `folder` was trained beside another base than this one, of
+// `hash`. Folders without the file are accepted, such as PEFT's; so is an adapter beside whose base
+// others were merged, since an export of them has another hash and is the same base.
+Status check_adapter_base(FileSystem& files, const std::string& folder, const std::string& base,
+                          const std::string& hash);
+// Of a checkpoint that a run goes on from: all of its record, and that of the run.
+Status check_checkpoint_base(FileSystem& files, const std::string& checkpoint,
+                             const std::string& base, const BaseRecord& run);
+
+}  // namespace troupe::train
