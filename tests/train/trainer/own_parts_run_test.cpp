@@ -200,6 +200,36 @@ TEST_CASE("arguments of another size are refused to whoever wished them, and the
   CHECK(ranks->observers[0].warnings[0].find("has 50 samples") != std::string::npos);
 }
 
+TEST_CASE("between steps every rank sees the run, and its part of the weights") {
+  troupe::tests::TemporaryDirectory dir;
+  const std::int64_t elements = ParameterLayout(tiny_model()).parameter_elements();
+  for (const char* strategy : {"ddp", "zero3"}) {
+    CAPTURE(strategy);
+    auto ranks = make_ranks(dir.file(strategy), own_run(strategy));
+    std::int64_t looks = 0, weights[2] = {};
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks->observers[static_cast<std::size_t>(rank)].look = [&, rank](const TrainingView& view) {
+        if (rank == 0) CHECK(view.step() == looks++);
+        if (rank == 0) CHECK(view.last_step().step == view.step());
+        if (view.step() != 12) return;
+        const auto parts = view.weights();
+        REQUIRE(parts.ok());
+        for (const ParameterValues& part : *parts) weights[rank] += std::ssize(part.values);
+      };
+    }
+    for (const Status& status : run_generation(*ranks, 1))
+      CHECK_MESSAGE(status.ok(), status.to_string());
+    CHECK(looks == 13);  // before each of 12 steps, and behind the last
+    if (std::string(strategy) == "ddp") {
+      CHECK(weights[0] == elements);
+      CHECK(weights[1] == elements);
+    } else {
+      CHECK(weights[0] < elements);
+      CHECK(weights[0] + weights[1] == elements);
+    }
+  }
+}
+
 TEST_CASE("tokens beyond the vocabulary end the run, naming source and sample") {
   troupe::tests::TemporaryDirectory dir;
   RunChange change = own_run("ddp", 1);
