@@ -168,6 +168,8 @@ TEST_CASE("new arguments of the data count from one step on, on all ranks and fo
     const RunChange change = own_run("zero3");
     auto ranks = make_ranks(dir.file(name), change);
     ranks->observers[0].wish_at = {5, R"({"by":3})"};
+    std::string at_end;
+    ranks->observers[1].look = [&](const TrainingView& view) { at_end = view.data_arguments(); };
     ranks->observers[0].abort_after = kill_at;
     const auto first = run_generation(*ranks, 1);
     if (kill_at >= 0) {
@@ -177,6 +179,7 @@ TEST_CASE("new arguments of the data count from one step on, on all ranks and fo
       for (const Status& status : run_generation(*ranks, 2))
         CHECK_MESSAGE(status.ok(), status.to_string());
     }
+    CHECK(at_end == R"({"by":3})");
     CHECK(ranks->observers[0].wishes_done == std::vector<std::string>{R"({"by":3})"});
     return file(dir.file(name + "/model.safetensors"));
   };
