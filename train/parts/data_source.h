@@ -30,7 +30,8 @@ class DataSource {
   // No sample has more tokens: memory is planned with it.
   virtual std::int64_t length_max() const = 0;
   // `number` is below size(). A run asks in the order of its seed, or of the numbers
-  // (DataSection::disable_shuffling). An error ends the run with it.
+  // (DataSection::disable_shuffling), for all samples of a step at once: a source that takes longer
+  // for them than troupe.hang_timeout_ms is taken for hanging. An error ends the run with it.
   virtual Result<TrainingSample> sample(std::int64_t epoch, std::int64_t number) const = 0;
 };
 

@@ -16,7 +16,7 @@ namespace troupe::train {
 class RunFinish {
  public:
   RunFinish(RankParts& parts, FollowUpState& follow, RunSaves& saves, StepFollowUp& steps,
-         GenerationStart& start)
+            GenerationStart& start)
       : parts_(parts), follow_(follow), saves_(saves), steps_(steps), start_(start) {}
 
   // Collective.

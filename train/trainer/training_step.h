@@ -41,7 +41,7 @@ struct StepTools {
   const RankLayout& layout;
   const Schedule& schedule;
   std::int64_t schedule_offset;  // of its steps behind the updates, see RunSchedule
-  const OwnData* own_data;               // null: none
+  const OwnData* own_data;       // null: none
   const Clock& clock;
   Engine& engine;
   ComputeDevice& compute;

@@ -168,6 +168,8 @@ TEST_CASE("new arguments of the data count from one step on, on all ranks and fo
     const RunChange change = own_run("zero3");
     auto ranks = make_ranks(dir.file(name), change);
     ranks->observers[0].wish_at = {5, R"({"by":3})"};
+    std::string at_end;
+    ranks->observers[1].look = [&](const TrainingView& view) { at_end = view.data_arguments(); };
     ranks->observers[0].abort_after = kill_at;
     const auto first = run_generation(*ranks, 1);
     if (kill_at >= 0) {
@@ -177,6 +179,7 @@ TEST_CASE("new arguments of the data count from one step on, on all ranks and fo
       for (const Status& status : run_generation(*ranks, 2))
         CHECK_MESSAGE(status.ok(), status.to_string());
     }
+    CHECK(at_end == R"({"by":3})");
     CHECK(ranks->observers[0].wishes_done == std::vector<std::string>{R"({"by":3})"});
     return file(dir.file(name + "/model.safetensors"));
   };
@@ -198,6 +201,36 @@ TEST_CASE("arguments of another size are refused to whoever wished them, and the
     CHECK_MESSAGE(status.ok(), status.to_string());
   REQUIRE(ranks->observers[0].warnings.size() == 1);
   CHECK(ranks->observers[0].warnings[0].find("has 50 samples") != std::string::npos);
+}
+
+TEST_CASE("between steps every rank sees the run, and its part of the weights") {
+  troupe::tests::TemporaryDirectory dir;
+  const std::int64_t elements = ParameterLayout(tiny_model()).parameter_elements();
+  for (const char* strategy : {"ddp", "zero3"}) {
+    CAPTURE(strategy);
+    auto ranks = make_ranks(dir.file(strategy), own_run(strategy));
+    std::int64_t looks = 0, weights[2] = {};
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks->observers[static_cast<std::size_t>(rank)].look = [&, rank](const TrainingView& view) {
+        if (rank == 0) CHECK(view.step() == looks++);
+        if (rank == 0) CHECK(view.last_step().step == view.step());
+        if (view.step() != 12) return;
+        const auto parts = view.weights();
+        REQUIRE(parts.ok());
+        for (const ParameterValues& part : *parts) weights[rank] += std::ssize(part.values);
+      };
+    }
+    for (const Status& status : run_generation(*ranks, 1))
+      CHECK_MESSAGE(status.ok(), status.to_string());
+    CHECK(looks == 13);  // before each of 12 steps, and behind the last
+    if (std::string(strategy) == "ddp") {
+      CHECK(weights[0] == elements);
+      CHECK(weights[1] == elements);
+    } else {
+      CHECK(weights[0] < elements);
+      CHECK(weights[0] + weights[1] == elements);
+    }
+  }
 }
 
 TEST_CASE("tokens beyond the vocabulary end the run, naming source and sample") {

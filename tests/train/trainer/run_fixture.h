@@ -97,6 +97,9 @@ class TestObserver final : public TrainingObserver {
     wishes_done.push_back(arguments);
     wish_at.reset();
   }
+  void between_steps(const TrainingView& view) override {
+    if (look) look(view);
+  }
   bool stop_requested() override { return false; }
   bool save_and_stop_requested() override { return save_and_stop; }
 
@@ -108,6 +111,7 @@ class TestObserver final : public TrainingObserver {
   collective::Communicator* communicator = nullptr;
   TrainerLoaded load;
   int steps_done = 0;
+  std::function<void(const TrainingView&)> look;       // between steps
   std::optional<std::pair<int, std::string>> wish_at;  // after so many steps
   std::vector<std::string> wishes_done;
   std::vector<double> eval_losses;
