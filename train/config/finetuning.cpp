@@ -27,7 +27,6 @@ constexpr std::string_view kOut = "leave the key out";
 
 std::vector<UnsupportedSetting> check_supported(const FinetuningSection& f) {
   UnsupportedList list;
-  const bool lora = f.is_lora();
 
   list.add(f.exported.export_dir.has_value(), "export_dir", f.exported.export_dir.value_or(""),
            "this is a configuration of `export`, not of training",
