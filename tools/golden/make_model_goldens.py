@@ -62,6 +62,8 @@ CASES = {
     "qwen2_window": ("Qwen2", TINY | dict(
         use_sliding_window=True, sliding_window=5, max_window_layers=1), {}),
     "qwen3": ("Qwen3", SMALL | dict(head_dim=10), {}),
+    # Without a padding token: PyTorch gives its row of the embedding no gradient.
+    "gemma": ("Gemma", SMALL | dict(head_dim=10, pad_token_id=None), {}),
     "gpt2": ("GPT2LMHead", dict(
         vocab_size=48, n_embd=24, n_layer=2, n_head=4, n_positions=32, resid_pdrop=0.0,
         embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2), dict(segments=True)),
