@@ -58,6 +58,20 @@ void check_finetuning(const TrainConfig& config, const json::Object& values, Pro
         wrong("adapter_name_or_path",
               "Quantized model only accepts a single adapter. Merge them first.");
     }
+    if (config.model.train_from_scratch && finetuning.pissa_init)
+      wrong(
+          "pissa_init",
+          "PiSSA takes the principal part of a model's weights, and train_from_scratch reads none: "
+          "leave one of the two out");
+    if (config.model.train_from_scratch && !finetuning.adapter_name_or_path.empty())
+      wrong("adapter_name_or_path",
+            "an adapter belongs to a model's weights, and train_from_scratch reads none: leave one "
+            "of the two out");
+    if (finetuning.pissa_convert && finetuning.use_dora)
+      wrong(
+          "pissa_convert",
+          "an adapter with magnitudes (use_dora) is no difference of two plain ones, which is what "
+          "a conversion writes: leave one of the two out");
     if (finetuning.lora_dropout >= 1)
       wrong("lora_dropout", "dropping everything trains nothing: expected a number below 1");
     if (finetuning.lora_target.empty())
