@@ -22,6 +22,14 @@ constexpr std::string_view kDeleted = " (deleted)";
 }  // namespace
 
 Result<std::shared_ptr<Executable>> Executable::self() {
+  static Mutex mutex;
+  static std::shared_ptr<Executable> known;
+  MutexLock lock(mutex);
+  if (!known) known = TROUPE_TRY(open_self());
+  return known;
+}
+
+Result<std::shared_ptr<Executable>> Executable::open_self() {
   UniqueFd file(::open(kSelf, O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return errno_status(errno, "open", kSelf);
   char path[PATH_MAX];

@@ -15,7 +15,7 @@ namespace troupe::process {
 
 class Executable {
  public:
-  // The program that runs now.
+  // The program that runs now: one object, so that it is read and hashed once.
   static Result<std::shared_ptr<Executable>> self();
   static Result<std::shared_ptr<Executable>> open(const std::string& path);
 
@@ -28,6 +28,7 @@ class Executable {
   Result<std::uint64_t> xxh3();
 
  private:
+  static Result<std::shared_ptr<Executable>> open_self();
   Executable(UniqueFd file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
   const UniqueFd file_;
   const std::string path_;

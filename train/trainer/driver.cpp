@@ -1,8 +1,10 @@
 #include "train/trainer/driver.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "runtime/base/file_lock.h"
+#include "runtime/process/executable.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/config/ray_settings.h"
@@ -361,6 +363,11 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   const auto here = gpus_here(config, environment);
   if (config.troupe.device == "cuda" && !here.ok() && here.status().code() != Code::kNotFound)
     return here.status().prefixed("troupe.device=cuda");
+  // The cluster asks for it as soon as the data are there.
+  const std::jthread hashing([] {
+    if (const auto program = process::Executable::self(); program.ok())
+      static_cast<void>((*program)->xxh3());
+  });
   const TimePoint started = environment.clock.now();
   const std::string run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
   auto prepared = TROUPE_TRY(environment.contents ? prepare_run(environment.files, config, say,

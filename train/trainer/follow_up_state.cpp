@@ -1,5 +1,8 @@
 #include "train/trainer/follow_up_state.h"
 
+#include <numeric>
+#include <vector>
+
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/checkpoint_names.h"
 #include "train/checkpoint/manifest.h"
@@ -113,12 +116,20 @@ std::int64_t FollowUpState::first_step_of_run() const {
   return manifest.ok() ? manifest->step : 0;
 }
 
-void FollowUpState::measure_gemms() {
-  // Once a rank: the machine does not change.
-  if (gemm_flops_per_s_here != 0) return;
-  const bool bf16 = compute_dtype(parts_.config()) == DType::kBF16;
-  gemm_flops_per_s_here = parts_.compute->gemm_rate(parts_.clock, parts_.bundle.model,
-                                                    bf16 ? Arithmetic::kBf16 : Arithmetic::kFp32);
+Status FollowUpState::agree_on_gemm_rate(collective::Communicator& world) {
+  // Measured once a rank: the machine does not change.
+  if (gemm_flops_per_s_here == 0) {
+    const bool bf16 = compute_dtype(parts_.config()) == DType::kBF16;
+    gemm_flops_per_s_here = parts_.compute->gemm_rate(parts_.clock, parts_.bundle.model,
+                                                      bf16 ? Arithmetic::kBf16 : Arithmetic::kFp32);
+  }
+  const auto ranks = static_cast<std::size_t>(world.world_size());
+  std::vector<double> all(ranks);
+  const std::vector<std::size_t> counts(ranks, 1);
+  TROUPE_RETURN_IF_ERROR(world.all_gather(std::span<const double>(&gemm_flops_per_s_here, 1),
+                                          std::span<double>(all), counts));
+  parts_.gemm_flops_per_s = std::accumulate(all.begin(), all.end(), 0.0);
+  return {};
 }
 
 }  // namespace troupe::train

@@ -40,8 +40,9 @@ class FollowUpState {
   const FollowUp& take_up(const Aftermath& aftermath, std::int64_t finished_by_all);
   // Rank 0. Where `left` is given, the reports go on from it; else anew, from `restored`.
   Status open_recorder(const FollowUp* left);
-  // Measures the machine's rate of products, once in a process.
-  void measure_gemms();
+  // Collective, behind a first step, which no measuring should hold up: the ranks' rates of
+  // products, measured once in a process, become RankParts::gemm_flops_per_s.
+  Status agree_on_gemm_rate(collective::Communicator& world);
 
  private:
   // Steps that the checkpoint stands for which the run was begun from; 0: none.

@@ -96,7 +96,6 @@ Result<GenerationStart::Meeting> GenerationStart::meet(RunGeneration& generation
   transaction.begin_generation(generation.number);
   if (follow_.gemm_flops_per_s_here == 0 && transaction.position().loaded)
     follow_.gemm_flops_per_s_here = transaction.aftermath().gemm_flops_per_s;
-  follow_.measure_gemms();
   const Arrival mine{transaction.position(), transaction.aftermath().finished_step,
                      follow_.gemm_flops_per_s_here};
   const auto ranks = static_cast<std::size_t>(generation.world.world_size());
@@ -107,10 +106,12 @@ Result<GenerationStart::Meeting> GenerationStart::meet(RunGeneration& generation
   std::vector<RankPosition> positions;
   std::int64_t finished = all.front().finished_step;
   parts_.gemm_flops_per_s = 0;
+  const bool rates_known =
+      std::ranges::all_of(all, [](const Arrival& a) { return a.gemm_flops_per_s > 0; });
   for (const Arrival& arrival : all) {
     positions.push_back(arrival.position);
     finished = std::min(finished, arrival.finished_step);
-    parts_.gemm_flops_per_s += arrival.gemm_flops_per_s;
+    if (rates_known) parts_.gemm_flops_per_s += arrival.gemm_flops_per_s;
   }
   return Meeting{decide_recovery(positions), finished};
 }

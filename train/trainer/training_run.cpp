@@ -316,9 +316,12 @@ Status TrainingRun::loop(RunGeneration& generation) {
   }
   TrainingStep next =
       step_of(f, generation, [this, &generation] { return saves_.seal(generation); });
+  int steps = 0;  // in this generation
   while (parts_.step() < parts_.total_steps() && !follow_.ends_run()) {
     if (generation.observer.stop_requested())
       return error(Code::kCancelled, "the run was told to stop");
+    if (steps++ == 1 && f.gemm_flops_per_s == 0)
+      TROUPE_RETURN_IF_ERROR(follow_.agree_on_gemm_rate(generation.world));
     const TimePoint began = f.clock.now();
     const std::uint64_t sent = generation.bytes_sent();
     generation.saver_bytes = 0;
@@ -333,13 +336,13 @@ Status TrainingRun::loop(RunGeneration& generation) {
           f.own_data->begin_step(generation.world, generation.observer, last, plan));
     StepOutcome outcome = TROUPE_TRY(next.run(plan));
     StepRecord& record = outcome.record;
-    record.rates =
-        step_rates(record.tokens, step_flops(plan), parts_.gemm_flops_per_s, record.seconds);
-    record.rates.bytes_sent = generation.bytes_sent() - sent - generation.saver_bytes;
+    const std::uint64_t bytes_sent = generation.bytes_sent() - sent - generation.saver_bytes;
     const double spent = std::chrono::duration<double>(f.clock.now() - began).count();
     record.operators = f.progress.take_operator_seconds();
     if (f.leads()) record.device_bytes = f.compute->memory_growth();
     record.seconds.stall = std::max(0.0, spent - record.seconds.total());
+    record.rates = step_rates(record.tokens, step_flops(plan), f.gemm_flops_per_s, record.seconds);
+    record.rates.bytes_sent = bytes_sent;
     // What starting a save took after the last step belongs to the step that it held up.
     record.seconds.checkpoint += std::exchange(generation.save_start_seconds, 0.0);
     if (outcome.save_and_stop && f.leads()) generation.observer.saving(record.step);
