@@ -195,7 +195,7 @@ std::string_view recompute_name(train::Recompute recompute) {
       return "everything is kept for the backward pass";
     case train::Recompute::kCheapOperators:
       return "cheap operators are done again";
-    case train::Recompute::kBlocks:
+    case train::Recompute::kLayers:
       return "blocks are done again in the backward pass";
   }
   return "";

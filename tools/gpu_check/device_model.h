@@ -33,7 +33,7 @@ struct TrainOptions {
   train::DType compute = train::DType::kF32;
   train::DType activations = train::DType::kF32;
   std::int64_t rows = 2, length = 40;
-  train::Recompute recompute = train::Recompute::kBlocks;
+  train::Recompute recompute = train::Recompute::kLayers;
   bool fp8 = false;
   bool graphs = false;  // on a GPU: layers' launches as graphs
 };

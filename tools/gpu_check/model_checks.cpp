@@ -79,7 +79,7 @@ Check gradient_check(Types types) {
         for (const NamedConfig& named : small_models(bench.rehearsal()))
           for (const bool segments : {false, true}) {
             Gpu* gpu = TROUPE_TRY(bench.gpu());
-            const train::Recompute recomputes[] = {train::Recompute::kBlocks,
+            const train::Recompute recomputes[] = {train::Recompute::kLayers,
                                                    train::Recompute::kNothing,
                                                    train::Recompute::kCheapOperators};
             const TrainOptions options{.compute = types.compute,

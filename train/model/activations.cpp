@@ -105,31 +105,31 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   const std::int64_t hidden_size = config.hidden_size;
   const std::int64_t widest_input =
       std::max({hidden_size, config.query_width(), config.intermediate_size});
-  const bool by_block = options_.training && options_.recompute != Recompute::kBlocks;
+  const bool by_layer = options_.training && options_.recompute != Recompute::kLayers;
   const std::int64_t layers = config.num_hidden_layers;
   const std::int64_t untrained = std::min(options_.untrained_layers, layers);
   kept_from_ = options_.training ? untrained : layers + 1;
-  blocks_.resize(
-      static_cast<std::size_t>(by_block ? layers - untrained + (untrained > 0 ? 1 : 0) : 1));
-  for (BlockActivations& block : blocks_) {
-    block.attention_statistics = cutter.floats(config.norm_statistics(tokens));
-    block.qkv = block.attention_qkv = cutter.elements(tokens * config.qkv_width());
+  layers_.resize(
+      static_cast<std::size_t>(by_layer ? layers - untrained + (untrained > 0 ? 1 : 0) : 1));
+  for (LayerActivations& layer : layers_) {
+    layer.attention_statistics = cutter.floats(config.norm_statistics(tokens));
+    layer.qkv = layer.attention_qkv = cutter.elements(tokens * config.qkv_width());
     if (config.qk_norm)
-      block.head_rstd =
+      layer.head_rstd =
           cutter.floats(tokens * (config.num_attention_heads + config.num_key_value_heads));
-    block.attention = cutter.elements(tokens * config.query_width());
-    block.log_sum_exp = cutter.floats(tokens * config.num_attention_heads);
-    block.middle = cutter.elements(tokens * hidden_size);
-    block.mlp_statistics = cutter.floats(config.norm_statistics(tokens));
-    block.mlp_product = cutter.elements(tokens * config.mlp_input_width());
+    layer.attention = cutter.elements(tokens * config.query_width());
+    layer.log_sum_exp = cutter.floats(tokens * config.num_attention_heads);
+    layer.middle = cutter.elements(tokens * hidden_size);
+    layer.mlp_statistics = cutter.floats(config.norm_statistics(tokens));
+    layer.mlp_product = cutter.elements(tokens * config.mlp_input_width());
     for (std::size_t place = 0; place < kLinearPlaces; ++place)
       if (const std::int64_t columns = options_.adapters.columns[place])
-        block.adapter_hidden[place] = cutter.floats(tokens * columns);
+        layer.adapter_hidden[place] = cutter.floats(tokens * columns);
     if (!keeps_everything()) continue;
-    block.attention_input = cutter.elements(tokens * hidden_size);
-    block.mlp_input = cutter.elements(tokens * hidden_size);
-    block.mlp_hidden = cutter.elements(tokens * config.intermediate_size);
-    if (config.qk_norm) block.attention_qkv = cutter.elements(tokens * config.qkv_width());
+    layer.attention_input = cutter.elements(tokens * hidden_size);
+    layer.mlp_input = cutter.elements(tokens * hidden_size);
+    layer.mlp_hidden = cutter.elements(tokens * config.intermediate_size);
+    if (config.qk_norm) layer.attention_qkv = cutter.elements(tokens * config.qkv_width());
   }
   streams_.resize(static_cast<std::size_t>(
       options_.training ? layers + 1 - untrained + std::min<std::int64_t>(2, untrained) : 2));
@@ -138,11 +138,11 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   hidden = cutter.elements(tokens * config.intermediate_size);
   if (!keeps_everything()) {
     const Elements normed = cutter.elements(tokens * hidden_size);
-    for (BlockActivations& block : blocks_)
-      block.attention_input = block.mlp_input = normed, block.mlp_hidden = hidden;
+    for (LayerActivations& layer : layers_)
+      layer.attention_input = layer.mlp_input = normed, layer.mlp_hidden = hidden;
     if (config.qk_norm) {
       const Elements placed = cutter.elements(tokens * config.qkv_width());
-      for (BlockActivations& block : blocks_) block.attention_qkv = placed;
+      for (LayerActivations& layer : layers_) layer.attention_qkv = placed;
     }
   }
   if (options_.training) {

@@ -18,20 +18,20 @@
 
 namespace troupe::train {
 
-// What of a block's forward pass is done again in the backward pass instead of kept. The same bits
+// What of a layer's forward pass is done again in the backward pass instead of kept. The same bits
 // in all three.
 enum class Recompute {
   kNothing,         // everything that backward needs is kept
   kCheapOperators,  // the outputs of norms and of the MLP's activation function
-  kBlocks,          // all: only a block's input is kept; a third more arithmetic
+  kLayers,          // all: only a layer's input is kept; a third more arithmetic
 };
 
 struct ActivationOptions {
   std::int64_t rows_max = 1;    // of a micro-batch
   std::int64_t length_max = 1;  // tokens of a row
-  // Forward and backward; else forward only, for which one block's buffers serve all blocks.
+  // Forward and backward; else forward only, for which one layer's buffers serve all layers.
   bool training = true;
-  Recompute recompute = Recompute::kBlocks;
+  Recompute recompute = Recompute::kLayers;
   // What the units' products are computed in. With kBF16 the gradient of the logits is kept in
   // bf16, which is what products round it to; logits are then worked on a few at a time, in a
   // cache.
@@ -49,8 +49,8 @@ struct ActivationOptions {
 // the two cannot, and what can.
 Status check_activation_type(const ActivationOptions& options, const Operators& operators);
 
-// What a block's backward pass needs of its forward pass. N = rows·length tokens, C hidden size.
-struct BlockActivations {
+// What a layer's backward pass needs of its forward pass. N = rows·length tokens, C hidden size.
+struct LayerActivations {
   float* attention_statistics = nullptr;  // ModelConfig::norm_statistics(N)
   Elements qkv;                           // (N, queries | keys | values) as the products give them
   float* head_rstd = nullptr;             // (N, query heads), (N, key heads); null without QK norms
@@ -62,7 +62,7 @@ struct BlockActivations {
   // (N, queries | keys | values) as attention reads them, normed and rotated: `qkv` itself where
   // there are no QK norms, else as the buffers below.
   Elements attention_qkv;
-  // Buffers that all blocks share, with any content by the time of the backward pass, unless
+  // Buffers that all layers share, with any content by the time of the backward pass, unless
   // nothing is recomputed.
   Elements attention_input;  // (N, C): output of the first norm
   Elements mlp_input;        // (N, C): output of the second norm
@@ -98,29 +98,29 @@ class Activations {
   void cut_for(const ModelConfig& config, const ActivationOptions& options, Operators& operators);
 
   const ActivationOptions& options() const { return options_; }
-  // The buffers of a block; all blocks share them when nothing but inputs is kept.
-  const BlockActivations& block(std::int64_t layer) const {
-    if (blocks_.size() == 1) return blocks_.front();
-    if (kept_from_ == 0) return blocks_[static_cast<std::size_t>(layer)];
+  // The buffers of a layer; all layers share them when nothing but inputs is kept.
+  const LayerActivations& of_layer(std::int64_t layer) const {
+    if (layers_.size() == 1) return layers_.front();
+    if (kept_from_ == 0) return layers_[static_cast<std::size_t>(layer)];
     // Layers of which nothing is kept share the first.
-    return blocks_[layer < kept_from_ ? 0 : static_cast<std::size_t>(1 + layer - kept_from_)];
+    return layers_[layer < kept_from_ ? 0 : static_cast<std::size_t>(1 + layer - kept_from_)];
   }
-  // (N, C): input of a block; index num_hidden_layers is the last block's output. Where they are
+  // (N, C): input of a layer; index num_hidden_layers is the last layer's output. Where they are
   // not kept two buffers alternate.
   Elements stream(std::int64_t layer) const {
     return streams_[static_cast<std::size_t>(
         layer < kept_from_ ? layer % 2
                            : layer - kept_from_ + std::min<std::int64_t>(2, kept_from_))];
   }
-  // Whether blocks must be run again before their backward pass.
-  bool recomputes_blocks() const {
-    return options_.training && options_.recompute == Recompute::kBlocks;
+  // Whether layers must be run again before their backward pass.
+  bool recomputes_layers() const {
+    return options_.training && options_.recompute == Recompute::kLayers;
   }
-  // Whether a block's shared buffers must be filled again, and they alone.
+  // Whether a layer's shared buffers must be filled again, and they alone.
   bool recomputes_cheap_operators() const {
     return options_.training && options_.recompute == Recompute::kCheapOperators;
   }
-  // Whether a block's attention_input, mlp_input and mlp_hidden last until its backward pass.
+  // Whether a layer's attention_input, mlp_input and mlp_hidden last until its backward pass.
   bool keeps_everything() const {
     return options_.training && options_.recompute == Recompute::kNothing;
   }
@@ -166,7 +166,7 @@ class Activations {
   std::int32_t* dropout_places = nullptr;
   std::int32_t* target_tokens = nullptr;  // (N): indices of tokens that have a target
   std::int32_t* targets = nullptr;        // (N): their targets
-  // Where the gradient of the last block's output comes from, in bf16: (N), of each token the row
+  // Where the gradient of the last layer's output comes from, in bf16: (N), of each token the row
   // of its chunk's head_input_gradient, 1 and up, or 0, the row of zeros. Chunk i of the head is
   // about tokens [chunk_tokens[i], chunk_tokens[i + 1]).
   std::int32_t* gradient_rows = nullptr;
@@ -183,7 +183,7 @@ class Activations {
   void attach(const ModelConfig& config, Operators& operators, std::span<std::byte> memory);
 
   ActivationOptions options_;
-  std::vector<BlockActivations> blocks_;
+  std::vector<LayerActivations> layers_;
   std::vector<Elements> streams_;
   std::int64_t kept_from_ = 0;   // the first layer whose input is kept
   std::span<std::byte> memory_;  // the arena

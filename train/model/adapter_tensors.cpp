@@ -14,7 +14,7 @@ namespace {
 // The linear layers of a transformer layer that have one input.
 std::array<std::vector<std::string>, kLinearPlaces> modules_by_place(const ModelConfig& config,
                                                                      std::int64_t layer) {
-  const BlockNames names = block_names(config, layer);
+  const LayerNames names = layer_names(config, layer);
   return {names.qkv, {names.attention_output}, names.mlp_inputs, {names.mlp_output}};
 }
 

@@ -5,7 +5,7 @@
 namespace troupe::train {
 
 AttentionLayer::AttentionLayer(const ModelConfig& config, const ModelLayout& layout,
-                               const BlockNames& names, Operators& operators)
+                               const LayerNames& names, Operators& operators)
     : config_(config),
       operators_(operators),
       qkv_(layout, names.qkv, config.transposed_weights, Linear::EightBits::kAllowed,
@@ -53,7 +53,7 @@ void AttentionLayer::rotate(Elements qkv, const Activations& scratch, std::int64
 }
 
 void AttentionLayer::place(const UnitParameters& unit, const LayerPass& pass) const {
-  const BlockActivations& kept = *pass.kept;
+  const LayerActivations& kept = *pass.kept;
   const std::int64_t tokens = pass.tokens();
   if (config_.qk_norm) {
     const std::int64_t stride = config_.qkv_width(), keys = config_.query_width();
@@ -76,7 +76,7 @@ void AttentionLayer::place(const UnitParameters& unit, const LayerPass& pass) co
 void AttentionLayer::attend(const UnitParameters& unit, const LayerPass& pass,
                             KvCache* cache) const {
   const BatchShape& shape = *pass.shape;
-  const BlockActivations& kept = *pass.kept;
+  const LayerActivations& kept = *pass.kept;
   const std::int64_t layer = pass.layer;
   qkv_.forward(operators_, unit, kept.attention_input, kept.qkv, shape.tokens(), pass);
   place(unit, pass);
@@ -103,7 +103,7 @@ void AttentionLayer::project(const UnitParameters& unit, const LayerPass& pass, 
 
 void AttentionLayer::backward_attention(const UnitParameters& unit, const UnitGradient& gradient,
                                         const LayerPass& pass, ConstElements dy) const {
-  const BlockActivations& kept = *pass.kept;
+  const LayerActivations& kept = *pass.kept;
   const Activations& scratch = *pass.scratch;
   const std::int64_t tokens = pass.tokens(), stride = config_.qkv_width();
   output_.begin_backward(operators_, unit, dy, tokens, pass);

@@ -1,5 +1,5 @@
 #pragma once
-// The attention half of a block, without its norm:
+// The attention half of a layer, without its norm:
 //   Wo·attention(positions(head norms(Wqkv·x)))
 // with biases, norms over heads, rotation and windows where the configuration has them.
 
@@ -17,7 +17,7 @@ namespace troupe::train {
 class AttentionLayer {
  public:
   // `names` are those of the layer.
-  AttentionLayer(const ModelConfig& config, const ModelLayout& layout, const BlockNames& names,
+  AttentionLayer(const ModelConfig& config, const ModelLayout& layout, const LayerNames& names,
                  Operators& operators);
 
   // Below, kept and scratch are the pass's.

@@ -25,7 +25,7 @@ DecoderModel::DecoderModel(const ModelConfig& config, const Trainables& trainabl
       embedding_(config_, layout_, operators),
       head_(config_, layout_, operators) {
   for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer)
-    blocks_.emplace_back(config_, layout_, layer, operators);
+    layers_.emplace_back(config_, layout_, layer, operators);
   std::vector<GradientRange> written;
   head_.append_written(0, written);
   embedding_rest_ = GradientRest(layout_.trained(), 0, written);
@@ -56,9 +56,9 @@ Status DecoderModel::forward_blocks(const BatchShape& shape, UnitAccess& units,
   for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, block_unit(layer), Phase::kForward));
     const auto pass = [&] {
-      block(layer).forward(unit.parameters(), shape, activations.stream(layer),
-                           activations.stream(layer + 1), activations.block(layer), activations,
-                           cache);
+      layer_at(layer).forward(unit.parameters(), shape, activations.stream(layer),
+                              activations.stream(layer + 1), activations.of_layer(layer),
+                              activations, cache);
     };
     // With a cache no two calls are the same.
     if (cache) {
@@ -82,12 +82,12 @@ Status DecoderModel::backward_blocks(const BatchShape& shape, UnitAccess& units,
     const UnitGradient gradient = trains ? TROUPE_TRY(units.gradient(index)) : UnitGradient{};
     {
       const OperatorBlock recorded(operators_, backward_pass(layer));
-      if (activations.recomputes_blocks())
-        block(layer).forward(unit.parameters(), shape, activations.stream(layer), nullptr,
-                             activations.block(layer), activations, nullptr);
-      block(layer).backward(unit.parameters(), gradient, shape, activations.stream(layer),
-                            activations.block(layer), activations,
-                            layer > first || trains_embedding);
+      if (activations.recomputes_layers())
+        layer_at(layer).forward(unit.parameters(), shape, activations.stream(layer), nullptr,
+                                activations.of_layer(layer), activations, nullptr);
+      layer_at(layer).backward(unit.parameters(), gradient, shape, activations.stream(layer),
+                               activations.of_layer(layer), activations,
+                               layer > first || trains_embedding);
     }
     if (trains) TROUPE_RETURN_IF_ERROR(units.gradient_done(index));
   }

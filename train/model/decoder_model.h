@@ -1,7 +1,7 @@
 #pragma once
 // A decoder-only model of any family over the operator table.
 
-#include "train/model/decoder_block.h"
+#include "train/model/decoder_layer.h"
 #include "train/model/embedding.h"
 #include "train/model/model.h"
 #include "train/model/output_head.h"
@@ -24,18 +24,18 @@ class DecoderModel final : public Model {
                 Activations& activations, std::span<float> logits) override;
 
  private:
-  // Embedding and blocks: the result is activations.stream(num_hidden_layers).
+  // Embedding and layers: the result is activations.stream(num_hidden_layers).
   Status forward_blocks(const BatchShape& shape, UnitAccess& units, Activations& activations,
                         KvCache* cache);
   Status backward_blocks(const BatchShape& shape, UnitAccess& units, Activations& activations);
-  const DecoderBlock& block(std::int64_t layer) const {
-    return blocks_[static_cast<std::size_t>(layer)];
+  const DecoderLayer& layer_at(std::int64_t layer) const {
+    return layers_[static_cast<std::size_t>(layer)];
   }
 
   ModelConfig config_;
   ModelLayout layout_;
   Operators& operators_;
-  std::vector<DecoderBlock> blocks_;
+  std::vector<DecoderLayer> layers_;
   Embedding embedding_;
   OutputHead head_;
   GradientRest embedding_rest_;

@@ -1,5 +1,5 @@
 #pragma once
-// The begin of the model: what the first block is given of the tokens.
+// The begin of the model: what the first layer is given of the tokens.
 
 #include <cstdint>
 #include <initializer_list>

@@ -13,7 +13,7 @@ namespace troupe::train {
 struct LayerPass {
   std::int64_t layer = 0;
   const BatchShape* shape = nullptr;
-  const BlockActivations* kept = nullptr;  // the layer's
+  const LayerActivations* kept = nullptr;  // the layer's
   const Activations* scratch = nullptr;
   std::int64_t tokens() const { return shape->tokens(); }
 };

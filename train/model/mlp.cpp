@@ -25,7 +25,7 @@ const Activation kGeluTanh{
           operators.gelu_backward(product, dhidden, hidden, rows * width);
         }};
 
-Mlp::Mlp(const ModelConfig& config, const ModelLayout& layout, const BlockNames& names,
+Mlp::Mlp(const ModelConfig& config, const ModelLayout& layout, const LayerNames& names,
          Operators& operators)
     : config_(config),
       operators_(operators),
@@ -35,7 +35,7 @@ Mlp::Mlp(const ModelConfig& config, const ModelLayout& layout, const BlockNames&
               LinearPlace::kMlpOutput) {}
 
 std::optional<Gemm> Mlp::gelu_product(const UnitParameters& unit, const LayerPass& pass) const {
-  const BlockActivations& kept = *pass.kept;
+  const LayerActivations& kept = *pass.kept;
   if (!config_.activation->is_gelu_epilogue) return std::nullopt;
   std::optional<Gemm> gemm =
       inputs_.gelu_product(unit, kept.mlp_input, kept.mlp_product, kept.mlp_hidden, pass.tokens());
@@ -50,7 +50,7 @@ void Mlp::expand(const UnitParameters& unit, const LayerPass& pass) const {
 }
 
 void Mlp::contract(const UnitParameters& unit, const LayerPass& pass, Elements y) const {
-  const BlockActivations& kept = *pass.kept;
+  const LayerActivations& kept = *pass.kept;
   const std::int64_t tokens = pass.tokens();
   if (!gelu_product(unit, pass))
     config_.activation->forward(operators_, kept.mlp_product, kept.mlp_hidden, tokens,
@@ -60,7 +60,7 @@ void Mlp::contract(const UnitParameters& unit, const LayerPass& pass, Elements y
 
 Elements Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& gradient,
                                 const LayerPass& pass, ConstElements dy) const {
-  const BlockActivations& kept = *pass.kept;
+  const LayerActivations& kept = *pass.kept;
   const Activations& scratch = *pass.scratch;
   const std::int64_t tokens = pass.tokens();
   const std::int64_t width = config_.intermediate_size;
@@ -82,8 +82,8 @@ Elements Mlp::backward_contract(const UnitParameters& unit, const UnitGradient& 
   const bool kept_hidden = scratch.keeps_everything() && !gelu_product(unit, pass);
   const Elements again = kept_hidden ? Elements() : kept.mlp_hidden;
   config_.activation->backward(operators_, kept.mlp_product, scratch.hidden, again, tokens, width);
-  // A block that is run again stops before the last product.
-  if (scratch.recomputes_blocks())
+  // A layer that is run again stops before the last product.
+  if (scratch.recomputes_layers())
     output_.forward_hidden(operators_, unit, kept.mlp_hidden, tokens, pass);
   output_.backward_weight(operators_, unit, dy, kept.mlp_hidden, gradient, tokens, pass);
   return kept.mlp_product;

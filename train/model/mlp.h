@@ -1,5 +1,5 @@
 #pragma once
-// The second half of a block, without its norm: Wdown·activation(Wup·x), where the activation takes
+// The second half of a layer, without its norm: Wdown·activation(Wup·x), where the activation takes
 // one product or two side by side, as the configuration says.
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Activation {
 class Mlp {
  public:
   // `names` are those of the layer.
-  Mlp(const ModelConfig& config, const ModelLayout& layout, const BlockNames& names,
+  Mlp(const ModelConfig& config, const ModelLayout& layout, const LayerNames& names,
       Operators& operators);
 
   // Below, kept and scratch are the pass's.

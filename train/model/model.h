@@ -34,7 +34,7 @@ class Model {
   // Puts the gradient of Σ losses·scale over the batch into the units' gradients (UnitGradient says
   // whether it is added to what is there); the caller gives scale = 1 / (targets of the whole step,
   // all ranks). Units are acquired in forward order (the head, whose passes are interleaved chunk
-  // by chunk, only for its backward pass), then blocks in reverse, down to the first unit that is
+  // by chunk, only for its backward pass), then layers in reverse, down to the first unit that is
   // trained.
   virtual Result<LossSum> forward_backward(const MicroBatch& batch, UnitAccess& units,
                                            const Loss& loss, float scale,

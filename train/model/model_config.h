@@ -65,7 +65,7 @@ struct ModelConfig {
   bool attention_output_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;  // RMS norms over each query and key head, before the rotation
-  // Weights of the blocks' products are stored [in, out] (HF's Conv1D) instead of [out, in].
+  // Weights of the layers' products are stored [in, out] (HF's Conv1D) instead of [out, in].
   bool transposed_weights = false;
   // What adds to the stream begins smaller the more layers add (GPT-2's scheme).
   bool scales_residual_weights = false;

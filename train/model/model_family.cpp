@@ -44,7 +44,7 @@ std::string supported_model_types() {
   return list;
 }
 
-BlockNames llama_block_names(const ModelConfig& config, std::int64_t layer) {
+LayerNames llama_layer_names(const ModelConfig& config, std::int64_t layer) {
   const std::string prefix = fmt::format("model.layers.{}.", layer);
   const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
   return {.attention_norm = prefix + "input_layernorm",
@@ -59,8 +59,8 @@ BlockNames llama_block_names(const ModelConfig& config, std::int64_t layer) {
 
 EndNames llama_end_names() { return {"model.embed_tokens", "", "model.norm", "lm_head"}; }
 
-BlockNames block_names(const ModelConfig& config, std::int64_t layer) {
-  return family_of(config).block_names(config, layer);
+LayerNames layer_names(const ModelConfig& config, std::int64_t layer) {
+  return family_of(config).layer_names(config, layer);
 }
 
 EndNames end_names(const ModelConfig& config) {

@@ -1,6 +1,6 @@
 #pragma once
 // The families of models (`model_type`). Each has a file of its own in families/, which says what
-// of config.json it reads and of which parts its blocks are made; nothing outside of that file
+// of config.json it reads and of which parts its layers are made; nothing outside of that file
 // knows a family by its name. A new family is a new file there: the build finds it.
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct ConfigKeys {
 
 // Names of modules, to which ".weight" and ".bias" are added. All are part of a state dict's names
 // as transformers 5 writes them.
-struct BlockNames {
+struct LayerNames {
   std::string attention_norm;
   // The products that give queries, keys and values: three, or one for all.
   std::vector<std::string> qkv;
@@ -49,7 +49,7 @@ struct EndNames {
 };
 
 // Llama's names, which most families with rotary positions have.
-BlockNames llama_block_names(const ModelConfig& config, std::int64_t layer);
+LayerNames llama_layer_names(const ModelConfig& config, std::int64_t layer);
 EndNames llama_end_names();
 inline constexpr std::string_view kRotaryBuffers[] = {".rotary_emb.inv_freq"};
 
@@ -73,7 +73,7 @@ struct ModelFamily {
   // Reads the keys that not every family has, chooses the parts (ModelConfig's norm, activation,
   // embedding and so on) and refuses what would be computed otherwise. Sizes have been read.
   void (*read)(ConfigReader& reader, ModelConfig& config);
-  BlockNames (*block_names)(const ModelConfig& config, std::int64_t layer) = llama_block_names;
+  LayerNames (*layer_names)(const ModelConfig& config, std::int64_t layer) = llama_layer_names;
   EndNames (*end_names)() = llama_end_names;  // of a model whose head is not tied
   // Ends of the names of buffers that older versions of transformers saved among the weights.
   std::span<const std::string_view> saved_buffers = kRotaryBuffers;
@@ -86,7 +86,7 @@ const ModelFamily& family_of(const ModelConfig& config);
 // "gpt2, llama, …".
 std::string supported_model_types();
 
-BlockNames block_names(const ModelConfig& config, std::int64_t layer);
+LayerNames layer_names(const ModelConfig& config, std::int64_t layer);
 EndNames end_names(const ModelConfig& config);
 
 // A parameter's name in files that hold the base model alone (`wte.weight` of the published GPT-2,

@@ -26,7 +26,7 @@ void add_norm(UnitSpec& unit, const ModelConfig& config, const std::string& modu
 
 UnitSpec layer_tensors(const ModelConfig& config, std::int64_t layer) {
   const std::int64_t hidden = config.hidden_size, intermediate = config.intermediate_size;
-  const BlockNames names = block_names(config, layer);
+  const LayerNames names = layer_names(config, layer);
   UnitSpec unit{fmt::format("layers.{}", layer), {}};
   InitialValue residual;
   if (config.scales_residual_weights)

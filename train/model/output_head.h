@@ -13,7 +13,7 @@
 
 namespace troupe::train {
 
-// Works on the tokens that Activations::target_tokens names, of the last block's output.
+// Works on the tokens that Activations::target_tokens names, of the last layer's output.
 class OutputHead {
  public:
   // `config` and `operators` must outlive the object.

@@ -154,9 +154,9 @@ class Search {
   }
 
   void try_recomputation() {
-    if (request_.activations.recompute == Recompute::kBlocks) return;
+    if (request_.activations.recompute == Recompute::kLayers) return;
     PlanRequest changed = request_;
-    changed.activations.recompute = Recompute::kBlocks;
+    changed.activations.recompute = Recompute::kLayers;
     add(changed, "troupe.activation_checkpointing=full", "a third more arithmetic");
   }
 
@@ -185,7 +185,7 @@ class Search {
   // The least that a machine can do with, on one or more of them.
   void try_everything() {
     PlanRequest least = with_rows(request_, 1);
-    least.activations.recompute = Recompute::kBlocks;
+    least.activations.recompute = Recompute::kLayers;
     // As it is, and with all that a GPU can do without in the machine's memory.
     std::vector<Offload> offloads = {request_.offload};
     if (request_.on_gpu && device_is_short_ && request_.offload != Offload::kParameters)
@@ -193,7 +193,7 @@ class Search {
     const auto settings = [&](const PlanRequest& changed) {
       std::string text = fmt::format("troupe.strategy=zero3{} {}", mesh_text(changed, request_),
                                      rows_text(changed));
-      if (request_.activations.recompute != Recompute::kBlocks)
+      if (request_.activations.recompute != Recompute::kLayers)
         text += " troupe.activation_checkpointing=full";
       if (changed.offload != request_.offload) text += " troupe.offload=parameters";
       return text;

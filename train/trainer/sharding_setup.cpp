@@ -113,11 +113,11 @@ Recompute recompute_of(const TrainConfig& config) {
     case ActivationCheckpointing::kNone:
       return Recompute::kNothing;
     case ActivationCheckpointing::kFull:
-      return Recompute::kBlocks;
+      return Recompute::kLayers;
     case ActivationCheckpointing::kSelective:
       return Recompute::kCheapOperators;
   }
-  return Recompute::kBlocks;
+  return Recompute::kLayers;
 }
 
 ActivationOptions activation_options(const TrainConfig& config, const ModelConfig& model,

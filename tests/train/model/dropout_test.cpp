@@ -65,7 +65,7 @@ TEST_CASE("dropout: threads and what is recomputed do not change a bit") {
     for (const ModelConfig& config : {gpt2_with(0.1, 0.2, 0.3), qwen_with(0.3)}) {
       const auto one = dropped_pass(config, batch.batch.micro, 1, Recompute::kNothing);
       CHECK(one == dropped_pass(config, batch.batch.micro, 2, Recompute::kCheapOperators));
-      CHECK(one == dropped_pass(config, batch.batch.micro, 2, Recompute::kBlocks));
+      CHECK(one == dropped_pass(config, batch.batch.micro, 2, Recompute::kLayers));
     }
   }
 }
@@ -84,7 +84,7 @@ TEST_CASE("dropout: a sample's masks are its own, in whatever rows it is compute
       MicroBatch one{1, 20, part(rows.batch.ids), part(rows.batch.labels), {}, {}};
       one.dropout = rows.batch.micro.dropout;
       one.dropout.samples = part(rows.samples), one.dropout.places = part(rows.places);
-      const PassOutcome got = dropped_pass(config, one, 1, Recompute::kBlocks);
+      const PassOutcome got = dropped_pass(config, one, 1, Recompute::kLayers);
       sum.first += got.first;
       for (std::size_t k = 0; k < sum.second.size(); ++k) sum.second[k] += got.second[k];
     }
@@ -123,7 +123,7 @@ TEST_CASE("dropout: gradients are slopes of the loss under its mask") {
     const DroppedBatch batch(true);
     ModelFixture f(config);
     f.initialize(3);
-    Activations activations(config, {3, 20, true, Recompute::kBlocks}, *f.operators);
+    Activations activations(config, {3, 20, true, Recompute::kLayers}, *f.operators);
     const auto pass = [&] {
       std::fill(f.gradients.begin(), f.gradients.end(), 0.0f);
       return f.model
@@ -153,7 +153,7 @@ TEST_CASE("dropout is of training alone, and wants to know whose tokens it has")
   const auto evaluated = [&](const ModelConfig& config) {
     ModelFixture f(config);
     f.initialize(3);
-    Activations activations(config, {3, 20, true, Recompute::kBlocks}, *f.operators);
+    Activations activations(config, {3, 20, true, Recompute::kLayers}, *f.operators);
     return f.model->forward(batch.batch.micro, f.units, CrossEntropyLoss(), activations)
         .value()
         .loss_sum;
@@ -163,7 +163,7 @@ TEST_CASE("dropout is of training alone, and wants to know whose tokens it has")
 
   ModelFixture f(qwen_with(0.3));
   f.initialize(3);
-  Activations activations(f.model->config(), {3, 20, true, Recompute::kBlocks}, *f.operators);
+  Activations activations(f.model->config(), {3, 20, true, Recompute::kLayers}, *f.operators);
   MicroBatch nameless = batch.batch.micro;
   nameless.dropout.places = {};
   CHECK(f.model->forward_backward(nameless, f.units, CrossEntropyLoss(), 1.0f, activations)
@@ -171,10 +171,10 @@ TEST_CASE("dropout is of training alone, and wants to know whose tokens it has")
             .to_string() ==
         "the model has dropout, and the micro-batch names 0 places for the masks of 60 tokens");
   // A model without dropout keeps no tables for it.
-  const ActivationOptions options{3, 20, true, Recompute::kBlocks};
+  const ActivationOptions options{3, 20, true, Recompute::kLayers};
   CHECK(Activations::bytes_needed(qwen_with(0), options) <
         Activations::bytes_needed(qwen_with(0.3), options));
-  const ActivationOptions forward_only{3, 20, false, Recompute::kBlocks};
+  const ActivationOptions forward_only{3, 20, false, Recompute::kLayers};
   CHECK(Activations::bytes_needed(qwen_with(0), forward_only) ==
         Activations::bytes_needed(qwen_with(0.3), forward_only));
 }

@@ -85,7 +85,7 @@ TEST_CASE("every family: threads and what is recomputed do not change a bit") {
       CHECK(std::isfinite(one.first));
       CHECK(one == gradients_of(config, batch.micro, 2, Recompute::kNothing));
       CHECK(one == gradients_of(config, batch.micro, 1, Recompute::kCheapOperators));
-      CHECK(one == gradients_of(config, batch.micro, 3, Recompute::kBlocks));
+      CHECK(one == gradients_of(config, batch.micro, 3, Recompute::kLayers));
     }
   }
 }

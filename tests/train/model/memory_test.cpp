@@ -68,7 +68,7 @@ TEST_CASE("after the first step a pass allocates nothing that grows with the mod
 TEST_CASE("activations in bf16 take half the memory, and a CPU refuses them") {
   const ModelConfig config = memory_config();
   for (const Recompute recompute :
-       {Recompute::kNothing, Recompute::kCheapOperators, Recompute::kBlocks}) {
+       {Recompute::kNothing, Recompute::kCheapOperators, Recompute::kLayers}) {
     ActivationOptions options{64, 1024, true, recompute, DType::kBF16, DType::kF32};
     const auto wide = static_cast<double>(Activations::bytes_needed(config, options));
     options.type = DType::kBF16;

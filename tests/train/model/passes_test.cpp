@@ -38,8 +38,8 @@ TEST_CASE("threads and what is recomputed do not change a bit") {
       CHECK(one == pass_gradients(small_config(tied), batch.micro, 2, Recompute::kNothing));
       CHECK(one == pass_gradients(small_config(tied), batch.micro, 1, Recompute::kCheapOperators));
       CHECK(one == pass_gradients(small_config(tied), batch.micro, 2, Recompute::kCheapOperators));
-      CHECK(one == pass_gradients(small_config(tied), batch.micro, 1, Recompute::kBlocks));
-      CHECK(one == pass_gradients(small_config(tied), batch.micro, 3, Recompute::kBlocks));
+      CHECK(one == pass_gradients(small_config(tied), batch.micro, 1, Recompute::kLayers));
+      CHECK(one == pass_gradients(small_config(tied), batch.micro, 3, Recompute::kLayers));
     }
   }
 }
@@ -161,7 +161,7 @@ TEST_CASE("units: every gradient is done once, and a failure releases all") {
   for (const bool tied : {false, true}) {
     ModelFixture f(small_config(tied));
     f.initialize(1);
-    Activations activations(f.model->config(), {1, 20, true, Recompute::kBlocks}, *f.operators);
+    Activations activations(f.model->config(), {1, 20, true, Recompute::kLayers}, *f.operators);
     bool finished = false;
     for (int n = 0; !finished; ++n) {
       CountingUnits units(f.units);
@@ -179,7 +179,7 @@ TEST_CASE("units: every gradient is done once, and a failure releases all") {
 
 TEST_CASE("batches that do not fit are refused") {
   ModelFixture f(small_config(true));
-  Activations activations(f.model->config(), {2, 20, true, Recompute::kBlocks}, *f.operators);
+  Activations activations(f.model->config(), {2, 20, true, Recompute::kLayers}, *f.operators);
   const auto code = [&](const MicroBatch& batch) {
     return f.model->forward_backward(batch, f.units, CrossEntropyLoss(), 1.0f, activations)
         .status();

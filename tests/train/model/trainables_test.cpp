@@ -229,7 +229,7 @@ TEST_CASE(
     std::vector<float> first;
     for (const int threads : {1, 2}) {
       for (const Recompute recompute :
-           {Recompute::kNothing, Recompute::kCheapOperators, Recompute::kBlocks}) {
+           {Recompute::kNothing, Recompute::kCheapOperators, Recompute::kLayers}) {
         PartlyTrained part(config, trainables, threads);
         part.take(whole);
         part.run(batch.micro, recompute);
@@ -328,7 +328,7 @@ TEST_CASE("a part of the model has the gradients that it has when everything is 
             .value()
             .loss_sum;
     for (const Recompute recompute :
-         {Recompute::kNothing, Recompute::kCheapOperators, Recompute::kBlocks}) {
+         {Recompute::kNothing, Recompute::kCheapOperators, Recompute::kLayers}) {
       PartlyTrained part(config, {.everything = false, .tensors = c.tensors, .lora = {}});
       part.take(whole);
       CHECK(part.run(batch.micro, recompute) == loss);

@@ -118,7 +118,7 @@ TEST_CASE("offload is offered where a GPU's memory is short and the host's is no
   // Not by itself, but with everything else.
   PlanRequest all = parameters;
   all.activations.rows_max = 1;
-  all.activations.recompute = Recompute::kBlocks;
+  all.activations.recompute = Recompute::kLayers;
   run.activations.recompute = Recompute::kNothing;
   memory.device_bytes = plan_device_memory(all).total() + (1 << 20);
   const auto everything = fitting_changes(run, memory);

@@ -44,7 +44,7 @@ TEST_CASE("a plan takes its sizes from the configuration and the data") {
   CHECK(request.activations.rows_max == 4);
   CHECK(request.activations.length_max == 32);
   CHECK(request.ragged);
-  CHECK(request.activations.recompute == Recompute::kBlocks);
+  CHECK(request.activations.recompute == Recompute::kLayers);
   CHECK(request.reduction.micro_batches == 3);
   CHECK(request.ranks_on_node == 4);
   CHECK_FALSE(request.evaluation);

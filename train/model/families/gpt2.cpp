@@ -32,7 +32,7 @@ void read_gpt2(ConfigReader& reader, ModelConfig& config) {
   refuse_sliding_window(reader, config);
 }
 
-BlockNames gpt2_block_names(const ModelConfig&, std::int64_t layer) {
+LayerNames gpt2_block_names(const ModelConfig&, std::int64_t layer) {
   const std::string prefix = fmt::format("transformer.h.{}.", layer);
   return {.attention_norm = prefix + "ln_1",
           .qkv = {prefix + "attn.c_attn"},
@@ -67,7 +67,7 @@ const ModelFamily& gpt2_family() {
                                  .bos_token_id = 50256,
                                  .eos_token_id = 50256,
                                  .read = read_gpt2,
-                                 .block_names = gpt2_block_names,
+                                 .layer_names = gpt2_block_names,
                                  .end_names = gpt2_end_names,
                                  .saved_buffers = kCausalMasks};
   return kGpt2;

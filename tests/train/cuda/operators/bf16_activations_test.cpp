@@ -95,7 +95,7 @@ TEST_CASE("what is computed again in bf16 has the bits of the first time") {
     TrainOptions options = kBf16;
     options.recompute = Recompute::kNothing;
     const PassResult kept = pass_on_gpu(named.config, options, batch.micro());
-    for (const Recompute recompute : {Recompute::kCheapOperators, Recompute::kBlocks}) {
+    for (const Recompute recompute : {Recompute::kCheapOperators, Recompute::kLayers}) {
       options.recompute = recompute;
       const PassResult again = pass_on_gpu(named.config, options, batch.micro());
       CHECK(again.loss == kept.loss);

@@ -400,7 +400,7 @@ TEST_CASE("a trial ends where blocks are seldom the same") {
 TEST_CASE("models' steps with graphs have the bits of those without, in fp8, too") {
   using namespace troupe::tools;
   for (const Recompute recompute :
-       {Recompute::kBlocks, Recompute::kNothing, Recompute::kCheapOperators}) {
+       {Recompute::kLayers, Recompute::kNothing, Recompute::kCheapOperators}) {
     troupe::tests::fake_cuda_reset({.cudnn_version = 91900});
     {
       gpu::Bench bench(CudaLibrary::over(troupe::tests::fake_cuda_table()), {.rehearsal = true});

@@ -307,7 +307,7 @@ TEST_CASE("with epilogues, too, what is computed again has the bits of the first
     CAPTURE(epilogues);
     TrainOptions options = kNarrow;
     const PassOfModel kept = pass_of_model(gpt2, options, {.epilogues = epilogues});
-    for (const Recompute recompute : {Recompute::kCheapOperators, Recompute::kBlocks}) {
+    for (const Recompute recompute : {Recompute::kCheapOperators, Recompute::kLayers}) {
       options.recompute = recompute;
       const PassOfModel again = pass_of_model(gpt2, options, {.epilogues = epilogues});
       CHECK(again.loss == kept.loss);

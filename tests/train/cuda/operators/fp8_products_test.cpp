@@ -250,7 +250,7 @@ struct Steps {
 };
 
 Steps steps_of(const NamedConfig& named, bool fp8, int steps,
-               Recompute recompute = Recompute::kBlocks) {
+               Recompute recompute = Recompute::kLayers) {
   troupe::tests::fake_cuda_reset();
   Bench bench(CudaLibrary::over(troupe::tests::fake_cuda_table()), {.rehearsal = true});
   tools::gpu::Gpu* gpu = bench.gpu().value();
@@ -292,7 +292,7 @@ TEST_CASE("every family's steps in fp8 follow those in bf16, and learn") {
 TEST_CASE("what is computed again in fp8 has the bits of the first time") {
   const NamedConfig named = tools::gpu::small_models(true).front();
   const Steps kept = steps_of(named, true, 2, Recompute::kNothing);
-  for (const Recompute recompute : {Recompute::kCheapOperators, Recompute::kBlocks}) {
+  for (const Recompute recompute : {Recompute::kCheapOperators, Recompute::kLayers}) {
     const Steps again = steps_of(named, true, 2, recompute);
     CHECK(again.losses == kept.losses);
     CHECK(again.parameters == kept.parameters);

@@ -1,15 +1,15 @@
-#include "train/model/decoder_block.h"
+#include "train/model/decoder_layer.h"
 
 #include "train/model/dropout_site.h"
 
 namespace troupe::train {
 
-DecoderBlock::DecoderBlock(const ModelConfig& config, const ModelLayout& layout, std::int64_t layer,
+DecoderLayer::DecoderLayer(const ModelConfig& config, const ModelLayout& layout, std::int64_t layer,
                            Operators& operators)
-    : DecoderBlock(config, layout, layer, block_names(config, layer), operators) {}
+    : DecoderLayer(config, layout, layer, layer_names(config, layer), operators) {}
 
-DecoderBlock::DecoderBlock(const ModelConfig& config, const ModelLayout& layout, std::int64_t layer,
-                           const BlockNames& names, Operators& operators)
+DecoderLayer::DecoderLayer(const ModelConfig& config, const ModelLayout& layout, std::int64_t layer,
+                           const LayerNames& names, Operators& operators)
     : layer_(layer),
       width_(config.hidden_size),
       residual_dropout_(config.residual_dropout),
@@ -24,8 +24,8 @@ DecoderBlock::DecoderBlock(const ModelConfig& config, const ModelLayout& layout,
   rest_ = GradientRest(layout.trained(), static_cast<int>(layer) + 1, written);
 }
 
-void DecoderBlock::forward(const UnitParameters& unit, const BatchShape& shape, ConstElements x,
-                           Elements y, const BlockActivations& kept, const Activations& scratch,
+void DecoderLayer::forward(const UnitParameters& unit, const BatchShape& shape, ConstElements x,
+                           Elements y, const LayerActivations& kept, const Activations& scratch,
                            KvCache* cache) const {
   const std::int64_t tokens = shape.tokens();
   const LayerPass pass{layer_, &shape, &kept, &scratch};
@@ -52,8 +52,8 @@ void DecoderBlock::forward(const UnitParameters& unit, const BatchShape& shape, 
     operators_.add(kept.middle, scratch.delta, y, tokens * width_);
 }
 
-void DecoderBlock::backward(const UnitParameters& unit, const UnitGradient& gradient,
-                            const BatchShape& shape, ConstElements x, const BlockActivations& kept,
+void DecoderLayer::backward(const UnitParameters& unit, const UnitGradient& gradient,
+                            const BatchShape& shape, ConstElements x, const LayerActivations& kept,
                             const Activations& scratch, bool passes_on) const {
   const std::int64_t tokens = shape.tokens();
   const LayerPass pass{layer_, &shape, &kept, &scratch};

@@ -1,5 +1,5 @@
 #pragma once
-// One transformer block:
+// One transformer layer:
 //   middle = x + attention(norm(x))
 //   y      = middle + mlp(norm(middle))
 // What is added to the stream is dropped out before, where the configuration says so.
@@ -15,28 +15,28 @@
 namespace troupe::train {
 
 // Layers may differ in what is trained of them: each has an object of its own.
-class DecoderBlock {
+class DecoderLayer {
  public:
   // `config` and `operators` must outlive the object.
-  DecoderBlock(const ModelConfig& config, const ModelLayout& layout, std::int64_t layer,
+  DecoderLayer(const ModelConfig& config, const ModelLayout& layout, std::int64_t layer,
                Operators& operators);
 
   // x → y, both (N, C). Keeps what backward needs in `kept`. Without y it stops where the backward
   // pass has all it needs (recomputation). With a cache, tokens are appended to it (the caller
   // advances it) and attend to all that it holds.
   void forward(const UnitParameters& unit, const BatchShape& shape, ConstElements x, Elements y,
-               const BlockActivations& kept, const Activations& scratch, KvCache* cache) const;
+               const LayerActivations& kept, const Activations& scratch, KvCache* cache) const;
 
   // scratch.stream_gradient: gradient of y in, of x out. Without `passes_on`, what is not trained
-  // here is left out at the block's begin, and stream_gradient is anything. Destroys
+  // here is left out at the layer's begin, and stream_gradient is anything. Destroys
   // kept.mlp_product.
   void backward(const UnitParameters& unit, const UnitGradient& gradient, const BatchShape& shape,
-                ConstElements x, const BlockActivations& kept, const Activations& scratch,
+                ConstElements x, const LayerActivations& kept, const Activations& scratch,
                 bool passes_on) const;
 
  private:
-  DecoderBlock(const ModelConfig& config, const ModelLayout& layout, std::int64_t layer,
-               const BlockNames& names, Operators& operators);
+  DecoderLayer(const ModelConfig& config, const ModelLayout& layout, std::int64_t layer,
+               const LayerNames& names, Operators& operators);
 
   std::int64_t layer_;
   std::int64_t width_;
