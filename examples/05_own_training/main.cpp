@@ -171,15 +171,21 @@ int main(int argc, char** argv) {
   const std::string out = folder;
   auto cluster = troupe::Cluster::start_embedded({.num_cpus = 2}).value();
   const auto start = [&](const std::string& name) {
-    return tr::start_training(cluster, job_of(strategy, out + "/" + name), own_parts()).value();
+    return tr::start_training(cluster, job_of(strategy, out + "/" + name), own_parts());
   };
 
   // Undisturbed.
-  const auto quiet = start("quiet").wait(Deadline::after(60s)).value();
+  auto undisturbed = start("quiet");
+  if (!undisturbed.ok()) {
+    std::fprintf(stderr, "%s\n", undisturbed.status().to_string().c_str());
+    std::filesystem::remove_all(out);
+    return 2;
+  }
+  const auto quiet = undisturbed->wait(Deadline::after(60s)).value();
   std::printf("the callback ended the run: %s\n", quiet.steps < 400 ? "yes" : "no");
 
   // Rank 1 is killed in the middle.
-  auto training = start("killed");
+  auto training = start("killed").value();
   auto first = training.trainer<SequenceTrainer>(0, Deadline::after(20s)).value();
   auto second = training.trainer<SequenceTrainer>(1, Deadline::after(20s)).value();
   while (first.call<&SequenceTrainer::metrics>().get(30s).value().step < 5) {
@@ -194,7 +200,7 @@ int main(int argc, char** argv) {
       same && killed.steps == quiet.steps && !weights_in(quiet.output_dir).empty() ? "yes" : "no");
 
   // Other data from some step on.
-  auto changed = start("changed");
+  auto changed = start("changed").value();
   first = changed.trainer<SequenceTrainer>(0, Deadline::after(20s)).value();
   const auto set = first.call<&SequenceTrainer::set_step_max>(5).get(30s);
   const auto metrics = first.call<&SequenceTrainer::metrics>().get(30s).value();

@@ -287,4 +287,27 @@ std::string AdapterConfig::to_text() const {
   return json::write_indented(object, true);
 }
 
+std::optional<std::string> first_difference(const AdapterConfig& checkpoint,
+                                            const AdapterConfig& run) {
+  const auto differs = [](std::string_view key, const json::Value& theirs,
+                          const json::Value& ours) -> std::optional<std::string> {
+    if (theirs == ours) return std::nullopt;
+    const auto text = [](const json::Value& value) {
+      return value.is_double() ? fmt::format("{}", value.get_double()) : json::write(value);
+    };
+    return fmt::format("{} was {} and is {}", key, text(theirs), text(ours));
+  };
+  const auto start = [](const AdapterConfig& config) {
+    return config.is_pissa() ? config.init_lora_weights : json::Value(false);
+  };
+  for (auto found : {differs("lora_rank", checkpoint.rank, run.rank),
+                     differs("lora_alpha", checkpoint.lora_alpha, run.lora_alpha),
+                     differs("alpha_pattern", checkpoint.alpha_pattern, run.alpha_pattern),
+                     differs("use_rslora", checkpoint.use_rslora, run.use_rslora),
+                     differs("use_dora", checkpoint.use_dora, run.use_dora),
+                     differs("pissa_init (init_lora_weights)", start(checkpoint), start(run))})
+    if (found) return found;
+  return std::nullopt;
+}
+
 }  // namespace troupe::train

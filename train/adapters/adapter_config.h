@@ -59,4 +59,9 @@ struct AdapterConfig {
   bool is_pissa() const;
 };
 
+// What adapters of the same tensors compute differently, as a key of LLaMA-Factory's with both
+// values; nothing where they are the same.
+std::optional<std::string> first_difference(const AdapterConfig& checkpoint,
+                                            const AdapterConfig& run);
+
 }  // namespace troupe::train

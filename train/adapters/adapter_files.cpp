@@ -1,6 +1,8 @@
 #include "train/adapters/adapter_files.h"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -11,6 +13,7 @@
 #include "train/model/adapter_tensors.h"
 #include "train/model/model_family.h"
 #include "train/model/parameter_layout.h"
+#include "train/tensor/convert.h"
 
 namespace troupe::train {
 namespace {
@@ -88,6 +91,16 @@ bool is_floating(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
+Status check_finite(const StoredTensor& tensor, const std::string& path) {
+  std::vector<float> values(static_cast<std::size_t>(tensor.element_count()));
+  TROUPE_RETURN_IF_ERROR(convert_to_float(tensor.data, tensor.dtype, values));
+  if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return {};
+  return error(Code::kDataLoss,
+               "{}: {} has values that are not finite: what trained it diverged; take an earlier "
+               "checkpoint of it",
+               path, tensor.name);
+}
+
 }  // namespace
 
 std::vector<ExpectedTensor> adapter_tensors(const ModelConfig& model,
@@ -145,6 +158,7 @@ Result<OpenedAdapter> open_adapter(FileSystem& files, const std::string& directo
     if (!is_floating(stored->dtype))
       return error(Code::kUnsupported, "{}: {} is of type {}: F32, F16 and BF16 are read", path,
                    name, dtype_name(stored->dtype));
+    TROUPE_RETURN_IF_ERROR(check_finite(*stored, path));
     used.push_back(name);
     adapter.tensors.push_back(*stored);
     adapter.tensors.back().name = tensor.name;

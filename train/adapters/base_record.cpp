@@ -85,10 +85,21 @@ Result<BaseRecord> BaseRecord::parse(std::string_view text, std::string_view nam
 }
 
 Status check_adapter_base(FileSystem& files, const std::string& folder, const std::string& base,
-                          const std::string& hash) {
+                          const BaseRecord& under) {
   const auto record = TROUPE_TRY(read_record(files, folder));
-  if (!record || !record->merged.empty() || record->hash == hash) return {};
-  const Status other = another_base(folder, base, record->hash, hash);
+  if (!record) return {};
+  const bool same = record->hash == under.hash;
+  if (same && !record->merged.empty() && record->merged != under.merged)
+    return error(Code::kInvalidArgument,
+                 "{} was trained over {} with {} merged into it, which {} not: name {} before it, "
+                 "or give the model that they were exported into",
+                 folder, base,
+                 record->merged.size() == 1 ? "another adapter"
+                                            : fmt::format("{} adapters", record->merged.size()),
+                 under.merged.empty() ? "is" : "those before it are",
+                 record->merged.size() == 1 ? "it" : "them in their order");
+  if (same || !record->merged.empty()) return {};
+  const Status other = another_base(folder, base, record->hash, under.hash);
   return error(other.code(), "{}, or remove {} if this one is meant", other.message(),
                join_path(folder, kBaseRecordFile));
 }

@@ -31,11 +31,12 @@ struct BaseRecord {
   friend bool operator==(const BaseRecord&, const BaseRecord&) = default;
 };
 
-// kInvalidArgument where the adapter in `folder` was trained beside another base than this one, of
-// `hash`. Folders without the file are accepted, such as PEFT's; so is an adapter beside whose base
-// others were merged, since an export of them has another hash and is the same base.
+// kInvalidArgument where the adapter in `folder` was trained beside another base than this one,
+// which is `under`, or over other adapters. Folders without the file are accepted, such as PEFT's;
+// so is an adapter that was trained over others where the weights are not those that these were
+// merged into: an export of them has another hash and is the same base.
 Status check_adapter_base(FileSystem& files, const std::string& folder, const std::string& base,
-                          const std::string& hash);
+                          const BaseRecord& under);
 // Of a checkpoint that a run goes on from: all of its record, and that of the run.
 Status check_checkpoint_base(FileSystem& files, const std::string& checkpoint,
                              const std::string& base, const BaseRecord& run);

@@ -80,7 +80,9 @@ std::optional<PissaStart> PissaStart::of(const json::Value& init_lora_weights) {
   PissaStart start;
   const char* end = text.data() + text.size();
   const auto read = std::from_chars(text.data() + kRandomised.size(), end, start.iterations);
-  if (read.ec != std::errc() || read.ptr != end || start.iterations < 0) return {};
+  if (read.ec != std::errc() || read.ptr != end || start.iterations < 0 ||
+      start.iterations > kPowerIterationsMax)
+    return {};
   return start;
 }
 

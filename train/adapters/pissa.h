@@ -13,12 +13,15 @@
 
 namespace troupe::train {
 
+inline constexpr std::int64_t kPowerIterationsMax = 1000;
+
 // By which decomposition.
 struct PissaStart {
   // −1: the exact one; else a randomised one with so many power iterations (Halko et al., 2011).
   std::int64_t iterations = -1;
 
-  // PEFT's init_lora_weights: "pissa", "pissa_niter_16"; nothing for any other value.
+  // PEFT's init_lora_weights: "pissa", "pissa_niter_16"; nothing for any other value, or for more
+  // iterations than kPowerIterationsMax.
   static std::optional<PissaStart> of(const json::Value& init_lora_weights);
   json::Value init_lora_weights() const;
   friend bool operator==(const PissaStart&, const PissaStart&) = default;

@@ -24,6 +24,9 @@ struct ExportSection {
 };
 
 // The fields are named as their keys.
+// Power iterations of PiSSA's randomised decomposition: after a few, nothing changes any more.
+inline constexpr std::int64_t kPissaIterationsMax = 1000;
+
 struct FinetuningSection {
   FinetuningType type = FinetuningType::kFull;  // key `finetuning_type`; its default is lora
 

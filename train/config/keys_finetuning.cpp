@@ -9,46 +9,56 @@ bool trains_freeze(const TrainConfig& config) {
   return config.finetuning.type == FinetuningType::kFreeze;
 }
 constexpr const char* kLoraOnly = "no effect unless finetuning_type is lora";
+// The configuration of an adapter that is trained on is its own, as in LLaMA-Factory.
+bool trains_new_adapter(const TrainConfig& config) {
+  const FinetuningSection& f = config.finetuning;
+  return f.is_lora() && (f.adapter_name_or_path.empty() || f.create_new_adapter);
+}
+constexpr const char* kNewAdapterOnly =
+    "no effect unless a new adapter is trained: finetuning_type is lora, and create_new_adapter "
+    "true where adapter_name_or_path is given";
 constexpr const char* kFreezeOnly = "no effect unless finetuning_type is freeze";
 
 void add_lora_keys(KeyTable& t) {
   t.integer("lora_rank", 8)
       .implemented("LoRA: rank", TROUPE_FIELD(finetuning.lora_rank))
       .at_least(1)
-      .only_where(trains_lora, kLoraOnly);
+      .only_where(trains_new_adapter, kNewAdapterOnly);
   t.list("lora_target", "all")
       .implemented("LoRA: modules (all, names, or a regular expression)",
                    TROUPE_FIELD(finetuning.lora_target))
-      .only_where(trains_lora, kLoraOnly);
+      .only_where(trains_new_adapter, kNewAdapterOnly);
   t.optional("lora_alpha", ValueType::kInteger)
-      .implemented("LoRA: scale × rank (default 2 · lora_rank)",
+      .implemented("LoRA: alpha; the scale is alpha / rank (default 2 · lora_rank)",
                    TROUPE_FIELD(finetuning.lora_alpha))
-      .only_where(trains_lora, kLoraOnly);
+      .at_least(1)
+      .only_where(trains_new_adapter, kNewAdapterOnly);
   t.number("lora_dropout", 0)
       .implemented("LoRA: dropout of the adapters' input", TROUPE_FIELD(finetuning.lora_dropout))
       .at_least(0)
       .at_most(1)
-      .only_where(trains_lora, kLoraOnly);
+      .only_where(trains_new_adapter, kNewAdapterOnly);
   t.list("additional_target")
       .implemented("LoRA: modules that are trained and saved whole",
                    TROUPE_FIELD(finetuning.additional_target))
-      .only_where(trains_lora, kLoraOnly);
+      .only_where(trains_new_adapter, kNewAdapterOnly);
   t.boolean("use_rslora", false)
       .implemented("LoRA: scale by the root of the rank", TROUPE_FIELD(finetuning.use_rslora))
-      .only_where(trains_lora, kLoraOnly);
+      .only_where(trains_new_adapter, kNewAdapterOnly);
   t.boolean("use_dora", false)
       .implemented("LoRA: DoRA", TROUPE_FIELD(finetuning.use_dora))
-      .only_where(trains_lora, kLoraOnly);
+      .only_where(trains_new_adapter, kNewAdapterOnly);
   t.optional("loraplus_lr_ratio", ValueType::kNumber)
       .implemented("LoRA+: learning rate of B by that of A",
                    TROUPE_FIELD(finetuning.loraplus_lr_ratio))
+      .at_least(0)
       .only_where(trains_lora, kLoraOnly);
   t.number("loraplus_lr_embedding", 1e-6)
       .inert("LoRA+: learning rate of embeddings' B",
              "embeddings have no low-rank adapters here; additional_target trains them whole");
   t.boolean("pissa_init", false)
       .implemented("LoRA: PiSSA start", TROUPE_FIELD(finetuning.pissa_init))
-      .only_where(trains_lora, kLoraOnly);
+      .only_where(trains_new_adapter, kNewAdapterOnly);
   const auto with_pissa = [](const TrainConfig& config) {
     return trains_lora(config) && config.finetuning.pissa_init;
   };
@@ -56,6 +66,7 @@ void add_lora_keys(KeyTable& t) {
       .implemented("LoRA: PiSSA iterations, -1: the exact decomposition",
                    TROUPE_FIELD(finetuning.pissa_iter))
       .at_least(-1)
+      .at_most(kPissaIterationsMax)
       .only_where(with_pissa, "no effect without pissa_init");
   t.boolean("pissa_convert", false)
       .implemented("LoRA: a PiSSA adapter as one of the original base",

@@ -1,9 +1,11 @@
 #pragma once
 // What a program is told of its training run, and how it may end it.
 //
-// Callbacks live in the process of rank 0's trainer and are called on its loop's thread, between
-// steps: all ranks wait meanwhile. The object is made anew where that process is: what it must
-// remember, it takes from what it is told. After a kill the last step may be told again.
+// Callbacks are called in the process of rank 0's trainer, on its loop's thread, between steps: all
+// ranks wait meanwhile. Every rank constructs them, and the program that starts the run does once,
+// to find mistakes in their arguments: what a callback opens, it opens when it is first called. The
+// object is made anew where a process is: what it must remember, it takes from what it is told.
+// After a kill the last step may be told again.
 
 #include <cstdint>
 #include <string>

@@ -58,14 +58,15 @@ std::string_view module_of_weight(std::string_view name) {
 }
 
 // Whether a PiSSA adapter's decomposition can be done again.
-Status pissa_start(const OpenedAdapter& adapter, std::vector<std::string>& notes) {
+// `ours`: this program trained it.
+Status pissa_start(const OpenedAdapter& adapter, bool ours, std::vector<std::string>& notes) {
   const auto start = PissaStart::of(adapter.config.init_lora_weights);
   if (!start)
     return error(
         Code::kUnsupported,
-        "{}/{}: init_lora_weights={} is not supported: \"pissa\" and \"pissa_niter_N\" are",
+        "{}/{}: init_lora_weights={} is not supported: \"pissa\" and \"pissa_niter_N\", N to 1000, are",
         adapter.directory, kAdapterConfigFile, json::write(adapter.config.init_lora_weights));
-  if (start->iterations >= 0)
+  if (start->iterations >= 0 && !ours)
     notes.push_back(fmt::format(
         "{}: init_lora_weights={}: the base is decomposed anew by this program's random vectors; "
         "what another program trained fits to it approximately",
@@ -85,14 +86,18 @@ Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& ba
                                [&](std::string_view name) { return model.stored_name(name); });
       !fits)
     return fits.prefixed(base);
-  std::string hash;
+  BaseRecord under;  // what an adapter lies over
   for (const std::string& directory : adapters) {
     auto adapter = TROUPE_TRY(open_adapter(files, directory, adapter_folder, model.base_));
-    if (files.exists(join_path(adapter.directory, kBaseRecordFile))) {
-      if (hash.empty()) hash = TROUPE_TRY(weights_hash(model.reader_));
-      TROUPE_RETURN_IF_ERROR(check_adapter_base(files, adapter.directory, base, hash));
+    const bool ours = files.exists(join_path(adapter.directory, kBaseRecordFile));
+    if (ours) {
+      if (under.hash.empty()) under.hash = TROUPE_TRY(weights_hash(model.reader_));
+      TROUPE_RETURN_IF_ERROR(check_adapter_base(files, adapter.directory, base, under));
     }
-    if (adapter.config.is_pissa()) TROUPE_RETURN_IF_ERROR(pissa_start(adapter, model.notes_));
+    if (adapters.size() > 1)
+      under.merged.push_back(
+          TROUPE_TRY(weights_hash(TROUPE_TRY(TensorReader::open_model(files, adapter.directory)))));
+    if (adapter.config.is_pissa()) TROUPE_RETURN_IF_ERROR(pissa_start(adapter, ours, model.notes_));
     model.unties_head_ = model.unties_head_ || adapter.trainables.unties_head;
     model.notes_.insert(model.notes_.end(), adapter.notes.begin(), adapter.notes.end());
     model.adapters_.push_back(std::move(adapter));

@@ -26,6 +26,7 @@ struct Progress {
   std::int64_t evaluated_step = -1;
   std::int64_t checkpoint = 0;
   std::int64_t optimizer = 0;
+  std::int64_t end_run = 0;
 };
 static_assert(std::is_trivially_copyable_v<Progress>);
 
@@ -275,6 +276,9 @@ Status GenerationStart::read_progress(const GoodCheckpoint& good, CommitRecord& 
   if (const auto data = json::find_string(state.scheduler, "data_arguments");
       kept && data && data->size() < record.data_arguments.size())
     record.set_data(*data);
+  // A run that is begun anew from the checkpoint asks its callbacks again.
+  follow_.end_run = good.path != f.options.resume_path && kept &&
+                    state.scheduler.as_object().contains("ended_by_callback");
   record.skipped = number("skipped_steps", 0);
   record.skipped_in_a_row = number("skipped_steps_in_a_row", 0);
   // Slots that begin anew are corrected from the begin.
@@ -316,12 +320,14 @@ Status GenerationStart::agree(collective::Communicator& world, StateSource& sour
                     .best = follow_.best.state(),
                     .evaluated_step = follow_.evaluated_step.value_or(-1),
                     .checkpoint = source.checkpoint,
-                    .optimizer = source.optimizer};
+                    .optimizer = source.optimizer,
+                    .end_run = follow_.end_run};
   TROUPE_RETURN_IF_ERROR(world.broadcast(bytes_of(progress), 0));
   TROUPE_RETURN_IF_ERROR(broadcast_text(world, source.path));
   TROUPE_RETURN_IF_ERROR(broadcast_text(world, source.adapter));
   source.checkpoint = progress.checkpoint != 0;
   source.optimizer = progress.optimizer != 0;
+  follow_.end_run = progress.end_run != 0;
   record = progress.record;
   if (progress.evaluated_step >= 0) follow_.evaluated_step = progress.evaluated_step;
   follow_.best.set_state(progress.best);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
 #include "train/adapters/adapter_config.h"
 #include "train/checkpoint/checkpoint_directory.h"
@@ -282,6 +283,22 @@ Status check_lengths(const ModelConfig& model, const TokenDataset& dataset) {
       .with("key", "cutoff_len");
 }
 
+// An adapter goes on as what it was: another scale or base would make another model of its tensors.
+Status check_checkpoint_adapter(FileSystem& files, const std::string& checkpoint,
+                                const std::string& run) {
+  const std::string path = join_path(checkpoint, kAdapterConfigFile);
+  if (!files.exists(path)) return {};
+  const AdapterConfig theirs =
+      TROUPE_TRY(AdapterConfig::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path));
+  const AdapterConfig ours = TROUPE_TRY(AdapterConfig::parse(run, kAdapterConfigFile));
+  const auto difference = first_difference(theirs, ours);
+  if (!difference) return {};
+  return error(Code::kInvalidArgument,
+               "{} is of another adapter: {}; go on with the settings that it was trained with, or "
+               "train in another output_dir",
+               checkpoint, *difference);
+}
+
 Status check_writable(FileSystem& files, const std::string& directory) {
   if (const Status made = files.create_directories(directory); !made.ok()) {
     return made.prefixed("output_dir cannot be written");
@@ -403,6 +420,10 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
       const ModelLayout layout(*contents.model, contents.trained.trainables);
       wrong(by_path ? "resume_from_checkpoint" : "output_dir",
             check_checkpoint_fits(files, contents.resume_path, *contents.model, layout));
+      if (of_adapters && !contents.trained.adapter_config.empty())
+        wrong(
+            by_path ? "resume_from_checkpoint" : "output_dir",
+            check_checkpoint_adapter(files, contents.resume_path, contents.trained.adapter_config));
       if (contents.trained.base)
         wrong(by_path ? "resume_from_checkpoint" : "output_dir",
               check_checkpoint_base(files, contents.resume_path, config.model.model_name_or_path,

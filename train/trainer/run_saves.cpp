@@ -61,6 +61,7 @@ SaveContents RunSaves::contents_of(const RankLayout& layout, bool final_model) {
                          {"skipped_steps_in_a_row", record.skipped_in_a_row},
                          {"moment_updates", record.moment_updates}};
   if (!record.data().empty()) scheduler["data_arguments"] = record.data();
+  if (follow_.end_run) scheduler["ended_by_callback"] = true;
   contents.scheduler = std::move(scheduler);
   contents.rng_state = json::Object{{"seed", f.config().training.seed}};
   contents.cursor = record.cursor.to_json();

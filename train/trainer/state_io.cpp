@@ -68,15 +68,16 @@ class StateReader {
   static Result<StateReader> open(FileSystem& files, const StateSource& source,
                                   const ModelConfig& config,
                                   std::span<const ParameterInfo* const> expected,
-                                  bool unties_head = false) {
+                                  bool unties_head = false, bool passes_over_others = false) {
     StateReader reader(config, TROUPE_TRY(open_source(files, source)));
     reader.unties_head_ = unties_head;
     std::vector<ExpectedTensor> tensors;
     for (const ParameterInfo* parameter : expected)
       tensors.push_back({reader.stored_name(parameter->name), parameter->shape});
     TROUPE_RETURN_IF_ERROR(
-        check_weights(reader.tensors_.weights(), tensors,
-                      [&](std::string_view name) { return ignored_in_weights(config, name); }));
+        check_weights(reader.tensors_.weights(), tensors, [&](std::string_view name) {
+          return passes_over_others || ignored_in_weights(config, name);
+        }));
     return reader;
   }
 
@@ -152,6 +153,12 @@ Status initial_magnitudes(const ParameterInfo& weight, bool transposed,
                                                          .b = b,
                                                          .magnitude = {},
                                                          .transposed = transposed});
+  if (const auto zero = std::ranges::find(norms, 0.0f); zero != norms.end())
+    return error(
+        Code::kInvalidArgument,
+        "{}: output {} has weights of zero alone, which no magnitude (use_dora) can scale: "
+        "leave the module out of lora_target, or use_dora out",
+        weight.name, first + (zero - norms.begin()));
   std::ranges::copy(std::span(norms).subspan(static_cast<std::size_t>(begin - first), out.size()),
                     out.begin());
   return {};
@@ -182,13 +189,14 @@ class TrainedSource {
           files, source, config, expected, model.trainables().unties_head && !adapters_alone)));
     opened.holds_adapters_ = source.checkpoint;
     if (!source.checkpoint && !source.adapter.empty()) {
-      opened.adapter_.emplace(TROUPE_TRY(StateReader::open(files,
-                                                           {.path = source.adapter,
-                                                            .checkpoint = false,
-                                                            .optimizer = false,
-                                                            .adapter = {},
-                                                            .base = nullptr},
-                                                           config, all_of(model.trained()))));
+      opened.adapter_.emplace(
+          TROUPE_TRY(StateReader::open(files,
+                                       {.path = source.adapter,
+                                        .checkpoint = false,
+                                        .optimizer = false,
+                                        .adapter = {},
+                                        .base = nullptr},
+                                       config, all_of(model.trained()), false, true)));
     }
     return opened;
   }

@@ -101,7 +101,8 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
         part.trainables = std::move(opened.trainables);
         part.notes.insert(part.notes.end(), opened.notes.begin(), opened.notes.end());
         part.notes.push_back(
-            fmt::format("{} is trained on: its rank, scale and modules count, not the lora_* keys",
+            fmt::format("{} is trained on: its own rank, scale, modules and kind count, not the "
+                        "lora_* keys, use_rslora, use_dora and pissa_init",
                         opened.directory));
         adapter = std::move(opened.config);
       }
@@ -118,7 +119,7 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
           base.ok() && !config.model.train_from_scratch) {
         if (!part.adapter.empty())
           TROUPE_RETURN_IF_ERROR(
-              check_adapter_base(files, part.adapter, config.model.model_name_or_path, base->hash));
+              check_adapter_base(files, part.adapter, config.model.model_name_or_path, *base));
         part.base = std::move(*base);
       }
       if (f.loraplus_lr_ratio)

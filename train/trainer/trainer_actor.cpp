@@ -36,6 +36,8 @@ constexpr int kUnfitExitCode = 69;
 constexpr auto kMemoryPatience = std::chrono::seconds(10);
 // How long the ranks may take to end their communicators in the good case.
 constexpr auto kEndTimeout = std::chrono::seconds(30);
+// Outcomes of changes of the data that are kept for callers that still wait.
+constexpr std::size_t kWishesKept = 64;
 constexpr const char* kBootIdFile = "/proc/sys/kernel/random/boot_id";
 
 // Equal for all processes that may share a GPU, whatever nodes they belong to: the machine as it
@@ -278,6 +280,7 @@ Status TrainerActor::change_data(const json::Object& arguments, Duration timeout
           return error(Code::kUnavailable, "another change of the data is under way: try again");
         data_wish_ = text;
         data_wishes_done_.erase(text);
+        if (data_wishes_done_.size() > kWishesKept) data_wishes_done_.clear();
         return {};
       },
       timeout));
@@ -286,7 +289,9 @@ Status TrainerActor::change_data(const json::Object& arguments, Duration timeout
   const auto done = [&]()
                         TROUPE_NO_ANALYSIS { return ending_ || data_wishes_done_.contains(text); };
   changed_.wait_until(mutex_, deadline, done);
-  if (const auto found = data_wishes_done_.extract(text)) return found.mapped();
+  // It stays for other callers that wait for the same.
+  if (const auto found = data_wishes_done_.find(text); found != data_wishes_done_.end())
+    return found->second;
   if (data_wish_ == text) data_wish_.reset();
   return error(Code::kDeadlineExceeded,
                "no step was finished with the new data within the call's time: whether one will be "

@@ -167,6 +167,13 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
     return made.prefixed("output_dir cannot be written");
   RunBundle bundle = TROUPE_TRY(bundle_of(files, std::move(job), parts));
   const TrainConfig& config = bundle.config;
+  for (const auto& [name, value] : {std::pair("troupe.workers", config.troupe.workers.value_or(1)),
+                                    std::pair("training.per_device_train_batch_size",
+                                              config.training.per_device_train_batch_size),
+                                    std::pair("training.gradient_accumulation_steps",
+                                              config.training.gradient_accumulation_steps)})
+    if (value < 1)
+      return error(Code::kInvalidArgument, "config.{} is {}: expected at least 1", name, value);
   const int world_size = static_cast<int>(config.troupe.workers.value_or(1));
   TROUPE_RETURN_IF_ERROR(run_schedule(config, sample_count(bundle), world_size).status());
   TROUPE_RETURN_IF_ERROR(
@@ -184,12 +191,21 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
   if (lock.ok()) state->lock.emplace(std::move(*lock));
   state->controller = TROUPE_TRY(spawn_controller(cluster, state->spec));
   Training::State* s = state.get();
-  auto connection = TROUPE_TRY(
-      open_purpose(cluster, s->controller, kProgressPurpose, Deadline::after(kControllerTimeout)));
-  TROUPE_RETURN_IF_ERROR(hand_over(cluster, s->controller, s->bundle));
-  TROUPE_RETURN_IF_ERROR(s->controller.call<&TrainController::start>().get(kControllerTimeout));
+  UniqueFd progress;
+  const auto begin = [&]() -> Status {
+    progress = std::move(TROUPE_TRY(open_purpose(cluster, s->controller, kProgressPurpose,
+                                                 Deadline::after(kControllerTimeout)))
+                             .socket);
+    TROUPE_RETURN_IF_ERROR(hand_over(cluster, s->controller, s->bundle));
+    return s->controller.call<&TrainController::start>().get(kControllerTimeout);
+  };
+  if (const Status begun = begin(); !begun.ok()) {
+    // A run that nobody can follow must not go on.
+    static_cast<void>(cluster.stop(s->controller, {.reason = "the run could not be started"}));
+    return begun;
+  }
   s->lines.emplace(
-      std::move(connection.socket), s->clock, s->output,
+      std::move(progress), s->clock, s->output,
       ProgressLinesOptions{
           .connect = [s](Deadline deadline) -> Result<UniqueFd> {
             return std::move(

@@ -12,6 +12,7 @@
 #include "train/trainer/computed_units.h"
 #include "train/trainer/gradient_probe.h"
 #include "train/trainer/own_data.h"
+#include "train/trainer/sharding_setup.h"
 
 namespace troupe::train {
 namespace {
@@ -281,7 +282,7 @@ Status TrainingStep::update(const CommitRecord& record) {
       .updates = record.moment_updates,
       .gradient_scale = clip_coefficient(record.grad_norm, training.max_grad_norm),
       .rounding_key =
-          tools_.config.model.rounds_randomly()
+          state_dtype(tools_.config) == DType::kBF16 && tools_.config.model.rounds_randomly()
               ? std::optional(rounding_key(static_cast<std::uint64_t>(training.seed), record.step))
               : std::nullopt};
   return tools_.engine.optimizer().update(step, record.step);

@@ -20,7 +20,9 @@ struct ParameterValues {
   std::vector<float> values;
 };
 
-// Valid while TrainerActor::between_steps() runs what it was given: no rank computes.
+// Valid while TrainerActor::between_steps() runs what it was given: this rank computes nothing
+// meanwhile. Others may be a step ahead, until they wait for this one: compare step() where the
+// parts of several ranks are put together.
 class TrainingView {
  public:
   explicit TrainingView(RankParts& parts) : parts_(parts) {}

@@ -76,6 +76,27 @@ TEST_CASE("an unknown key is a note; what would change the computation is refuse
   CHECK(contains(other.message(), "peft_type=IA3"));
 }
 
+TEST_CASE("what adapters of equal tensors compute differently is named by its key") {
+  AdapterConfig one;
+  one.rank = 4;
+  one.lora_dropout = 0.1;
+  AdapterConfig other = one;
+  other.lora_dropout = 0.0;  // of training alone
+  CHECK_FALSE(first_difference(one, other));
+  other.lora_alpha = 64;
+  CHECK(first_difference(one, other).value_or("").find("lora_alpha was 8") == 0);
+  other = one;
+  other.use_rslora = true;
+  CHECK(first_difference(one, other) == "use_rslora was false and is true");
+  other = one;
+  other.init_lora_weights = "pissa_niter_4";
+  CHECK(first_difference(one, other).value_or("").find("pissa_init") == 0);
+  one.init_lora_weights = "pissa";
+  CHECK(first_difference(one, other));
+  other = one;
+  CHECK_FALSE(first_difference(one, other));
+}
+
 TEST_CASE("values of a wrong type name the key and what was found") {
   for (const auto& [member, expected] :
        {std::pair(R"("r": 0)", "r: expected a whole number of at least 1, found 0"),

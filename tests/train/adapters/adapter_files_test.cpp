@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <limits>
 
 #include "tests/support/test_data.h"
 #include "tests/support/text.h"
@@ -143,6 +144,20 @@ TEST_CASE("tensors beside the adapter: embeddings replace the base's, others are
   ModelConfig fewer = model;
   fewer.vocab_size = 9;
   CHECK(contains(written.open(fewer).status().message(), "size mismatch for"));
+}
+
+TEST_CASE("values that are not finite are refused with their tensor") {
+  const ModelConfig model = small_model("llama", false, 1);
+  LoraRequest request;
+  request.targets = {"q_proj"};
+  WrittenAdapter written(model, request);
+  std::vector<float> values(static_cast<std::size_t>(written.tensors[0].element_count()), 1.0f);
+  values.back() = std::numeric_limits<float>::quiet_NaN();
+  written.tensors[0].data = std::as_bytes(std::span(values));
+  written.write();
+  const auto opened = written.open(model);
+  CHECK(opened.status().code() == Code::kDataLoss);
+  CHECK(contains(opened.status().message(), written.tensors[0].name));
 }
 
 TEST_CASE("the directory: formats, the config's absence, adapter_folder") {

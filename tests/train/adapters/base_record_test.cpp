@@ -58,7 +58,8 @@ TEST_CASE("an adapter of another base is refused by its record") {
   const std::string adapter = bases.directory.file("adapter");
   REQUIRE(bases.files.create_directories(adapter).ok());
   const auto check = [&](const std::string& folder) {
-    return check_adapter_base(bases.files, adapter, folder, bases.hash(folder));
+    return check_adapter_base(bases.files, adapter, folder,
+                              {.hash = bases.hash(folder), .merged = {}});
   };
   CHECK(check(other).ok());  // PEFT's adapters have no record
   const auto write = [&](const BaseRecord& record) {
@@ -75,6 +76,11 @@ TEST_CASE("an adapter of another base is refused by its record") {
   const BaseRecord merged = BaseRecord::make(bases.files, base, {other}).value();
   write(merged);
   CHECK(check(other).ok());  // it may be an export of that base
+  CHECK(check_adapter_base(bases.files, adapter, base, merged).ok());
+  CHECK(contains(check(base).message(), adapter + " was trained over " + base +
+                                            " with another adapter merged into it, which is not"));
+  CHECK(check_adapter_base(bases.files, adapter, base, {.hash = merged.hash, .merged = {"1"}})
+            .code() == Code::kInvalidArgument);
   CHECK(check_checkpoint_base(bases.files, adapter, base, merged).ok());
   CHECK(contains(
       check_checkpoint_base(bases.files, adapter, base, {.hash = merged.hash, .merged = {}})
