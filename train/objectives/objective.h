@@ -18,8 +18,9 @@ struct TargetTokens {
   std::span<const float> log_probabilities;  // of the targets
 };
 
-// Of each target: its part of the loss, and the derivative of the whole loss by the target's
-// log-probability. Detached factors are constants to the derivative.
+// Of each target: its loss, and the derivative of the sum of all targets' losses by the target's
+// log-probability (cross-entropy: minus that, and −1). Dividing by the number of labels is not the
+// objective's. Detached factors are constants to the derivative.
 struct TargetLosses {
   std::vector<float> losses, derivatives;
 };

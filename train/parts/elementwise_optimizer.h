@@ -10,8 +10,9 @@ namespace troupe::train {
 
 // What is the same for all elements of a group in a step.
 struct ElementwiseStep {
-  float learning_rate = 0;   // of the schedule, times the group's factor
-  bool decays = false;       // whether weight decay is for this group
+  float learning_rate = 0;  // of the schedule, times the group's factor
+  // Whether weight decay is for this group; how much is the optimizer's own argument.
+  bool decays = false;
   std::int64_t updates = 1;  // of the slots, this one included
 };
 
