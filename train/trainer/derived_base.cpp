@@ -8,7 +8,7 @@
 namespace troupe::train {
 namespace {
 
-constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kWeightSuffix = ".weight";
 
 }  // namespace
 
@@ -34,7 +34,7 @@ Result<const PrincipalFactors*> DerivedBase::factors_of(const LoraModule& lora,
 }
 
 PissaMatrix DerivedBase::matrix_of(const LoraModule& lora) const {
-  const ParameterInfo& weight = *model_->frozen().find(lora.module + std::string(kWeight));
+  const ParameterInfo& weight = *model_->frozen().find(lora.module + std::string(kWeightSuffix));
   const bool transposed = config_->transposed_weights;
   return {.module = lora.module,
           .rank = lora.rank,
@@ -48,7 +48,7 @@ const LoraModule* DerivedBase::adapter_of(std::string_view tensor) const {
   if (!source_.pissa) return nullptr;
   for (const LoraModule& lora : model_->trainables().lora)
     for (const std::string& name :
-         {lora.module + std::string(kWeight), lora_a_name(lora.module), lora_b_name(lora.module)})
+         {lora.module + std::string(kWeightSuffix), lora_a_name(lora.module), lora_b_name(lora.module)})
       if (name == tensor) return &lora;
   return nullptr;
 }
@@ -62,7 +62,7 @@ Status DerivedBase::compute(const ParameterInfo& parameter) {
     TROUPE_RETURN_IF_ERROR(read_base(parameter, values_));
   } else if (is_adapter_tensor(parameter.name)) {
     if (!factors_.contains(lora->module)) {
-      const ParameterInfo& base = *model_->frozen().find(lora->module + std::string(kWeight));
+      const ParameterInfo& base = *model_->frozen().find(lora->module + std::string(kWeightSuffix));
       std::vector<float> weight(static_cast<std::size_t>(base.elements));
       TROUPE_RETURN_IF_ERROR(read_base(base, weight));
       TROUPE_RETURN_IF_ERROR(factors_of(*lora, weight));

@@ -23,14 +23,6 @@
 namespace troupe::train {
 namespace {
 
-// The program shows what it wants itself.
-class NoOutput final : public ProgressOutput {
- public:
-  bool is_terminal() const override { return false; }
-  int width() const override { return 80; }
-  void write(std::string_view) override {}
-};
-
 Result<RunBundle> bundle_of(FileSystem& files, TrainingJob job, const TrainingParts& parts) {
   RunBundle bundle;
   bundle.config = std::move(job.config);
@@ -109,6 +101,13 @@ RunSpec spec_of(const RunBundle& bundle, int world_size, const Clock& clock) {
 }  // namespace
 
 struct Training::State {
+  // The program shows what it wants itself.
+  class NoOutput final : public ProgressOutput {
+   public:
+    bool is_terminal() const override { return false; }
+    int width() const override { return 80; }
+    void write(std::string_view) override {}
+  };
   State(Cluster& c, RunSpec s, RunBundle b)
       : cluster(c), spec(std::move(s)), bundle(std::move(b)) {}
   Cluster& cluster;
