@@ -10,7 +10,7 @@
 #include "train/trainer/export_model.h"
 #include "train/trainer/trained_part.h"
 
-namespace troupe::train::tests {
+namespace troupe::train::tests::derived_base {
 namespace {
 
 constexpr const char* kAdapters = "adapter_model.safetensors";
@@ -276,4 +276,4 @@ TEST_CASE("a lost generation of PiSSA goes on from memory, bit for bit") {
 }
 
 }  // namespace
-}  // namespace troupe::train::tests
+}  // namespace troupe::train::tests::derived_base
