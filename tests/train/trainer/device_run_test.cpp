@@ -190,7 +190,8 @@ TEST_CASE("a run tells what it held of the GPU's memory at most, once") {
   for (const auto& [name, count] : bytes)
     if (name != kDeviceInUse) held += count;
   CHECK(bytes[kDeviceInUse] == held);  // nobody else has some
-  for (std::size_t i = 1; i < all.size(); ++i) CHECK(all[i].device_bytes.empty());
+  // Behind the first step the rate of products is measured, in memory of its own.
+  for (std::size_t i = 2; i < all.size(); ++i) CHECK(all[i].device_bytes.empty());
 }
 
 TEST_CASE("in bf16 the strategies agree on GPUs, and nearly with the CPU") {

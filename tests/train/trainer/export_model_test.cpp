@@ -209,14 +209,14 @@ TEST_CASE("types: the base's is rounded to after each adapter, infer_dtype at th
   CHECK(plain.tensor(plain.out(), "model.norm.weight") == expected);
 }
 
-TEST_CASE("what differs from base and adapter is not left as a model") {
+TEST_CASE("an adapter that diverged is not left as a model") {
   Workshop w(kLlama);
   const std::string adapter =
       w.add_adapter("adapter", lora({"q_proj"}), std::numeric_limits<float>::quiet_NaN());
   const auto exported = export_model(w.files, w.request({adapter}));
   REQUIRE_FALSE(exported.ok());
   CHECK(exported.status().code() == Code::kDataLoss);
-  CHECK(contains(exported.status().message(), "by nan in a logit of the probe text"));
+  CHECK(contains(exported.status().message(), "has values that are not finite"));
   CHECK_FALSE(w.files.exists(w.out() + "/model.safetensors"));
 }
 
@@ -251,7 +251,8 @@ TEST_CASE("an export that cannot be is refused before anything is written") {
   const std::string mark = "\"init_lora_weights\": true";
   text.replace(text.find(mark), mark.size(), "\"init_lora_weights\": \"pissa_quickly\"");
   REQUIRE(write_file_atomically(w.files, config, text).ok());
-  refused(w.request({adapter}), Code::kUnsupported, "\"pissa\" and \"pissa_niter_N\" are");
+  refused(w.request({adapter}), Code::kUnsupported,
+          "\"pissa\" and \"pissa_niter_N\", N to 1000, are");
 }
 
 TEST_CASE("exports are LLaMA-Factory's, but for a head that was trained apart") {
