@@ -17,7 +17,6 @@ PyTorch, transformers and PEFT come from PyPI (tools/peers/requirements-adapters
 build/peers/adapters. Everything runs in namespaces of its own, with loopback alone.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -102,17 +101,9 @@ def compare(figures, python, bin_folder, row, steps):
     figures.bar(f"at most {100 * STATE_BAR:.0f} % trained ({100 * share:.2f})", share <= STATE_BAR)
 
 
-def rows_of(text):
-    chosen = text.split(",")
-    for row in chosen:
-        if row not in TARGETS:
-            raise argparse.ArgumentTypeError(f"'{row}' is none of {', '.join(TARGETS)}")
-    return chosen
-
-
 def parse(arguments):
     parser = script.parser("tools/bench compare-peft", __doc__)
-    parser.add_argument("--only", type=rows_of, default=list(TARGETS), help="these rows, with commas between them")
+    parser.add_argument("--only", type=script.some_of(TARGETS), default=list(TARGETS), help="these rows, with commas between them")
     parser.add_argument("--steps", type=int, default=7, help="timed steps of a run, at least 7 for a report (7)")
     return parser.parse_args(arguments)
 

@@ -21,7 +21,6 @@ measured, so that parts can be run alone: rows that are not in --only come from 
 the section of the README, --readme puts it there.
 """
 
-import argparse
 import datetime
 import json
 import os
@@ -201,17 +200,9 @@ def put_into_readme(text):
 
 # --- the command
 
-def rows_of(text):
-    chosen = text.split(",")
-    for row in chosen:
-        if row not in TABLE:
-            raise argparse.ArgumentTypeError(f"'{row}' is none of {', '.join(TABLE)}")
-    return chosen
-
-
 def parse(arguments):
     parser = script.parser("tools/bench compare-torch", __doc__)
-    parser.add_argument("--only", type=rows_of, default=list(TABLE), help="these rows, with commas between them")
+    parser.add_argument("--only", type=script.some_of(TABLE), default=list(TABLE), help="these rows, with commas between them")
     parser.add_argument("--steps", type=int, default=7, help="timed steps of a run, at least 7 for a report (7)")
     parser.add_argument("--keep", type=os.path.abspath, metavar="FILE", help="rows that were measured before, and now")
     form = parser.add_mutually_exclusive_group()

@@ -259,17 +259,9 @@ def pair(text):
     return key, value
 
 
-def parts(text):
-    chosen = text.split(",")
-    for part in chosen:
-        if part not in PARTS:
-            raise argparse.ArgumentTypeError(f"'{part}' is none of {', '.join(PARTS)}")
-    return chosen
-
-
 def main():
     parser = script.parser("tools/bench train", __doc__)
-    parser.add_argument("--only", type=parts, default=PARTS, help="these parts, with commas between them")
+    parser.add_argument("--only", type=script.some_of(PARTS), default=PARTS, help="these parts, with commas between them")
     parser.add_argument("--steps", type=int, default=7, help="timed steps of a run, at least 7 for a report (7)")
     parser.add_argument("--repeats", type=int, default=5, help="starts (5)")
     parser.add_argument("--products", action="store_true", help="oneDNN's rate and ours at every shape, too")

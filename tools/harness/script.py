@@ -14,6 +14,18 @@ def parser(program, text):
     return made
 
 
+def some_of(names):
+    """The type of an argument that names some of `names`, with commas between them."""
+    def chosen(text):
+        given = text.split(",")
+        for name in given:
+            if name not in names:
+                raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(names)}")
+        return given
+
+    return chosen
+
+
 def run(name, options, measure, said_by="bench"):
     """measure(figures) with figures of that name, as `options.json` wants them. Returns the exit code: 0 all
     bars met, 7 not, or a Fault, which it tells on standard error as `said_by`."""

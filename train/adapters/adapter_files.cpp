@@ -13,7 +13,6 @@
 #include "train/model/adapter_tensors.h"
 #include "train/model/model_family.h"
 #include "train/model/parameter_layout.h"
-#include "train/tensor/convert.h"
 
 namespace troupe::train {
 namespace {
@@ -26,7 +25,7 @@ std::string torch_size(const std::vector<std::int64_t>& shape) {
   return "torch.Size([" + join_numbers(shape) + "])";
 }
 
-// What the adapter says of its base.
+// Beside which base the adapter says that it was trained, for errors.
 std::string trained_beside(const AdapterConfig& config) {
   return config.base_model_name_or_path
              ? fmt::format(" (it was trained beside {})", *config.base_model_name_or_path)
@@ -92,8 +91,7 @@ bool is_floating(DType dtype) {
 }
 
 Status check_finite(const StoredTensor& tensor, const std::string& path) {
-  std::vector<float> values(static_cast<std::size_t>(tensor.element_count()));
-  TROUPE_RETURN_IF_ERROR(convert_to_float(tensor.data, tensor.dtype, values));
+  const std::vector<float> values = TROUPE_TRY(tensor.floats());
   if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return {};
   return error(Code::kDataLoss,
                "{}: {} has values that are not finite: what trained it diverged; take an earlier "

@@ -53,13 +53,16 @@ Result<std::string> weights_hash(const TensorReader& weights) {
   return fmt::format("{:016x}", xxh3_64(std::as_bytes(std::span(text))));
 }
 
+Result<std::string> folder_hash(FileSystem& files, const std::string& folder) {
+  return weights_hash(TROUPE_TRY(TensorReader::open_model(files, folder)));
+}
+
 Result<BaseRecord> BaseRecord::make(FileSystem& files, const std::string& model,
                                     const std::vector<std::string>& merged) {
   BaseRecord record;
-  record.hash = TROUPE_TRY(weights_hash(TROUPE_TRY(TensorReader::open_model(files, model))));
+  record.hash = TROUPE_TRY(folder_hash(files, model));
   for (const std::string& adapter : merged)
-    record.merged.push_back(
-        TROUPE_TRY(weights_hash(TROUPE_TRY(TensorReader::open_model(files, adapter)))));
+    record.merged.push_back(TROUPE_TRY(folder_hash(files, adapter)));
   return record;
 }
 

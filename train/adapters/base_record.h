@@ -18,12 +18,14 @@ inline constexpr const char* kBaseRecordFile = "adapter_base.json";
 // a copy in other files is the same base, one in another type is not. A change of few values may
 // not be noticed.
 Result<std::string> weights_hash(const TensorReader& weights);
+// The same of a folder's weights, a model's or an adapter's.
+Result<std::string> folder_hash(FileSystem& files, const std::string& folder);
 
 struct BaseRecord {
   std::string hash;                 // of the model's folder
   std::vector<std::string> merged;  // of the adapters that were merged into it first, in this order
 
-  // Of folders.
+  // `model` and `merged` are folders.
   static Result<BaseRecord> make(FileSystem& files, const std::string& model,
                                  const std::vector<std::string>& merged);
   std::string to_text() const;

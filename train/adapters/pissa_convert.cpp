@@ -12,19 +12,12 @@
 #include "train/checkpoint/safetensors.h"
 #include "train/checkpoint/weights.h"
 #include "train/model/adapter_tensors.h"
-#include "train/tensor/convert.h"
 
 namespace troupe::train {
 namespace {
 
 Result<SafetensorsFile> open_tensors(FileSystem& files, const std::string& folder) {
   return SafetensorsFile::open(files, join_path(folder, kAdapterFile));
-}
-
-Result<std::vector<float>> values_of(const StoredTensor& tensor) {
-  std::vector<float> values(static_cast<std::size_t>(tensor.element_count()));
-  TROUPE_RETURN_IF_ERROR(convert_to_float(tensor.data, tensor.dtype, values));
-  return values;
 }
 
 // [A; A₀], or by columns [B, −B₀].
@@ -76,8 +69,8 @@ Status convert_pissa(FileSystem& files, const std::string& folder, const std::st
         return error(Code::kDataLoss, "{} does not hold what {} of {} began as", start, tensor.name,
                      folder);
       const bool is_a = named.name.ends_with(lora_a_name(""));
-      values.back() = joined(TROUPE_TRY(values_of(tensor)), TROUPE_TRY(values_of(*began)), is_a,
-                             tensor.shape[1]);
+      values.back() =
+          joined(TROUPE_TRY(tensor.floats()), TROUPE_TRY(began->floats()), is_a, tensor.shape[1]);
       named.dtype = DType::kF32;
       named.shape[is_a ? 0 : 1] *= 2;
     }

@@ -12,6 +12,7 @@
 #include "runtime/base/limits.h"
 #include "runtime/base/sort_by.h"
 #include "runtime/base/suggest.h"
+#include "train/tensor/convert.h"
 
 namespace troupe::train {
 namespace {
@@ -293,6 +294,12 @@ Status check_declared(const std::vector<StoredTensor>& tensors, const std::strin
 }
 
 }  // namespace
+
+Result<std::vector<float>> StoredTensor::floats() const {
+  std::vector<float> values(static_cast<std::size_t>(element_count()));
+  TROUPE_RETURN_IF_ERROR(convert_to_float(data, dtype, values));
+  return values;
+}
 
 std::int64_t StoredTensor::element_count() const {
   std::int64_t count = 1;

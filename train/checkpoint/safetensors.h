@@ -33,6 +33,8 @@ struct StoredTensor {
   std::span<const std::byte> data;  // little-endian, row-major, dtype_size × product of shape
 
   std::int64_t element_count() const;
+  // In fp32. kUnsupported for a type that is no floating-point number's.
+  Result<std::vector<float>> floats() const;
 };
 
 // What is known of a written file: enough to notice any later damage.

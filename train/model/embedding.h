@@ -12,7 +12,7 @@
 
 namespace troupe::train {
 
-// What an embedding computes with.
+// The arguments of an embedding's functions.
 struct EmbeddingPass {
   Operators& operators;
   const ModelConfig& config;

@@ -64,8 +64,7 @@ float* LowRankAdapters::hidden(const LayerPass& pass) const {
 ConstElements LowRankAdapters::dropped(Operators& operators, const Adapter& adapter,
                                        ConstElements x, std::int64_t rows,
                                        const LayerPass& pass) const {
-  const Dropout drop = adapter_dropout_at(adapter.dropout_number, pass.layer, adapter.dropout,
-                                          *pass.shape, *pass.scratch);
+  const Dropout drop = dropout_of(adapter, pass);
   if (!drop) return x;
   operators.dropout(drop, x, nullptr, pass.scratch->adapter_input, rows, inputs_);
   return pass.scratch->adapter_input;
@@ -147,9 +146,9 @@ void LowRankAdapters::for_row_chunks(std::int64_t rows, F&& fn) {
     fn(row, std::min(Activations::kMagnitudeRows, rows - row));
 }
 
-bool LowRankAdapters::drops(const Adapter& adapter, const LayerPass& pass) const {
-  return static_cast<bool>(adapter_dropout_at(adapter.dropout_number, pass.layer, adapter.dropout,
-                                              *pass.shape, *pass.scratch));
+Dropout LowRankAdapters::dropout_of(const Adapter& adapter, const LayerPass& pass) const {
+  return adapter_dropout_at(adapter.dropout_number, pass.layer, adapter.dropout, *pass.shape,
+                            *pass.scratch);
 }
 
 LowRankAdapters::Factors LowRankAdapters::factors_of(const Adapter& adapter,
@@ -192,7 +191,7 @@ void LowRankAdapters::forward_scaled(Operators& operators, const UnitParameters&
   make_factors(operators, unit, adapter, pass);
   const Factors by = factors_of(adapter, pass);
   const Elements columns = y + adapter.column;
-  if (!drops(adapter, pass)) {
+  if (!dropout_of(adapter, pass)) {
     operators.gemm(up(unit, adapter, 0, columns, outputs_, true, rows, pass));
     operators.scale_columns(columns, outputs_, by.factors, rows, adapter.outputs);
     return;
@@ -221,7 +220,7 @@ void LowRankAdapters::forward(Operators& operators, const UnitParameters& unit, 
 
 ConstElements LowRankAdapters::passed_back(ConstElements dy, const LayerPass& pass) const {
   // All adapters of a layer have one probability of dropout.
-  if (!magnitudes_ || drops(adapters_.front(), pass)) return dy;
+  if (!magnitudes_ || dropout_of(adapters_.front(), pass)) return dy;
   return pass.scratch->magnitude_gradient;
 }
 
@@ -255,6 +254,30 @@ void LowRankAdapters::backward_hidden(Operators& operators, const UnitParameters
   scale(operators, pass.scratch->adapter_gradient, rows);
 }
 
+void LowRankAdapters::pass_back_scaled(Operators& operators, const UnitParameters& unit,
+                                       const Adapter& adapter, ConstElements dy, Elements dx,
+                                       std::int64_t rows, const LayerPass& pass) const {
+  float* scaled = pass.scratch->magnitude_rows;
+  for_row_chunks(rows, [&](std::int64_t row, std::int64_t count) {
+    operators.copy_rows(dy + row * outputs_ + adapter.column, outputs_, scaled, adapter.outputs,
+                        count, adapter.outputs);
+    operators.scale_columns(scaled, adapter.outputs, factors_of(adapter, pass).less_one, count,
+                            adapter.outputs);
+    operators.gemm({.m = count,
+                    .n = inputs_,
+                    .k = adapter.outputs,
+                    .a = scaled,
+                    .a_stride = adapter.outputs,
+                    .b = unit.matrix(adapter.weight),
+                    .b_type = unit.dtype(adapter.weight),
+                    .b_stride = transposed_ ? adapter.outputs : inputs_,
+                    .transpose_b = transposed_,
+                    .c = dx + row * inputs_,
+                    .c_stride = inputs_,
+                    .arithmetic = unit.arithmetic(adapter.weight)});
+  });
+}
+
 void LowRankAdapters::backward_input(Operators& operators, const UnitParameters& unit,
                                      ConstElements dy, Elements dx, std::int64_t rows,
                                      const LayerPass& pass) const {
@@ -275,36 +298,14 @@ void LowRankAdapters::backward_input(Operators& operators, const UnitParameters&
   for (const Run& run : runs_) product(run, dx, true);
   if (!runs_.empty()) return;
   for (const Adapter& adapter : adapters_) {
-    const Dropout drop = adapter_dropout_at(adapter.dropout_number, pass.layer, adapter.dropout,
-                                            *pass.shape, *pass.scratch);
+    const Dropout drop = dropout_of(adapter, pass);
     if (!drop) {
       product(run_of(adapter), dx, true);
       continue;
     }
-    Elements input_gradient = pass.scratch->adapter_input;
-    if (adapter.magnitude) {
-      // What the layer's own weight had of the input that was dropped out.
-      const ConstElements weight(unit.matrix(adapter.weight), unit.dtype(adapter.weight));
-      float* scaled = pass.scratch->magnitude_rows;
-      for_row_chunks(rows, [&](std::int64_t row, std::int64_t count) {
-        operators.copy_rows(dy + row * outputs_ + adapter.column, outputs_, scaled, adapter.outputs,
-                            count, adapter.outputs);
-        operators.scale_columns(scaled, adapter.outputs, factors_of(adapter, pass).less_one, count,
-                                adapter.outputs);
-        operators.gemm({.m = count,
-                        .n = inputs_,
-                        .k = adapter.outputs,
-                        .a = scaled,
-                        .a_stride = adapter.outputs,
-                        .b = weight.data,
-                        .b_type = weight.type,
-                        .b_stride = transposed_ ? adapter.outputs : inputs_,
-                        .transpose_b = transposed_,
-                        .c = input_gradient + row * inputs_,
-                        .c_stride = inputs_,
-                        .arithmetic = unit.arithmetic(adapter.weight)});
-      });
-    }
+    const Elements input_gradient = pass.scratch->adapter_input;
+    if (adapter.magnitude)
+      pass_back_scaled(operators, unit, adapter, dy, input_gradient, rows, pass);
     product(run_of(adapter), input_gradient, adapter.magnitude.has_value());
     operators.dropout(drop, pass.scratch->adapter_input, dx, dx, rows, inputs_);
   }

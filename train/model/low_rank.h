@@ -104,13 +104,19 @@ class LowRankAdapters {
                     const LayerPass& pass) const;
   void forward_scaled(Operators& operators, const UnitParameters& unit, const Adapter& adapter,
                       ConstElements x, Elements y, std::int64_t rows, const LayerPass& pass) const;
+  // dx (rows, in) = ((f − 1) ⊙ dy)·W: what the layer's own weight had of an input that was dropped
+  // out.
+  void pass_back_scaled(Operators& operators, const UnitParameters& unit, const Adapter& adapter,
+                        ConstElements dy, Elements dx, std::int64_t rows,
+                        const LayerPass& pass) const;
   void backward_magnitude(Operators& operators, const UnitParameters& unit, const Adapter& adapter,
                           ConstElements dy, ConstElements input, const UnitGradient& gradient,
                           std::int64_t rows, const LayerPass& pass) const;
   // fn(first row, rows) for as many rows at a time as there is room for.
   template <typename F>
   static void for_row_chunks(std::int64_t rows, F&& fn);
-  bool drops(const Adapter& adapter, const LayerPass& pass) const;
+  // Of the adapter's input in this pass; none outside of training.
+  Dropout dropout_of(const Adapter& adapter, const LayerPass& pass) const;
   Run run_of(const Adapter& adapter) const {
     return {adapter.a, adapter.hidden_column, adapter.rank};
   }

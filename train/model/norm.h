@@ -12,7 +12,7 @@
 
 namespace troupe::train {
 
-// What a norm computes with.
+// The arguments of a norm's functions.
 struct NormPass {
   Operators& operators;
   const float* weight;  // (width)

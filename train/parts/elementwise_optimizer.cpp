@@ -42,7 +42,7 @@ class Update final : public PreparedUpdate {
   }
 
   void update(std::size_t group, const UpdateChunk& chunk) const override {
-    // Of the last block of random words one may belong to the element before the first.
+    // The first word of a block of random words may belong to the element before the first one.
     const std::size_t step = key_ ? kBlock - 1 : kBlock;
     for (std::size_t at = 0; at < chunk.gradients.size(); at += step)
       update_block(groups_[group], chunk, at, std::min(step, chunk.gradients.size() - at));

@@ -8,7 +8,7 @@
 
 namespace troupe::train {
 
-// What is the same for all elements of a group in a step.
+// The numbers that all elements of a group share in a step.
 struct ElementwiseStep {
   float learning_rate = 0;  // of the schedule, times the group's factor
   // Whether weight decay is for this group; how much is the optimizer's own argument.

@@ -39,12 +39,6 @@ const StoredTensor* find_tensor(const std::vector<StoredTensor>& tensors, std::s
   return found == tensors.end() ? nullptr : &*found;
 }
 
-Result<std::vector<float>> floats_of(const StoredTensor& tensor) {
-  std::vector<float> values(static_cast<std::size_t>(tensor.element_count()));
-  TROUPE_RETURN_IF_ERROR(convert_to_float(tensor.data, tensor.dtype, values));
-  return values;
-}
-
 Status round_to(DType dtype, std::span<float> values) {
   if (dtype == DType::kF32 || dtype == DType::kF64) return {};
   std::vector<std::byte> stored(values.size() * dtype_size(dtype));
@@ -57,15 +51,15 @@ std::string_view module_of_weight(std::string_view name) {
   return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : "";
 }
 
-// Whether a PiSSA adapter's decomposition can be done again.
-// `ours`: this program trained it.
+// Whether a PiSSA adapter's decomposition can be done again. `ours`: this program trained it.
 Status pissa_start(const OpenedAdapter& adapter, bool ours, std::vector<std::string>& notes) {
   const auto start = PissaStart::of(adapter.config.init_lora_weights);
   if (!start)
-    return error(
-        Code::kUnsupported,
-        "{}/{}: init_lora_weights={} is not supported: \"pissa\" and \"pissa_niter_N\", N to 1000, are",
-        adapter.directory, kAdapterConfigFile, json::write(adapter.config.init_lora_weights));
+    return error(Code::kUnsupported,
+                 "{}/{}: init_lora_weights={} is not supported: \"pissa\" and \"pissa_niter_N\", N "
+                 "to 1000, are",
+                 adapter.directory, kAdapterConfigFile,
+                 json::write(adapter.config.init_lora_weights));
   if (start->iterations >= 0 && !ours)
     notes.push_back(fmt::format(
         "{}: init_lora_weights={}: the base is decomposed anew by this program's random vectors; "
@@ -95,8 +89,7 @@ Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& ba
       TROUPE_RETURN_IF_ERROR(check_adapter_base(files, adapter.directory, base, under));
     }
     if (adapters.size() > 1)
-      under.merged.push_back(
-          TROUPE_TRY(weights_hash(TROUPE_TRY(TensorReader::open_model(files, adapter.directory)))));
+      under.merged.push_back(TROUPE_TRY(folder_hash(files, adapter.directory)));
     if (adapter.config.is_pissa()) TROUPE_RETURN_IF_ERROR(pissa_start(adapter, ours, model.notes_));
     model.unties_head_ = model.unties_head_ || adapter.trainables.unties_head;
     model.notes_.insert(model.notes_.end(), adapter.notes.begin(), adapter.notes.end());
@@ -189,10 +182,10 @@ Status AdaptedModel::read_merged(const ParameterInfo& parameter, Rounding roundi
       if (rounding == Rounding::kStoredType)
         TROUPE_RETURN_IF_ERROR(round_to(stored_type(parameter), out));
     }
-    const auto a = TROUPE_TRY(floats_of(update.a));
-    const auto b = TROUPE_TRY(floats_of(update.b));
+    const auto a = TROUPE_TRY(update.a.floats());
+    const auto b = TROUPE_TRY(update.b.floats());
     std::vector<float> magnitude;
-    if (update.lora.dora) magnitude = TROUPE_TRY(floats_of(update.magnitude));
+    if (update.lora.dora) magnitude = TROUPE_TRY(update.magnitude.floats());
     merge_adapter(out, {.rank = update.lora.rank,
                         .in = update.a.shape[1],
                         .out = update.b.shape[0],
@@ -255,7 +248,7 @@ Status AdaptedModel::read_beside(const ParameterInfo& parameter, std::span<float
   std::int64_t first = 0;  // of the sum's rank
   for (const Update& update : here) {
     const std::int64_t rank = update.lora.rank;
-    const auto values = TROUPE_TRY(floats_of(is_a ? update.a : update.b));
+    const auto values = TROUPE_TRY((is_a ? update.a : update.b).floats());
     if (is_a) {
       std::ranges::copy(values, out.begin() + first * update.a.shape[1]);
     } else {

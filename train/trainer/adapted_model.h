@@ -71,7 +71,7 @@ class AdaptedModel {
   // The tensor that an adapter has in place of the base's; null where none has.
   const StoredTensor* replacement(std::string_view name) const;
   std::vector<Update> updates(std::string_view module) const;
-  // Of the weight as it is before this adapter.
+  // Takes from the weight, as it is before this adapter, what PiSSA began the adapter with.
   Status take_principal(const Update& update, std::span<float> weight) const;
   Status read_unadapted(const ParameterInfo& parameter, std::span<float> out) const;
 

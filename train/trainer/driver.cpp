@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::int64_t kSampleTokens = 80;
 // Whoever waits for a GPU reaches no point: a pass may take seconds.
-constexpr std::int64_t kHangTimeoutMs = 3'000, kGpuHangTimeoutMs = 30'000;
+constexpr std::int64_t kGpuHangTimeoutMs = 30'000;
 
 // What this machine's GPUs are, asked once; an error where trainers run elsewhere.
 Result<GpusHere> gpus_here(const TrainConfig& config, const DriverEnvironment& environment) {
@@ -50,11 +50,10 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
                  const TrainingCluster& cluster, DriverEnvironment& environment, int world_size,
                  int threads, bool on_gpus) {
   const TrainConfig& config = loaded.config;
-  RunSpec spec;
-  spec.output_dir = config.training.output_dir;
+  RunSpec spec = run_spec_of(
+      config, world_size, threads,
+      config.troupe.max_restarts ? config.troupe.max_restarts : loaded.launch.max_restarts);
   spec.resume_path = prepared.resume_path;
-  spec.world_size = world_size;
-  spec.threads = threads;
   spec.own_core =
       cluster.embedded && cluster.node_count == 1 && world_size * threads <= environment.cores;
   const auto ranks_per_node =
@@ -62,26 +61,10 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.ranks_per_node = ranks_per_node;
   // A GPU communicates on a stream of its own, a CPU where there is a core for it.
   spec.overlaps = on_gpus || ranks_per_node * (threads + 1) <= cluster.cores_per_node;
-  spec.cpus_per_trainer = cpus_per_trainer(config, threads);
   spec.started_unix_us = environment.clock.unix_time_us();
-  spec.wait_timeout_ms = config.training.ddp_timeout_s * 1000;
-  spec.join_timeout_ms = config.troupe.join_timeout_s * 1000;
-  // The end of the processes takes its part, too.
-  spec.stop_timeout_ms = config.troupe.stop_timeout_s * 850;
   // In a cluster of its own nobody else gives room back.
-  spec.hold_timeout_s = config.troupe.hold_timeout_s;
   spec.no_wait = cluster.embedded || environment.no_wait;
-  const auto& restarts =
-      config.troupe.max_restarts ? config.troupe.max_restarts : loaded.launch.max_restarts;
-  if (restarts) {
-    // The user's budget takes the place of ours: it alone ends the run.
-    spec.restarts_max = static_cast<std::int32_t>(*restarts);
-    spec.fruitless_failures_max = *spec.restarts_max + 1;
-  }
-  spec.faults = config.troupe.chaos;
-  spec.spares = static_cast<std::int32_t>(config.troupe.spares);
-  spec.hang_timeout_ms =
-      config.troupe.hang_timeout_ms.value_or(on_gpus ? kGpuHangTimeoutMs : kHangTimeoutMs);
+  if (on_gpus) spec.hang_timeout_ms = config.troupe.hang_timeout_ms.value_or(kGpuHangTimeoutMs);
   spec.gpus_per_trainer = on_gpus ? config.troupe.gpus_per_worker : 0;
   if (on_gpus) spec.trainer_variables = environment.communicator_variables;
   for (const auto& [name, value] : config.launch.trainer_variables)

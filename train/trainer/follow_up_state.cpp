@@ -40,7 +40,7 @@ void FollowUpState::note() {
 }
 
 const FollowUp& FollowUpState::take_up(const Aftermath& aftermath, std::int64_t finished_by_all) {
-  // A follow-up is everybody's: what one has not finished all do again.
+  // All ranks do a follow-up together: what one of them has not finished, all do again.
   const FollowUp& left =
       aftermath.finished_step > finished_by_all ? aftermath.before : aftermath.now;
   best = parts_.best;

@@ -27,7 +27,7 @@ class GenerationStart {
   Status parameters_loaded(RunGeneration& generation);
 
  private:
-  // What the ranks found out when they met.
+  // How the ranks go on, as they found when they met.
   struct Meeting {
     RecoveryDecision decision;
     std::int64_t finished_step = -1;  // the last whose follow-up all have finished
@@ -42,7 +42,7 @@ class GenerationStart {
   SampleCursor cursor_of_epochs(const GoodCheckpoint& checkpoint);
   // Rank 0: where the state comes from, and what goes with it.
   Result<StateSource> choose_source(std::uint64_t generation, CommitRecord& record);
-  // Rank 0's choice becomes everybody's.
+  // All ranks take what rank 0 has chosen.
   Status agree(collective::Communicator& world, StateSource& source, CommitRecord& record);
 
   RankParts& parts_;

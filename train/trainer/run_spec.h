@@ -52,4 +52,10 @@ struct RunSpec {
   std::vector<std::int32_t> bundles;
 };
 
+struct TrainConfig;
+// What follows from the configuration alone, wherever the run is. `restarts_max`: the user's, if
+// any.
+RunSpec run_spec_of(const TrainConfig& config, int world_size, int threads,
+                    std::optional<std::int64_t> restarts_max);
+
 }  // namespace troupe::train

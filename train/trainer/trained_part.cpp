@@ -10,6 +10,8 @@
 namespace troupe::train {
 namespace {
 
+static_assert(kPissaIterationsMax == kPowerIterationsMax, "one bound, for keys and for files");
+
 Result<AdapterConfig> new_adapter(const TrainConfig& config, const ModelConfig& model) {
   const FinetuningSection& f = config.finetuning;
   return make_adapter_config(

@@ -75,26 +75,13 @@ Result<RunBundle> bundle_of(FileSystem& files, TrainingJob job, const TrainingPa
 
 RunSpec spec_of(const RunBundle& bundle, int world_size, const Clock& clock) {
   const TrainConfig& config = bundle.config;
-  RunSpec spec;
+  RunSpec spec = run_spec_of(config, world_size,
+                             static_cast<int>(config.troupe.threads_per_worker.value_or(1)),
+                             config.troupe.max_restarts);
   SystemRandom random;
   spec.run = fmt::format("run-{:08x}", random.next_u64() >> 32);
-  spec.output_dir = config.training.output_dir;
-  spec.world_size = world_size;
   spec.ranks_per_node = world_size;
-  spec.threads = static_cast<std::int32_t>(config.troupe.threads_per_worker.value_or(1));
-  spec.cpus_per_trainer = cpus_per_trainer(config, spec.threads);
   spec.started_unix_us = clock.unix_time_us();
-  spec.wait_timeout_ms = config.training.ddp_timeout_s * 1000;
-  spec.join_timeout_ms = config.troupe.join_timeout_s * 1000;
-  spec.stop_timeout_ms = config.troupe.stop_timeout_s * 850;
-  spec.hold_timeout_s = config.troupe.hold_timeout_s;
-  if (const auto& restarts = config.troupe.max_restarts) {
-    spec.restarts_max = static_cast<std::int32_t>(*restarts);
-    spec.fruitless_failures_max = *spec.restarts_max + 1;
-  }
-  spec.faults = config.troupe.chaos;
-  spec.spares = static_cast<std::int32_t>(config.troupe.spares);
-  spec.hang_timeout_ms = config.troupe.hang_timeout_ms.value_or(spec.hang_timeout_ms);
   return spec;
 }
 

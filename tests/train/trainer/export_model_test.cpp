@@ -209,6 +209,18 @@ TEST_CASE("types: the base's is rounded to after each adapter, infer_dtype at th
   CHECK(plain.tensor(plain.out(), "model.norm.weight") == expected);
 }
 
+TEST_CASE("what differs from base and adapter is not left as a model") {
+  Workshop w(kLlama);
+  LoraRequest far = lora({"q_proj"});
+  far.alpha = 1'000'000;
+  // Finite, but the product of A and B is not.
+  const auto exported = export_model(w.files, w.request({w.add_adapter("adapter", far, 3e38f)}));
+  REQUIRE_FALSE(exported.ok());
+  CHECK(exported.status().code() == Code::kDataLoss);
+  CHECK(contains(exported.status().message(), "by nan in a logit of the probe text"));
+  CHECK_FALSE(w.files.exists(w.out() + "/model.safetensors"));
+}
+
 TEST_CASE("an adapter that diverged is not left as a model") {
   Workshop w(kLlama);
   const std::string adapter =

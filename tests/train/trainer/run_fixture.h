@@ -250,6 +250,20 @@ inline void train(const std::string& output_dir, const RunChange& change) {
   }
 }
 
+// The same, but that the generation is lost behind the third step, with the process of `rank`,
+// which must go on from memory.
+inline void train_struck(const std::string& output_dir, const RunChange& change, int rank) {
+  auto ranks = make_ranks(output_dir, change);
+  TestObserver& observer = ranks->observers[static_cast<std::size_t>(rank)];
+  observer.abort_after = 3;
+  run_generation(*ranks, 1);
+  start_rank(*ranks, rank, output_dir, change);
+  observer.abort_after = -1;
+  for (const Status& status : run_generation(*ranks, 2))
+    REQUIRE_MESSAGE(status.ok(), status.to_string());
+  CHECK(observer.load.how == LoadedFrom::kMemory);
+}
+
 // What equal runs have in common, to the last bit.
 inline std::string step_lines(const std::string& output_dir) {
   return strip_timings(file(output_dir + "/steps.jsonl"));
