@@ -5,9 +5,9 @@
 #include <map>
 
 #include "runtime/base/json.h"
+#include "tests/support/golden_exports.h"
 #include "tests/support/test_data.h"
 #include "tests/train/adapters/adapter_models.h"
-#include "tests/train/adapters/golden_exports.h"
 #include "train/adapters/adapter_files.h"
 #include "train/adapters/adapter_merge.h"
 #include "train/adapters/adapter_targets.h"

@@ -7,9 +7,9 @@
 #include <limits>
 #include <map>
 
+#include "tests/support/golden_exports.h"
 #include "tests/support/test_data.h"
 #include "tests/support/text.h"
-#include "tests/train/adapters/golden_exports.h"
 #include "train/adapters/adapter_targets.h"
 #include "train/checkpoint/tensor_reader.h"
 #include "train/checkpoint/weights.h"
