@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <new>
 #include <stdexcept>
 
 #include "actors/host.h"
 #include "tools/commands/registry.h"
+#include "tools/commands/run.h"
+#include "tools/launchers/invocation.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/trainer_actor.h"
 
@@ -52,7 +55,12 @@ int main(int argc, char** argv) {
                                         .err_is_terminal = ::isatty(STDERR_FILENO) == 1};
   int exit_code = 0;
   try {
-    exit_code = troupe::tools::troupe_main(context, {argv + 1, argv + argc});
+    // Under another launcher's name (a link) it does what that would have done.
+    const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+    const std::string name = argc > 0 ? argv[0] : "";
+    exit_code = troupe::tools::find_launcher(name) != nullptr
+                    ? troupe::tools::run_as_launcher(context, name, arguments)
+                    : troupe::tools::troupe_main(context, arguments);
   } catch (const std::bad_alloc&) {
     std::cerr << "troupe: there is not enough memory for what was asked" << std::endl;
     return kOutOfMemory;

@@ -356,6 +356,7 @@ struct OutputLine {
   number @2 :UInt64;
   text @3 :Text;
   notice @4 :Bool;
+  errorStream @5 :Bool;
 }
 
 struct SubmitJob {

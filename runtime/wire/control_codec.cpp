@@ -305,6 +305,7 @@ void write(schema::OutputLine::Builder out, const OutputLine& m) {
   out.setNumber(m.number);
   out.setText(text(m.text));
   out.setNotice(m.notice);
+  out.setErrorStream(m.error_stream);
 }
 
 void write(schema::SubmitJob::Builder out, const SubmitJob& m) {
@@ -638,7 +639,8 @@ OutputLine read(schema::OutputLine::Reader in) {
           .label = text(in.getLabel()),
           .number = in.getNumber(),
           .text = text(in.getText()),
-          .notice = in.getNotice()};
+          .notice = in.getNotice(),
+          .error_stream = in.getErrorStream()};
 }
 
 SubmitJob read(schema::SubmitJob::Reader in) {

@@ -417,6 +417,8 @@ struct OutputLine {
   std::string text;
   // Not the actor's: the node's sentence about the lines up to `number` that it left out.
   bool notice = false;
+  // It came by standard error; unknown, and false, of a line that was kept for who comes later.
+  bool error_stream = false;
 };
 
 struct ControlMessages

@@ -34,7 +34,7 @@ std::size_t variable_bytes(const ActorSpec& spec) {
                       bytes_of(spec.label_preference);
   for (const std::string* words :
        {&spec.type, &spec.name, &spec.image.path, &spec.run, &spec.log_path, &spec.namespace_name,
-        &spec.program.working_directory}) {
+        &spec.program.working_directory, &spec.program.stdout_path, &spec.program.stderr_path}) {
     bytes += words->size();
   }
   for (const std::string& argument : spec.program.argv) bytes += argument.size() + 1;

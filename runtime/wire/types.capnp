@@ -55,6 +55,8 @@ struct LabelTerm {
 struct Program {
   argv @0 :List(Text);
   workingDirectory @1 :Text;
+  stdoutPath @2 :Text;
+  stderrPath @3 :Text;
 }
 
 struct ActorSpec {

@@ -63,11 +63,14 @@ struct Image {
 // at once (limits::kKeeperPacketBytesMax), since the node adds words of its own.
 inline constexpr std::size_t kProgramBytesMax = 64u << 10;
 
-// A program that is a job's driver: any executable on the node, which speaks no protocol of ours.
-// It is ready when it was started, and its end is the job's.
+// Any executable on the node, which speaks no protocol of ours: a job's driver, whose end is the
+// job's, or a rank of somebody's run. It is ready when it was started.
 struct Program {
   std::vector<std::string> argv;  // [0]: a path on the node, or a name to be found in its PATH
   std::string working_directory;  // on the node, absolute
+  // Files on the node, absolute, which its lines are appended to besides; empty: none.
+  std::string stdout_path;
+  std::string stderr_path;
   friend bool operator==(const Program&, const Program&) = default;
 };
 
@@ -119,7 +122,7 @@ struct ActorSpec {
   // How many light actors its process has room for (actors/light_actor.h); 0: it is an actor
   // itself.
   std::uint32_t light_count = 0;
-  Program program;  // of a job's driver; empty: an actor of `image`
+  Program program;  // empty: an actor of `image`
   // Of the name. Empty: that of the client which creates it; the head puts that in.
   std::string namespace_name;
   // The actor whose end ends it, instead of `owner`; empty: `owner` it is. With a generation: it

@@ -97,6 +97,8 @@ void write(schema::Program::Builder out, const Program& value) {
   capnp::uint i = 0;
   for (const std::string& argument : value.argv) argv.set(i++, text(argument));
   out.setWorkingDirectory(text(value.working_directory));
+  out.setStdoutPath(text(value.stdout_path));
+  out.setStderrPath(text(value.stderr_path));
 }
 
 Program read(schema::Program::Reader in) {
@@ -104,6 +106,8 @@ Program read(schema::Program::Reader in) {
   checked_count(in.getArgv(), "argv");
   for (const auto argument : in.getArgv()) value.argv.push_back(text(argument));
   value.working_directory = text(in.getWorkingDirectory());
+  value.stdout_path = text(in.getStdoutPath());
+  value.stderr_path = text(in.getStderrPath());
   return value;
 }
 

@@ -180,13 +180,15 @@ void OutputFollower::State::pass_on(Node& node, const wire::OutputLine& line) {
   const bool first = node.heard.insert(line.actor_id).second;
   if (line.number <= last) return;  // said on the connection before
   if (first && !line.notice && line.number > last + 1) {
-    options.on_line(line.label,
-                    fmt::format("... {} lines left out: they were written while this driver was "
-                                "not connected to the node",
-                                line.number - last - 1));
+    wire::OutputLine missing = line;
+    missing.notice = true;
+    missing.text = fmt::format(
+        "... {} lines left out: they were written while this driver was not connected to the node",
+        line.number - last - 1);
+    options.on_output(missing);
   }
   last = line.number;
-  options.on_line(line.label, line.text);
+  options.on_output(line);
 }
 
 // --- catching up --------------------------------------------------------------------------------
@@ -214,10 +216,23 @@ void OutputFollower::State::settle() {
 
 // --- the follower -------------------------------------------------------------------------------
 
+namespace {
+
+OutputFollowerOptions with_on_output(OutputFollowerOptions options) {
+  if (options.on_output) return options;
+  TROUPE_CHECK(options.on_line != nullptr);
+  options.on_output = [on_line = std::move(options.on_line)](const wire::OutputLine& line) {
+    on_line(line.label, line.text);
+  };
+  return options;
+}
+
+}  // namespace
+
 OutputFollower::OutputFollower(net::EventLoop& loop, std::shared_ptr<HeadClient> head,
                                net::Token token, OutputFollowerOptions options)
-    : state_(std::make_shared<State>(loop, std::move(head), std::move(token), std::move(options))) {
-  TROUPE_CHECK(state_->options.on_line != nullptr);
+    : state_(std::make_shared<State>(loop, std::move(head), std::move(token),
+                                     with_on_output(std::move(options)))) {
   state_->head->watch_nodes([weak = std::weak_ptr<State>(state_)](const wire::NodeInfo& node) {
     if (auto self = weak.lock()) self->on_node(node);
   });

@@ -20,6 +20,8 @@ struct OutputFollowerOptions {
   NodeId except;     // a node whose output comes another way; empty: none
   // Each line with the actor's label, and sentences about lines that were left out. Loop thread.
   std::function<void(const std::string& actor, std::string_view line)> on_line;
+  // Instead of on_line: who wants to know which actor's and which stream's a line is.
+  std::function<void(const wire::OutputLine& line)> on_output;
 };
 
 // Thread-safe.

@@ -34,7 +34,12 @@ Status HeadState::death_of(const ActorRecord& actor, const std::string& node,
     if (tail.size() > kDeathLogBytesMax) tail = tail.substr(tail.size() - kDeathLogBytesMax);
     text += fmt::format("; its last output:\n{}", tail);
   }
-  return Status(Code::kActorDied, std::move(text));
+  Status death(Code::kActorDied, std::move(text));
+  if (actor.spec.is_program() && exited.cause.ok()) {
+    death.with(exited.exit.signal != 0 ? kExitSignalContext : kExitCodeContext,
+               exited.exit.signal != 0 ? exited.exit.signal : exited.exit.exit_code);
+  }
+  return death;
 }
 
 std::string HeadState::describe(const ActorRecord& actor) {

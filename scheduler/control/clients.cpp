@@ -267,9 +267,7 @@ void HeadState::on(PeerId peer, wire::CreateActors& message) {
   Status status;
   for (wire::ActorSpec& spec : message.specs) {
     if (status.ok()) status = join_job(*client, spec.job_id, spec.priority);
-    if (status.ok() && spec.is_program()) {
-      status = error(Code::kInvalidArgument, "{} is a program: submit it as a job", spec.type);
-    }
+    if (status.ok() && spec.is_program()) status = check_clients_program(spec);
   }
   if (!status.ok()) return reply(peer, message.request_id, std::move(status));
   if (message.get_if_exists) {

@@ -194,7 +194,7 @@ void HeadState::log_event(std::string kind, NodeId node_id, ActorId actor_id,
 
 void HeadState::changed(ActorRecord& actor) {
   changed_actors_.insert(actor.spec.actor_id);
-  if (actor.spec.is_program()) touched_jobs_.insert(actor.spec.job_id);
+  if (is_job_program(actor.spec)) touched_jobs_.insert(actor.spec.job_id);
 }
 void HeadState::changed(NodeRecord& node) { changed_nodes_.insert(node.info.node_id); }
 

@@ -17,6 +17,7 @@
 #include "scheduler/control/event.h"
 #include "scheduler/control/records.h"
 #include "scheduler/policy/placement.h"
+#include "scheduler/policy/program_kind.h"
 
 namespace troupe::scheduler {
 
@@ -230,6 +231,8 @@ class HeadState {
   void on(PeerId peer, wire::SubmitJob& message);
   void on(PeerId peer, wire::StopJob& message);
   void on(PeerId peer, wire::ListJobs& message);
+  static Status check_program(const wire::ActorSpec& spec);
+  static Status check_clients_program(const wire::ActorSpec& spec);
   Status check_job(const wire::SubmitJob& message) const;
   Status no_such_job(JobId id) const;
   Status join_job(const ClientRecord& client, JobId& job_id, std::int32_t& priority) const;

@@ -37,28 +37,52 @@ std::string title(const wire::JobInfo& job) {
 
 // --- asked for -----------------------------------------------------------------------------------
 
-Status HeadState::check_job(const wire::SubmitJob& message) const {
-  const wire::ActorSpec& spec = message.driver;
-  if (spec.job_id.empty() || jobs_.contains(spec.job_id)) {
-    return error(Code::kInvalidArgument, "job id {} is empty or used twice",
-                 spec.job_id.to_string());
-  }
+// What holds for every program, a job's or a client's.
+Status HeadState::check_program(const wire::ActorSpec& spec) {
   if (!spec.is_program() || spec.program.argv.front().empty()) {
     return Status(Code::kInvalidArgument, "a job without a program");
   }
   if (!spec.program.working_directory.starts_with('/')) {
-    return error(Code::kInvalidArgument, "the job's working directory '{}' is not absolute",
-                 spec.program.working_directory);
+    return error(Code::kInvalidArgument, "the working directory '{}' of program {} is not absolute",
+                 spec.program.working_directory, spec.program.argv.front());
   }
   std::size_t bytes = spec.program.working_directory.size();
   for (const std::string& argument : spec.program.argv) bytes += argument.size() + 1;
   for (const auto& [name, value] : spec.environment) bytes += name.size() + value.size() + 2;
   if (bytes > wire::kProgramBytesMax) {
     return error(Code::kInvalidArgument,
-                 "the job's arguments and environment are {} bytes; at most {} are taken: put them "
-                 "into a file",
-                 bytes, wire::kProgramBytesMax);
+                 "the arguments and the environment of program {} are {} bytes; at most {} are "
+                 "taken: put them into a file",
+                 spec.program.argv.front(), bytes, wire::kProgramBytesMax);
   }
+  return {};
+}
+
+// One that belongs to a client, as its actors do: it may stand in a placement group and a gang. Who
+// runs several beside each other decides itself what the end of one means for the others.
+Status HeadState::check_clients_program(const wire::ActorSpec& spec) {
+  TROUPE_RETURN_IF_ERROR(check_program(spec));
+  if (spec.detached) {
+    return error(Code::kInvalidArgument,
+                 "{} is a program that is to outlive its owner: submit it as a job", spec.type);
+  }
+  if (spec.restart.max_restarts != 0 || !spec.supervisor.empty() || spec.health.interval_ms != 0 ||
+      spec.light_count != 0) {
+    return error(Code::kUnsupported,
+                 "{} is a program: it is started once, outside of supervisors, is not asked for "
+                 "its health and holds no light actors",
+                 spec.type);
+  }
+  return {};
+}
+
+Status HeadState::check_job(const wire::SubmitJob& message) const {
+  const wire::ActorSpec& spec = message.driver;
+  if (spec.job_id.empty() || jobs_.contains(spec.job_id)) {
+    return error(Code::kInvalidArgument, "job id {} is empty or used twice",
+                 spec.job_id.to_string());
+  }
+  TROUPE_RETURN_IF_ERROR(check_program(spec));
   if (spec.restart.max_restarts != 0 || !spec.placement_group.empty() || !spec.supervisor.empty() ||
       spec.health.interval_ms != 0) {
     return Status(Code::kUnsupported,
@@ -267,7 +291,7 @@ void HeadState::resume_jobs() {
       continue;
     }
     const auto driver = actors_.find(job.info.driver);
-    const bool known = driver != actors_.end() && driver->second.spec.is_program() &&
+    const bool known = driver != actors_.end() && is_job_program(driver->second.spec) &&
                        driver->second.spec.job_id == id;
     if (known) {
       kept_bytes_ += kept_by(job.info);
@@ -282,7 +306,7 @@ void HeadState::resume_jobs() {
   }
   std::vector<ActorId> strays;
   for (const auto& [id, actor] : actors_) {
-    if (actor.dead() || !actor.spec.is_program()) continue;
+    if (actor.dead() || !is_job_program(actor.spec)) continue;
     const auto job = jobs_.find(actor.spec.job_id);
     if (job == jobs_.end() || job->second.info.ended()) strays.push_back(id);
   }
@@ -306,7 +330,7 @@ void HeadState::on(PeerId peer, wire::ListJobs& message) {
   wire::JobList list{message.request_id, {}};
   std::map<JobId, std::uint32_t> alive;
   for (const auto& [id, actor] : actors_) {
-    if (!actor.dead() && !actor.spec.is_program()) ++alive[actor.spec.job_id];
+    if (!actor.dead() && !is_job_program(actor.spec)) ++alive[actor.spec.job_id];
   }
   for (const auto& [id, job] : jobs_) {
     if (message.include_ended || !job.info.ended()) list.jobs.push_back(visible(job));
@@ -336,13 +360,13 @@ std::optional<std::string> HeadState::broken_job() const {
     }
     const auto driver = actors_.find(job.info.driver);
     if (driver == actors_.end() || driver->second.dead() || driver->second.spec.job_id != id ||
-        !driver->second.spec.is_program()) {
+        !is_job_program(driver->second.spec)) {
       return fmt::format("{} goes on without its program", title(job.info));
     }
   }
   if (ended != ended_jobs_.size()) return "ended jobs are counted wrongly";
   for (const auto& [id, actor] : actors_) {
-    if (actor.dead() || !actor.spec.is_program() || actor.stopping) continue;
+    if (actor.dead() || !is_job_program(actor.spec) || actor.stopping) continue;
     const auto job = jobs_.find(actor.spec.job_id);
     if (job == jobs_.end() || job->second.info.ended()) {
       return fmt::format("program {} runs without a job", id.brief());

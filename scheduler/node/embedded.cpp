@@ -140,6 +140,11 @@ void EmbeddedCluster::stop() {
   });
 }
 
+void EmbeddedCluster::signal_programs(int signal) {
+  if (state_->stopped) return;
+  state_->on_loop([&] { state_->node->signal_programs(signal); });
+}
+
 const net::Address& EmbeddedCluster::head_address() const { return state_->head_address; }
 const net::Token& EmbeddedCluster::token() const { return state_->token; }
 NodeId EmbeddedCluster::node_id() const { return state_->node_info.node_id; }

@@ -51,6 +51,8 @@ class EmbeddedCluster {
 
   const net::Address& head_address() const;
   const net::Token& token() const;
+  // To every program that its node runs. Any thread but the cluster's.
+  void signal_programs(int signal);
   NodeId node_id() const;
   const wire::NodeInfo& node() const;
   net::EventLoop& loop();

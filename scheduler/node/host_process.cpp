@@ -249,13 +249,15 @@ pid_t HostProcess::pid() const { return state_->pid; }
 
 Status HostProcess::tell(const wire::HostMessage& message, int fd) {
   if (state_->program) {
-    if (holds_alternative<wire::HostStop>(message)) {
-      (void)process::kill_group(state_->pid, SIGTERM);
-    }
+    if (holds_alternative<wire::HostStop>(message)) signal_program(SIGTERM);
     return {};
   }
   if (!state_->channel) return Status(Code::kUnavailable, "the process has ended");
   return state_->channel->queue(message, fd);
+}
+
+void HostProcess::signal_program(int signal) {
+  if (state_->program) (void)process::kill_group(state_->pid, signal);
 }
 
 std::size_t HostProcess::unread_bytes() const {

@@ -60,6 +60,8 @@ class HostProcess {
   // -1; it stays the caller's. Failures as of process::HostChannel::queue. Of all messages a
   // program hears HostStop alone: as SIGTERM to its process group.
   Status tell(const wire::HostMessage& message, int fd);
+  // To its process group; nothing where it is no program, or has ended.
+  void signal_program(int signal);
   // What it was told and has not read, as far as its socket did not take it.
   std::size_t unread_bytes() const;
   // SIGKILL to the group until nothing of it runs.

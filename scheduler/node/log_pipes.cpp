@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "scheduler/policy/program_kind.h"
+
 namespace troupe::scheduler {
 
 std::string output_label(const wire::ActorSpec& spec) {
@@ -12,7 +14,9 @@ std::string output_label(const wire::ActorSpec& spec) {
   return fmt::format("{} {}", spec.type, spec.actor_id.brief());
 }
 
-JobId output_job(const wire::ActorSpec& spec) { return spec.is_program() ? JobId() : spec.job_id; }
+JobId output_job(const wire::ActorSpec& spec) {
+  return is_job_program(spec) ? JobId() : spec.job_id;
+}
 
 ActorLog::ActorLog(net::EventLoop& loop, const wire::ActorSpec& spec, OutputLimits limits,
                    OutputListener listener, std::optional<OutputRing> ring)
@@ -25,12 +29,13 @@ ActorLog::ActorLog(net::EventLoop& loop, const wire::ActorSpec& spec, OutputLimi
       limiter_(limits),
       ring_(std::move(ring)) {}
 
-Status ActorLog::add_file(FileSystem& files, const std::string& path) {
+Status ActorLog::add_file(FileSystem& files, const std::string& path,
+                          std::optional<OutputStream> only) {
   const auto slash = path.rfind('/');
   if (slash != std::string::npos && slash > 0) {
     TROUPE_RETURN_IF_ERROR(files.create_directories(path.substr(0, slash)));
   }
-  files_.push_back(TROUPE_TRY(files.open_append(path)));
+  files_.push_back({TROUPE_TRY(files.open_append(path)), only});
   return {};
 }
 
@@ -40,16 +45,18 @@ void ActorLog::keep(std::string_view line) {
   ++lines_without_ring_;
 }
 
-void ActorLog::append(std::string_view line) {
+void ActorLog::append(std::string_view line, OutputStream stream) {
   keep(line);
   std::string text(line);
   text += '\n';
   // A full disk must not end an actor: the file is given up, the lines in memory stay.
-  std::erase_if(files_, [&](auto& file) { return !file->append(std::string_view(text)).ok(); });
+  std::erase_if(files_, [&](auto& file) {
+    return (!file.only || *file.only == stream) && !file.file->append(std::string_view(text)).ok();
+  });
   if (!listener_) return;
   const TimePoint now = loop_.clock().now();
   if (const auto end = limiter_.end_of_window(); end && *end <= now) tell_left_out();
-  if (limiter_.admit(text.size(), now)) return tell(line, false);
+  if (limiter_.admit(text.size(), now)) return tell(line, false, stream);
   left_out_last_ = line_count();
   if (std::exchange(timer_armed_, true)) return;
   loop_.call_after(*limiter_.end_of_window() - now, [weak = weak_from_this()] {
@@ -60,19 +67,20 @@ void ActorLog::append(std::string_view line) {
   });
 }
 
-void ActorLog::tell(std::string_view line, bool notice) {
+void ActorLog::tell(std::string_view line, bool notice, OutputStream stream) {
   wire::OutputLine message;
   message.actor_id = actor_id_;
   message.label = label_;
   message.number = notice ? left_out_last_ : line_count();
   message.text = line;
   message.notice = notice;
+  message.error_stream = stream == OutputStream::kError;
   listener_(message);
 }
 
 void ActorLog::tell_left_out() {
   const auto left_out = limiter_.take_left_out();
-  if (left_out.lines > 0) tell(left_out_sentence(left_out, name_), true);
+  if (left_out.lines > 0) tell(left_out_sentence(left_out, name_), true, OutputStream::kError);
 }
 
 void ActorLog::flush() {
@@ -104,7 +112,7 @@ std::vector<wire::OutputLine> ActorLog::lines(std::size_t lines_max) const {
   std::vector<wire::OutputLine> lines;
   std::uint64_t number = line_count() - found.size();
   for (const std::string_view line : found) {
-    lines.push_back({actor_id_, label_, ++number, std::string(line), false});
+    lines.push_back({actor_id_, label_, ++number, std::string(line), false, false});
   }
   return lines;
 }

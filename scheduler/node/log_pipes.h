@@ -22,10 +22,12 @@ using OutputSink = std::function<void(const std::string& actor, std::string_view
 // Gets them as they travel to whoever follows the output, with numbers. Loop thread.
 using OutputListener = std::function<void(const wire::OutputLine& line)>;
 
+enum class OutputStream { kOut, kError };
+
 // What its lines stand under: the actor's name; its class and rank; its class and id.
 std::string output_label(const wire::ActorSpec& spec);
-// With whose output its lines are shown: not a job's program's among its actors', which the program
-// itself repeats.
+// With whose output its lines are shown: those of a job's own program are not shown among its
+// actors', which the program itself repeats.
 JobId output_job(const wire::ActorSpec& spec);
 
 // Loop thread only; made as a shared pointer.
@@ -35,11 +37,12 @@ class ActorLog : public std::enable_shared_from_this<ActorLog> {
   // the other places get all of them. Without `ring` the last lines end with this daemon.
   ActorLog(net::EventLoop& loop, const wire::ActorSpec& spec, OutputLimits limits,
            OutputListener listener, std::optional<OutputRing> ring);
-  // Appends to this file from now on.
-  Status add_file(FileSystem& files, const std::string& path);
+  // Appends to this file from now on; with `only`, the lines of one stream.
+  Status add_file(FileSystem& files, const std::string& path,
+                  std::optional<OutputStream> only = std::nullopt);
   // To none of those added so far; one that could not be written is given up anyway.
   void close_files() { files_.clear(); }
-  void append(std::string_view line);
+  void append(std::string_view line, OutputStream stream = OutputStream::kOut);
   // What follows is the output of this generation's process. Where there was one before a line says
   // so among the kept ones.
   void begin_process(std::uint64_t generation);
@@ -57,7 +60,7 @@ class ActorLog : public std::enable_shared_from_this<ActorLog> {
 
  private:
   void keep(std::string_view line);
-  void tell(std::string_view line, bool notice);
+  void tell(std::string_view line, bool notice, OutputStream stream);
   void tell_left_out();
   std::uint64_t line_count() const { return ring_ ? ring_->line_count() : lines_without_ring_; }
 
@@ -73,14 +76,19 @@ class ActorLog : public std::enable_shared_from_this<ActorLog> {
   std::optional<OutputRing> ring_;
   process::LogTail tail_;  // where there is no ring
   std::uint64_t lines_without_ring_ = 0;
-  std::vector<std::unique_ptr<WritableFile>> files_;
+  struct File {
+    std::unique_ptr<WritableFile> file;
+    std::optional<OutputStream> only;
+  };
+  std::vector<File> files_;
 };
 
 // Standard output and error of a process, both into one log, line by line.
 class LogPipes {
  public:
   LogPipes(net::EventLoop& loop, UniqueFd out, UniqueFd err, std::shared_ptr<ActorLog> log)
-      : out_(loop, std::move(out), handlers(log)), err_(loop, std::move(err), handlers(log)) {}
+      : out_(loop, std::move(out), handlers(log, OutputStream::kOut)),
+        err_(loop, std::move(err), handlers(log, OutputStream::kError)) {}
   // Takes the lines that have been written by now.
   void read_now() {
     out_.read_now();
@@ -93,8 +101,10 @@ class LogPipes {
   }
 
  private:
-  static process::LineReader::Handlers handlers(const std::shared_ptr<ActorLog>& log) {
-    return {.on_line = [log](std::string_view line) { log->append(line); }, .on_end = nullptr};
+  static process::LineReader::Handlers handlers(const std::shared_ptr<ActorLog>& log,
+                                                OutputStream stream) {
+    return {.on_line = [log, stream](std::string_view line) { log->append(line, stream); },
+            .on_end = nullptr};
   }
   process::LineReader out_;
   process::LineReader err_;

@@ -58,6 +58,8 @@ class Daemon final : public NodeDaemon {
   void stop() override;
   const wire::NodeInfo& info() const override { return info_; }
   const NodeState& state() const override { return *state_; }
+  void signal_programs(int signal) override;
+  const std::string& end_reason() const override { return end_reason_; }
 
  private:
   Status listen();
@@ -133,6 +135,7 @@ class Daemon final : public NodeDaemon {
   KeeperChildren* keeper_children_ = nullptr;  // parent_, where there is a keeper
   bool keeper_is_ours_ = false;                // to end with this daemon
   std::map<HostId, std::unique_ptr<HostProcess>> hosts_;
+  std::string end_reason_;
   std::map<HostId, std::shared_ptr<ActorLog>> logs_;
   // Of actors that have had no process under this daemon, but under one before it.
   std::map<ActorId, OutputRing> earlier_outputs_;
@@ -471,13 +474,16 @@ std::shared_ptr<ActorLog> Daemon::make_log(const wire::ActorSpec& spec) {
 // Anew for each process: what was given up on a full disk may have room again.
 void Daemon::open_files(ActorLog& log, const wire::ActorSpec& spec) {
   log.close_files();
-  std::set<std::string> paths;
+  std::set<std::pair<std::string, std::optional<OutputStream>>> paths;
   if (!options_.log_dir.empty()) {
-    paths.insert(join_path(options_.log_dir, spec.actor_id.to_string() + ".log"));
+    paths.emplace(join_path(options_.log_dir, spec.actor_id.to_string() + ".log"), std::nullopt);
   }
-  if (!spec.log_path.empty()) paths.insert(spec.log_path);
-  for (const std::string& path : paths) {
-    const Status added = log.add_file(files_, path);
+  if (!spec.log_path.empty()) paths.emplace(spec.log_path, std::nullopt);
+  const wire::Program& program = spec.program;
+  if (!program.stdout_path.empty()) paths.emplace(program.stdout_path, OutputStream::kOut);
+  if (!program.stderr_path.empty()) paths.emplace(program.stderr_path, OutputStream::kError);
+  for (const auto& [path, only] : paths) {
+    const Status added = log.add_file(files_, path, only);
     if (!added.ok()) {
       log_.warning("the output of {} is not kept: {}", output_label(spec), added.to_string());
     }
@@ -787,7 +793,12 @@ void Daemon::carry_out(node_command::EndNode& command) {
   link_->flush_and_close(kFlushMs);
   listener_.reset();
   if (!command.status.ok()) log_.error("the node ends: {}", command.status.to_string());
+  end_reason_ = std::move(command.reason);
   if (options_.on_stopped) std::exchange(options_.on_stopped, nullptr)(std::move(command.status));
+}
+
+void Daemon::signal_programs(int signal) {
+  for (const auto& [id, host] : hosts_) host->signal_program(signal);
 }
 
 }  // namespace

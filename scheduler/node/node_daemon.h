@@ -79,6 +79,11 @@ class NodeDaemon {
   // SIGKILLs every actor's process group and closes everything at once; when it returns nothing is
   // left. on_stopped does not follow. Loop thread.
   virtual void stop() = 0;
+  // Sends a signal to the process group of every program (wire::Program) that runs here. Loop
+  // thread.
+  virtual void signal_programs(int signal) = 0;
+  // What the cluster was stopped for, once on_stopped was called with ok; else empty. Loop thread.
+  virtual const std::string& end_reason() const = 0;
 
   virtual const wire::NodeInfo& info() const = 0;
   // For tests. Loop thread.

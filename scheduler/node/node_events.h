@@ -204,9 +204,10 @@ struct ReadGpus {
 struct Warn {
   std::string text;
 };
-// Nothing runs any more: the node ends; ok where it was asked to.
+// Nothing runs any more: the node ends; ok where it was asked to, with the reason.
 struct EndNode {
   Status status;
+  std::string reason;
 };
 
 }  // namespace node_command

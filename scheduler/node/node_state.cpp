@@ -275,6 +275,7 @@ void NodeState::from_head(wire::ShutdownNode& shutdown) {
 void NodeState::on(node_event::ShutDown& event) {
   if (end_status_) return;
   end_status_ = Status();
+  end_reason_ = event.reason;
   connect_at_.reset();
   if (registered_) {
     wire::NodeInfo leaving = info();
@@ -300,7 +301,7 @@ void NodeState::end_when_empty() {
     send(wire::NodeUpdate{std::move(left)});
   }
   ended_self_ = true;
-  commands_.push_back(node_command::EndNode{*end_status_});
+  commands_.push_back(node_command::EndNode{*end_status_, end_reason_});
 }
 
 void NodeState::on(node_event::Tick&) {}

@@ -267,6 +267,7 @@ class NodeState {
   bool joined_once_ = false;
   bool ended_self_ = false;
   std::optional<Status> end_status_;  // shutting down; what to end with
+  std::string end_reason_;            // where it was asked to
   // Shutting down: until when it waits for others to fetch what actors saved here.
   std::optional<TimePoint> hand_over_until_;
   bool said_farewell_ = false;

@@ -8,6 +8,7 @@
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/limits.h"
+#include "scheduler/policy/program_kind.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -73,7 +74,7 @@ Result<process::SpawnOptions> program_options(const wire::ActorSpec& spec,
                                               const Environment& environment) {
   const wire::Program& program = spec.program;
   const std::string& node = surroundings.node;
-  if (surroundings.token_file.empty()) {
+  if (is_job_program(spec) && surroundings.token_file.empty()) {
     return error(Code::kFailedPrecondition,
                  "node {} has no token file that a job's driver could read: its token came by "
                  "standard input, or it is a driver's own node. Start it with --token-file, or "
@@ -90,12 +91,15 @@ Result<process::SpawnOptions> program_options(const wire::ActorSpec& spec,
   options.argv = program.argv;
   options.working_directory = program.working_directory;
   options.environment = spec.environment;
-  options.environment["TROUPE_ADDRESS"] =
-      net::Address{surroundings.head.host, surroundings.head.port, {}}.to_string();
-  options.environment["TROUPE_TOKEN_FILE"] = surroundings.token_file;
-  options.environment["TROUPE_INSECURE"] =
-      surroundings.security == net::Security::kInsecure ? "1" : "0";
-  options.environment["TROUPE_JOB_ID"] = spec.job_id.to_string();
+  // A driver that keeps its token to itself has programs that need not find the cluster.
+  if (!surroundings.token_file.empty()) {
+    options.environment["TROUPE_ADDRESS"] =
+        net::Address{surroundings.head.host, surroundings.head.port, {}}.to_string();
+    options.environment["TROUPE_TOKEN_FILE"] = surroundings.token_file;
+    options.environment["TROUPE_INSECURE"] =
+        surroundings.security == net::Security::kInsecure ? "1" : "0";
+    options.environment["TROUPE_JOB_ID"] = spec.job_id.to_string();
+  }
   const std::string& name = program.argv.front();
   if (name.find('/') != std::string::npos) {
     options.path = TROUPE_TRY(find_file(name, program.working_directory, node));

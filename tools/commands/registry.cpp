@@ -16,6 +16,7 @@
 #include "tools/commands/merge.h"
 #include "tools/commands/nodes.h"
 #include "tools/commands/plan.h"
+#include "tools/commands/run.h"
 #include "tools/commands/save.h"
 #include "tools/commands/status.h"
 #include "tools/commands/stop.h"
@@ -40,6 +41,7 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
 
   // In the order in which --help shows them. A new command: its file, and a line here.
   add_train_command(app, context);
+  add_run_command(app, context);
   add_why_command(app, context);
   add_plan_command(app, context);
   add_chaos_command(app, context);

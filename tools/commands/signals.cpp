@@ -14,22 +14,27 @@
 namespace troupe::tools {
 
 Status with_signals(const std::function<void(int signal)>& on_signal,
-                    const std::function<Status()>& work, CommandContext& context) {
+                    const std::function<Status()>& work, CommandContext& context,
+                    std::initializer_list<int> signals) {
   sigset_t set, before;
   sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
+  for (const int signal : signals) {
+    // Under nohup a hangup is ignored, and stays so.
+    struct sigaction before_us {};
+    ::sigaction(signal, nullptr, &before_us);
+    if (before_us.sa_handler != SIG_IGN) sigaddset(&set, signal);
+  }
   ::pthread_sigmask(SIG_BLOCK, &set, &before);
-  const UniqueFd signals(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  const UniqueFd arrived(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   const UniqueFd done(::eventfd(0, EFD_CLOEXEC));
   std::atomic<int> seen{0};
   std::thread watcher([&] {
     for (;;) {
-      pollfd fds[2] = {{signals.get(), POLLIN, 0}, {done.get(), POLLIN, 0}};
+      pollfd fds[2] = {{arrived.get(), POLLIN, 0}, {done.get(), POLLIN, 0}};
       ::poll(fds, 2, -1);  // ends with the work
       if (fds[1].revents != 0) return;
       signalfd_siginfo info;
-      if (::read(signals.get(), &info, sizeof info) != sizeof info) continue;
+      if (::read(arrived.get(), &info, sizeof info) != sizeof info) continue;
       seen = static_cast<int>(info.ssi_signo);
       on_signal(seen);
     }

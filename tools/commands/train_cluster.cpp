@@ -235,9 +235,13 @@ Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded
                  "NODE_RANK={} needs MASTER_ADDR and MASTER_PORT: those that node 0 prints",
                  launch.node_rank);
   }
-  return run_worker(context, fmt::format("{}:{}", *launch.master_addr, *launch.master_port),
-                    static_cast<double>(loaded.config.troupe.join_timeout_s),
-                    {fmt::format("{}={}", train::kNodeRankLabel, launch.node_rank)});
+  const auto timeout_s = static_cast<double>(loaded.config.troupe.join_timeout_s);
+  return run_worker(context,
+                    {.address = fmt::format("{}:{}", *launch.master_addr, *launch.master_port),
+                     .join_timeout_s = timeout_s,
+                     .orphan_timeout_s = timeout_s,
+                     .labels = {fmt::format("{}={}", train::kNodeRankLabel, launch.node_rank)}})
+      .status();
 }
 
 }  // namespace troupe::tools

@@ -37,12 +37,16 @@ struct WorkerFlags {
 // A worker node while it runs, on the loop of run().
 class WorkerProcess {
  public:
-  WorkerProcess(CommandContext& context, const WorkerFlags& flags)
+  // With `join`, which outlives it: a node of somebody's run.
+  WorkerProcess(CommandContext& context, const WorkerFlags& flags,
+                const JoinOptions* join = nullptr)
       : context_(context),
         flags_(flags),
+        join_(join),
         log_(Logger::to_stderr("worker", log_level_from_name(flags.log_level))) {}
 
   Status run();
+  const std::string& end_reason() const { return end_reason_; }
 
  private:
   Result<scheduler::NodeOptions> options();
@@ -51,6 +55,7 @@ class WorkerProcess {
 
   CommandContext& context_;
   const WorkerFlags& flags_;
+  const JoinOptions* const join_;
   Logger log_;
   std::unique_ptr<net::RunnableLoop> loop_ = net::make_event_loop();
   std::unique_ptr<scheduler::NodeDaemon> node_;
@@ -59,6 +64,7 @@ class WorkerProcess {
   bool joined_ = false;
   bool interrupted_ = false;
   std::optional<Status> ended_;
+  std::string end_reason_;
 };
 
 Result<scheduler::NodeOptions> WorkerProcess::options() {
@@ -80,6 +86,10 @@ Result<scheduler::NodeOptions> WorkerProcess::options() {
   options.join_timeout = timeout;
   options.shutdown_grace = TROUPE_TRY(seconds_option(flags_.grace_s, options.shutdown_grace));
   if (flags_.timeout_s) options.orphan_timeout = timeout;
+  if (join_ != nullptr) {
+    options.orphan_timeout = TROUPE_TRY(seconds_option(join_->orphan_timeout_s, timeout));
+    options.on_output = join_->on_output;
+  }
   return options;
 }
 
@@ -121,8 +131,14 @@ Status WorkerProcess::run() {
   loop_->on_signal(SIGINT, [this] { interrupted("SIGINT"); });
   loop_->on_signal(SIGTERM, [this] { interrupted("SIGTERM"); });
   loop_->on_signal(SIGHUP, [this] { interrupted("SIGHUP"); });
+  if (join_ != nullptr) {
+    for (const int signal : {SIGUSR1, SIGUSR2}) {
+      loop_->on_signal(signal, [this, signal] { node_->signal_programs(signal); });
+    }
+  }
   remind(kFirstReminder);
   loop_->run();
+  end_reason_ = node_->end_reason();
   node_.reset();
   if (ended_ && !ended_->ok()) return *ended_;
   log_.info("this node has left the cluster");
@@ -140,13 +156,15 @@ Status watch_worker(CommandContext& context, const WorkerFlags& flags) {
 
 }  // namespace
 
-Status run_worker(CommandContext& context, const std::string& address, double timeout_s,
-                  std::vector<std::string> labels) {
+Result<std::string> run_worker(CommandContext& context, const JoinOptions& join) {
   WorkerFlags flags;
-  flags.node.labels = std::move(labels);
-  flags.address = address;
-  flags.timeout_s = timeout_s;
-  return WorkerProcess(context, flags).run();
+  flags.node.labels = join.labels;
+  flags.address = join.address;
+  flags.timeout_s = join.join_timeout_s;
+  flags.grace_s = std::chrono::duration<double>(join.stop_grace).count();
+  WorkerProcess process(context, flags, &join);
+  TROUPE_RETURN_IF_ERROR(process.run());
+  return process.end_reason();
 }
 
 void add_worker_command(CLI::App& app, CommandContext& context) {

@@ -1,7 +1,12 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "runtime/base/clock.h"
 
 #include "tools/commands/command.h"
 
@@ -10,9 +15,20 @@ namespace troupe::tools {
 // `troupe worker --address HOST:PORT`: this machine as a node of a cluster.
 void add_worker_command(CLI::App& app, CommandContext& context);
 
-// The same with everything as detected but its labels (K=V): joins the head at HOST:PORT, waiting
-// `timeout_s` for it, and stays until the cluster ends.
-Status run_worker(CommandContext& context, const std::string& address, double timeout_s,
-                  std::vector<std::string> labels);
+// This machine as a node of a run that another one leads.
+struct JoinOptions {
+  std::string address;              // of its head, HOST:PORT
+  double join_timeout_s = 60;       // until it is there
+  double orphan_timeout_s = 600;    // how long it may be away
+  std::vector<std::string> labels;  // K=V each
+  // What runs here writes to, line by line; empty: the head's machine shows it.
+  std::function<void(const std::string& actor, std::string_view line)> on_output;
+  // SIGUSR1 and SIGUSR2 are passed on to the programs that run here, and SIGTERM leaves them so
+  // long before SIGKILL.
+  Duration stop_grace = std::chrono::seconds(2);
+};
+
+// With everything else as detected. Stays until the cluster ends; what it was stopped for.
+Result<std::string> run_worker(CommandContext& context, const JoinOptions& join);
 
 }  // namespace troupe::tools

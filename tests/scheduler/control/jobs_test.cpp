@@ -348,8 +348,10 @@ TEST_CASE("what is no job is refused by name; a job asked for twice is one") {
   refused(Code::kInvalidArgument, "put them into a file");
   message.driver.resources = {{"CPU", -1}};
   refused(Code::kInvalidArgument, "CPU");
-  // A program that comes as an actor would belong to no job.
-  desk.create({submission().driver});
+  // One that comes as an actor ends with its owner.
+  auto outliving = submission().driver;
+  outliving.detached = true;
+  desk.create({outliving});
   CHECK(contains(desk.answer().message(), "submit it as a job"));
 
   desk.submit();
@@ -499,6 +501,51 @@ TEST_CASE("nodes and clients of another version are refused by name, and that is
     CHECK_FALSE(desk.head.stopping());
   }
   CHECK(desk.events("version_refused") == 4);
+}
+
+TEST_CASE("a client's program: in a gang, ended with its owner, its exit told") {
+  JobDesk desk;
+  desk.node(kNodeOne, kIdOne, 2);
+  wire::ActorSpec rank = Desk::spec({1, 1}, 0);
+  rank.type = "python3";
+  rank.rank = 0;
+  rank.program.argv = {"python3", "train.py"};
+  rank.program.working_directory = "/work";
+  wire::ActorSpec other = rank;
+  other.actor_id = {1, 2};
+  other.rank = 1;
+
+  SUBCASE("it ends by itself") {
+    desk.create({rank, other}, true);
+    desk.ready(kNodeOne, {1, 1}, 1);
+    desk.ready(kNodeOne, {1, 2}, 1);
+    desk.exits(kNodeOne, {1, 1}, {.exit_code = 7});
+    desk.exits(kNodeOne, {1, 2}, {.signal = 9});
+    CHECK(desk.info({1, 1}).death.context(kExitCodeContext) == "7");
+    CHECK(desk.info({1, 2}).death.context(kExitSignalContext) == "9");
+    CHECK_FALSE(desk.info({1, 2}).death.context(kExitCodeContext));
+    CHECK(desk.list().size() == 0);  // nobody submitted it
+  }
+  SUBCASE("its owner ends") {
+    desk.create({rank});
+    desk.ready(kNodeOne, {1, 1}, 1);
+    desk.lose(kDriver);
+    desk.pass(std::chrono::seconds(60), {{kNodeOne, kIdOne}});
+    CHECK(desk.head.actors().at(ActorId{1, 1}).stopping);
+  }
+  SUBCASE("what a program cannot be") {
+    rank.restart.max_restarts = 1;
+    desk.create({rank});
+    CHECK(contains(desk.answer().message(), "started once"));
+    rank.restart.max_restarts = 0;
+    rank.detached = true;
+    desk.create({rank});
+    CHECK(contains(desk.answer().message(), "submit it as a job"));
+    rank.detached = false;
+    rank.program.working_directory = "work";
+    desk.create({rank});
+    CHECK(contains(desk.answer().message(), "is not absolute"));
+  }
 }
 
 }  // namespace

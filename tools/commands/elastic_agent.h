@@ -1,0 +1,102 @@
+#pragma once
+// Runs a program in ranks on several machines, as torchrun's agents do together: all begin with the
+// same world, one that fails ends the others, and all begin again while restarts are left.
+//
+// Here one agent decides for all machines: a failure anywhere is told to every rank at once, and
+// restarts are counted for the whole run (torchrun counts them by machine, and the others learn of
+// a failure in their next collective).
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/process/output.h"
+#include "runtime/wire/types.h"
+#include "scheduler/client/output_follower.h"
+#include "tools/commands/command.h"
+#include "tools/commands/run_machines.h"
+#include "tools/ranks/failure_report.h"
+#include "tools/ranks/rank_environment.h"
+#include "tools/ranks/run_options.h"
+
+namespace troupe::tools {
+
+class ElasticAgent {
+ public:
+  // All outlive it. `log_dir`: of this run, absolute, on every machine.
+  ElasticAgent(CommandContext& context, RunMachines& machines, const RunOptions& options,
+               std::string log_dir);
+  ~ElasticAgent();
+  ElasticAgent(const ElasticAgent&) = delete;
+  ElasticAgent& operator=(const ElasticAgent&) = delete;
+
+  // Until all ranks have ended with 0, restarts are used up, or a signal ended it: the exit code.
+  // What failed has been said. One thread, no loop's.
+  Result<int> run();
+  // SIGINT, SIGTERM, SIGHUP, SIGQUIT end the run, the second one at once; others are passed on to
+  // the ranks. Any thread.
+  void on_signal(int signal);
+
+ private:
+  struct Rank {
+    RankPlace place;
+    RunMachine machine;
+    ActorId id;
+    std::string error_file;
+    std::string prefix;       // of lines that are teed
+    process::LogTail errors;  // of its standard error
+    std::int64_t pid = 0;
+    bool ended = false;
+    bool failed = false;
+    FailedRank failure;  // where it failed
+  };
+  // How an attempt went.
+  enum class Outcome { kSucceeded, kFailed, kNodesChanged, kSignalled };
+
+  Result<Outcome> attempt();
+  // The ranks of an attempt, and what is to be started for them.
+  Result<std::vector<wire::ActorSpec>> prepare(const std::vector<RunMachine>& machines);
+  Status start(const std::vector<RunMachine>& machines);
+  Outcome watch(const std::vector<RunMachine>& machines);
+  // Ends what still runs; until all have ended, or nobody can say any more.
+  void stop_ranks(int signal);
+  void on_actor(ActorId id, const Result<wire::ActorInfo>& info);
+  void on_line(const wire::OutputLine& line);
+  void rank_ended(Rank& rank, const Status& death);
+  bool all_ended() const;
+  bool nodes_grew(const std::vector<RunMachine>& machines);
+  std::vector<FailedRank> failures();
+  void say(const std::string& line);
+  void tell_parent(const FailedRank& root);
+  bool signalled();
+
+  CommandContext& context_;
+  RunMachines& machines_;
+  const RunOptions& options_;
+  const std::string log_dir_;
+  std::string script_name_;
+  int restarts_ = 0;
+  int attempts_ = 0;
+
+  // Guards what follows, and the console.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<ActorId, std::unique_ptr<Rank>> ranks_;
+  std::vector<ActorId> failed_order_;
+  bool nodes_changed_ = false;
+  bool stopping_ = false;
+  int end_signal_ = 0;
+  int end_signals_ = 0;
+  std::vector<scheduler::HeadClient::WatchId> watches_;
+  std::unique_ptr<scheduler::OutputFollower> follower_;
+};
+
+// A run from its options to its exit code: machines, agent, logs. `address`: of a running cluster.
+Result<int> run_ranks(CommandContext& context, const RunOptions& options,
+                      const std::optional<std::string>& address);
+
+}  // namespace troupe::tools

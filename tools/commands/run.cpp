@@ -1,0 +1,102 @@
+#include "tools/commands/run.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "tools/commands/elastic_agent.h"
+#include "tools/commands/registry.h"
+#include "tools/launchers/invocation.h"
+#include "tools/launchers/launchers.h"
+#include "tools/launchers/overlay_environment.h"
+
+namespace troupe::tools {
+namespace {
+
+Result<int> carry_out(CommandContext& context, Invocation invocation) {
+  for (const std::string& notice : invocation.notices) context.err << "troupe: " << notice << "\n";
+  if (const auto* answer = std::get_if<Answer>(&invocation.what)) {
+    context.out << answer->text;
+    return answer->exit_code;
+  }
+  if (auto* ours = std::get_if<TroupeCommand>(&invocation.what)) {
+    const OverlayEnvironment environment(context.environment, ours->environment);
+    CommandContext inner{.files = context.files,
+                         .environment = environment,
+                         .random = context.random,
+                         .in = context.in,
+                         .out = context.out,
+                         .err = context.err,
+                         .out_is_terminal = context.out_is_terminal,
+                         .err_is_terminal = context.err_is_terminal};
+    return troupe_main(inner, std::move(ours->words));
+  }
+  auto& ranks = std::get<RankCommand>(invocation.what);
+  auto address = ranks.address;
+  if (!address) address = context.environment.get("TROUPE_ADDRESS");
+  if (address && address->empty()) address.reset();
+  return run_ranks(context, ranks.options, address);
+}
+
+Status run(CommandContext& context, std::span<const std::string> words) {
+  if (words.empty()) {
+    return Status(
+        Code::kInvalidArgument,
+        "no program: troupe run [flags] PROGRAM [arguments], or troupe run -- COMMAND LINE");
+  }
+  const LauncherContext world{.environment = context.environment, .files = context.files};
+  const bool flags = words.front().starts_with('-') && words.front() != "--";
+  if (words.front() == "--") words = words.subspan(1);
+  auto invocation = flags ? troupe_run(words, world) : interpret(words, world);
+  if (!invocation.ok()) return invocation.status();
+  context.exit_code = TROUPE_TRY(carry_out(context, std::move(*invocation)));
+  return {};
+}
+
+}  // namespace
+
+int run_as_launcher(CommandContext& context, const std::string& name,
+                    std::span<const std::string> arguments) {
+  const Interpreter interpreter = find_launcher(name);
+  const LauncherContext world{.environment = context.environment, .files = context.files};
+  auto invocation = interpreter(arguments, world);
+  if (!invocation.ok()) {
+    context.err << "troupe: " << invocation.status().message() << std::endl;
+    return exit_code_of(invocation.status());
+  }
+  const auto exit_code = carry_out(context, std::move(*invocation));
+  if (exit_code.ok()) return *exit_code;
+  context.err << "troupe: " << exit_code.status().to_string() << std::endl;
+  return 1;
+}
+
+void add_run_command(CLI::App& app, CommandContext& context) {
+  auto arguments = std::make_shared<std::vector<std::string>>();
+  Command(app, context, "run",
+          "Runs a program in ranks, as torchrun does; or another launcher's command line.")
+      .pass_through(*arguments)
+      .example("troupe run --nproc-per-node 4 train.py --lr 0.1")
+      .example("troupe run --nproc-per-node 2 --max-restarts 3 ./simulate")
+      .example(
+          "troupe run --nnodes 2 --node-rank 1 --master-addr 10.0.0.2 --master-port 29500 train.py")
+      .example(
+          "troupe run --nnodes 4:8 --nproc-per-node 8 --address 10.0.0.2:6379 train.py\n"
+          "                                         on nodes of a running cluster")
+      .example("troupe run -- torchrun --nproc-per-node 2 src/train.py --stage sft …")
+      .example("troupe run -- llamafactory-cli train x.yaml")
+      .note(
+          "The flags are torchrun's: --nnodes N or MIN:MAX, --nproc-per-node N, auto, cpu or gpu,\n"
+          "--max-restarts, --redirects, --tee, --log-dir, --local-ranks-filter, --role, --rdzv-*,\n"
+          "--node-rank, --master-addr, --master-port, --standalone, -m, --no-python; also as\n"
+          "PET_… in the environment. Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR "
+          "and\n"
+          "what else torchrun sets in its environment. When one fails all are ended, what it "
+          "wrote\n"
+          "last is shown, and all begin again while --max-restarts lasts. The exit code is that "
+          "of\n"
+          "the rank that failed first (128 + the signal). SIGTERM, SIGINT and others are passed "
+          "on\n"
+          "to the ranks, which have 30 s to end.")
+      .run([arguments, &context] { return run(context, *arguments); });
+}
+
+}  // namespace troupe::tools

@@ -1,0 +1,349 @@
+#include "tools/commands/run_machines.h"
+
+#include <netdb.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <thread>
+
+#include "runtime/base/suggest.h"
+#include "runtime/net/interfaces.h"
+#include "scheduler/client/cluster_record.h"
+#include "scheduler/policy/resources.h"
+#include "tools/commands/node_flags.h"
+#include "tools/commands/worker.h"
+#include "train/trainer/trainer_messages.h"
+
+namespace troupe::tools {
+namespace {
+
+constexpr Duration kConnectTimeout = std::chrono::seconds(30);
+constexpr Duration kLookAgain = std::chrono::milliseconds(50);
+constexpr Duration kTellAgain = std::chrono::seconds(10);
+constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
+constexpr Duration kEndTimeout = std::chrono::seconds(5);
+// A machine whose head is silent for so long ends its ranks: those of the others cannot go on.
+constexpr double kOrphanTimeoutS = 30;
+constexpr std::string_view kEnded = "the run has ended with exit code ";
+
+int cpus_of(const wire::Resources& resources) {
+  return static_cast<int>(std::max<std::int64_t>(
+      1, scheduler::amount_of(resources, scheduler::kCpu) / wire::kResourceUnit));
+}
+int gpus_of(const wire::Resources& resources) {
+  return static_cast<int>(scheduler::amount_of(resources, scheduler::kGpu) / wire::kResourceUnit);
+}
+
+std::optional<int> number_label(const wire::NodeInfo& node, const char* name) {
+  const auto label = node.labels.find(name);
+  if (label == node.labels.end()) return std::nullopt;
+  int number = 0;
+  const auto* end = label->second.data() + label->second.size();
+  const auto [at, failed] = std::from_chars(label->second.data(), end, number);
+  return failed == std::errc() && at == end ? std::optional(number) : std::nullopt;
+}
+
+RunMachine machine_from(const wire::NodeInfo& node, int processes) {
+  return {.node_id = node.node_id,
+          .name = node.name,
+          .host = node.endpoint.host,
+          .here = false,
+          .processes = processes,
+          .bundle_index = -1};
+}
+
+// The numeric addresses that a host's name stands for; the name itself where it has none.
+std::vector<std::string> addresses_of(const std::string& host) {
+  std::vector<std::string> found{host};
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return found;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    char text[NI_MAXHOST];
+    if (::getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof text, nullptr, 0,
+                      NI_NUMERICHOST) == 0) {
+      found.emplace_back(text);
+    }
+  }
+  ::freeaddrinfo(list);
+  return found;
+}
+
+std::string end_text(int exit_code) { return fmt::format("{}{}", kEnded, exit_code); }
+
+}  // namespace
+
+Result<std::unique_ptr<RunMachines>> RunMachines::open(CommandContext& context,
+                                                       const RunOptions& options,
+                                                       const std::optional<std::string>& address) {
+  std::unique_ptr<RunMachines> machines(new RunMachines(context, options));
+  machines->job_id_ = JobId::make(context.random);
+  if (address) {
+    const auto place = TROUPE_TRY(find_cluster(context, address, {}));
+    machines->token_ = place.token.token;
+    TROUPE_RETURN_IF_ERROR(machines->connect(place.address));
+    return machines;
+  }
+  scheduler::EmbeddedOptions embedded;
+  embedded.output_limits = {.lines_per_s = 0, .bytes_per_s = 0};
+  const NodeFlags none;
+  const auto here = TROUPE_TRY(node_resources(context, none, {}));
+  const int processes =
+      TROUPE_TRY(processes_of_node(options.processes, cpus_of(here), gpus_of(here)));
+  embedded.labels[kRunLabel] = options.run_id;
+  embedded.labels[kProcessesLabel] = std::to_string(processes);
+  if (!machines->one_machine()) {
+    if (options.rendezvous == Rendezvous::kStatic) embedded.labels[train::kNodeRankLabel] = "0";
+    net::SystemNetwork network(context.files);
+    net::AddressOverride wanted;
+    for (const std::string& one : addresses_of(options.head_host)) wanted.address = one;
+    const auto choice = TROUPE_TRY(net::choose_address(TROUPE_TRY(network.read()), wanted));
+    embedded.host = choice.address;
+    embedded.port = options.head_port.value_or(0);
+    embedded.token = TROUPE_TRY(load_or_make_token(context, {})).token;
+  }
+  machines->cluster_ = TROUPE_TRY(scheduler::EmbeddedCluster::start(embedded));
+  machines->token_ = machines->cluster_->token();
+  TROUPE_RETURN_IF_ERROR(machines->connect(machines->cluster_->head_address()));
+  return machines;
+}
+
+RunMachines::~RunMachines() {
+  if (head_) head_->close();
+}
+
+bool RunMachines::one_machine() const { return options_.nodes_max == 1; }
+
+Status RunMachines::connect(const net::Address& address) {
+  thread_ = std::make_unique<net::LoopThread>("troupe-run");
+  wire::ClientHello hello;
+  hello.client_id = ClientId::make(context_.random);
+  hello.job_id = job_id_;
+  hello.name = fmt::format("troupe run {}", ::getpid());
+  hello.kind = "driver";
+  head_ = TROUPE_TRY(scheduler::HeadClient::connect(thread_->loop(), address, token_, hello,
+                                                    Deadline::after(kConnectTimeout)));
+  return {};
+}
+
+// --- who is there --------------------------------------------------------------------------------
+
+Result<std::vector<RunMachine>> RunMachines::present() {
+  auto nodes = TROUPE_TRY(head_->nodes(Deadline::after(kAnswerTimeout)));
+  std::erase_if(nodes, [](const auto& node) { return node.state != wire::NodeState::kAlive; });
+  std::sort(nodes.begin(), nodes.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.joined_unix_us, a.node_id) < std::tie(b.joined_unix_us, b.node_id);
+  });
+  std::vector<RunMachine> machines;
+  if (running_cluster()) {
+    int cpus = 0, gpus = 0;  // of the smallest: every node takes as many ranks
+    for (const auto& node : nodes) {
+      cpus = cpus == 0 ? cpus_of(node.total) : std::min(cpus, cpus_of(node.total));
+      gpus = machines.empty() ? gpus_of(node.total) : std::min(gpus, gpus_of(node.total));
+      machines.push_back(machine_from(node, 1));
+    }
+    const int processes = TROUPE_TRY(processes_of_node(options_.processes, cpus, gpus));
+    for (auto& machine : machines) machine.processes = processes;
+    return machines;
+  }
+  std::map<int, RunMachine> by_rank;
+  const NodeId own = cluster_->node_id();
+  for (const auto& node : nodes) {
+    const auto run = node.labels.find(kRunLabel);
+    const auto processes = number_label(node, kProcessesLabel);
+    if (run == node.labels.end() || run->second != options_.run_id || !processes) continue;
+    RunMachine machine = machine_from(node, *processes);
+    machine.here = node.node_id == own;
+    if (machine.here) machine.name = scheduler::host_name();
+    if (options_.rendezvous == Rendezvous::kStatic && !one_machine()) {
+      const auto rank = number_label(node, train::kNodeRankLabel);
+      if (rank && *rank >= 0 && *rank < options_.nodes_max) by_rank.emplace(*rank, machine);
+    } else if (machine.here) {
+      machines.insert(machines.begin(), machine);  // where rank 0 listens for the others
+    } else {
+      machines.push_back(machine);
+    }
+  }
+  for (auto& [rank, machine] : by_rank) machines.push_back(std::move(machine));
+  return machines;
+}
+
+Result<std::vector<RunMachine>> RunMachines::gather(const Stopped& stopped) {
+  if (running_cluster()) return reserve(stopped);
+  const SystemClock clock;
+  const TimePoint began = clock.now();
+  std::optional<TimePoint> enough_since;
+  TimePoint told_at = began;
+  const auto wanted_max = static_cast<std::size_t>(options_.nodes_max);
+  const auto wanted_min = static_cast<std::size_t>(options_.nodes_min);
+  for (;;) {
+    auto machines = TROUPE_TRY(present());
+    const TimePoint now = clock.now();
+    if (machines.size() > wanted_max) machines.resize(wanted_max);
+    if (machines.size() == wanted_max) return machines;
+    if (machines.size() >= wanted_min) {
+      if (!enough_since) enough_since = now;
+      if (now - *enough_since >= options_.last_call) return machines;
+    } else {
+      enough_since.reset();
+    }
+    const auto seconds = [](Duration time) {
+      return std::chrono::duration_cast<std::chrono::seconds>(time).count();
+    };
+    if (!enough_since && now - began >= options_.join_timeout) {
+      return error(Code::kDeadlineExceeded,
+                   "{} of {} nodes are there after {} s: start the same command on the machines "
+                   "that lack it{}",
+                   machines.size(), options_.nodes_min, seconds(options_.join_timeout),
+                   options_.rendezvous == Rendezvous::kStatic
+                       ? ", each with its own --node-rank (in a batch script an expanded "
+                         "$SLURM_NODEID is 0 everywhere)"
+                       : "");
+    }
+    if (now - told_at >= kTellAgain || (told_at == began && now - began >= kTellAgain / 10)) {
+      told_at = now;
+      context_.err << fmt::format("{} of {} nodes are there; waiting, for {} s of {}\n",
+                                  machines.size(),
+                                  enough_since ? options_.nodes_max : options_.nodes_min,
+                                  seconds(now - began), seconds(options_.join_timeout))
+                   << std::flush;
+    }
+    if (stopped()) return Status(Code::kCancelled, "stopped while nodes were missing");
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+// On a running cluster every attempt has a placement group of its own, a bundle a node.
+Result<std::vector<RunMachine>> RunMachines::reserve(const Stopped& stopped) {
+  if (options_.processes == "gpu") {
+    return Status(Code::kUnsupported,
+                  "nproc_per_node=gpu on a running cluster: a rank would see one GPU and be told "
+                  "another's number. Run the command on each machine, with --node-rank");
+  }
+  if (!group_.empty()) {
+    head_->remove_group(group_, "the attempt has ended", [](const Status&) {});
+    group_ = {};
+  }
+  const SystemClock clock;
+  const TimePoint began = clock.now();
+  TimePoint told_at = began;
+  wire::PlacementGroupInfo info;
+  for (;;) {
+    const auto machines = TROUPE_TRY(present());
+    const auto nodes = std::clamp(machines.size(), static_cast<std::size_t>(options_.nodes_min),
+                                  static_cast<std::size_t>(options_.nodes_max));
+    const int processes = machines.empty() ? 1 : machines.front().processes;
+    wire::PlacementGroupSpec spec;
+    spec.group_id = group_ = GroupId::make(context_.random);
+    spec.strategy = wire::PlacementStrategy::kStrictSpread;
+    spec.bundles.resize(nodes);
+    for (auto& bundle : spec.bundles) {
+      bundle.resources[std::string(scheduler::kCpu)] = processes * wire::kResourceUnit;
+    }
+    spec.job_id = job_id_;
+    head_->create_group(spec, [](const Status&) {});
+    // While it waits the nodes may become more or fewer: then another one is asked for.
+    while (true) {
+      for (const auto& group : TROUPE_TRY(head_->groups(true, Deadline::after(kAnswerTimeout)))) {
+        if (group.group_id == group_) info = group;
+      }
+      if (info.group_id == group_ && info.state == wire::PlacementGroupState::kCreated) break;
+      const TimePoint now = clock.now();
+      if (now - began >= options_.join_timeout) {
+        return error(Code::kDeadlineExceeded, "no room for {} nodes with {} ranks each: {}", nodes,
+                     processes, info.why);
+      }
+      if (now - told_at >= kTellAgain) {
+        told_at = now;
+        context_.err << fmt::format("waiting for {} nodes with {} CPUs each: {}\n", nodes,
+                                    processes, info.why)
+                     << std::flush;
+      }
+      if (stopped()) return Status(Code::kCancelled, "stopped while the ranks waited for room");
+      std::this_thread::sleep_for(kLookAgain / 5);
+      if (now - began > kLookAgain && options_.nodes_min < options_.nodes_max &&
+          TROUPE_TRY(present()).size() != machines.size()) {
+        break;
+      }
+    }
+    if (info.group_id == group_ && info.state == wire::PlacementGroupState::kCreated) break;
+    head_->remove_group(group_, "the nodes have changed", [](const Status&) {});
+  }
+  std::vector<RunMachine> reserved;
+  const auto known = TROUPE_TRY(present());
+  for (std::size_t i = 0; i < info.bundles.size(); ++i) {
+    const auto found = std::find_if(known.begin(), known.end(), [&](const RunMachine& machine) {
+      return machine.node_id == info.bundles[i].node_id;
+    });
+    if (found == known.end()) {
+      return error(Code::kUnavailable, "node {} was lost while the ranks were placed",
+                   info.bundles[i].node_id.brief());
+    }
+    reserved.push_back(*found);
+    reserved.back().bundle_index = static_cast<std::int32_t>(i);
+  }
+  return reserved;
+}
+
+void RunMachines::signal_here(int signal) {
+  if (cluster_) cluster_->signal_programs(signal);
+}
+
+void RunMachines::end(int exit_code) {
+  if (!cluster_ || one_machine()) return;
+  (void)head_->stop(end_text(exit_code), Deadline::after(kEndTimeout));
+  cluster_->wait_for_end(kEndTimeout);
+}
+
+// --- the other machines --------------------------------------------------------------------------
+
+Result<bool> is_head_machine(CommandContext& context, const RunOptions& options) {
+  if (options.nodes_max == 1) return true;
+  if (options.head_host.empty()) {
+    return Status(Code::kInvalidArgument,
+                  "several nodes, and no address of the first one: give --master-addr and "
+                  "--master-port, or --rdzv-endpoint HOST:PORT");
+  }
+  if (options.rendezvous == Rendezvous::kStatic) return options.node_rank == 0;
+  net::SystemNetwork network(context.files);
+  const auto state = TROUPE_TRY(network.read());
+  for (const std::string& address : addresses_of(options.head_host)) {
+    for (const auto& own : state.addresses) {
+      if (own.address == address) return true;
+    }
+  }
+  return false;
+}
+
+Result<int> join_run(CommandContext& context, const RunOptions& options) {
+  const auto here = TROUPE_TRY(node_resources(context, {}, {}));
+  const int processes =
+      TROUPE_TRY(processes_of_node(options.processes, cpus_of(here), gpus_of(here)));
+  JoinOptions join;
+  join.address = fmt::format("{}:{}", options.head_host, options.head_port.value_or(0));
+  join.join_timeout_s = std::chrono::duration<double>(options.join_timeout).count();
+  join.orphan_timeout_s = kOrphanTimeoutS;
+  join.stop_grace = options.stop_grace;
+  join.labels = {fmt::format("{}={}", kRunLabel, options.run_id),
+                 fmt::format("{}={}", kProcessesLabel, processes)};
+  if (options.rendezvous == Rendezvous::kStatic) {
+    join.labels.push_back(fmt::format("{}={}", train::kNodeRankLabel, options.node_rank));
+  }
+  join.on_output = [&context](const std::string&, std::string_view line) {
+    context.out << line << std::endl;
+  };
+  const std::string reason = TROUPE_TRY(run_worker(context, join));
+  int exit_code = 1;
+  if (reason.starts_with(kEnded)) {
+    const std::string_view digits = std::string_view(reason).substr(kEnded.size());
+    (void)std::from_chars(digits.data(), digits.data() + digits.size(), exit_code);
+  } else {
+    context.err << fmt::format("troupe run: the run was stopped: {}\n", reason);
+  }
+  return exit_code;
+}
+
+}  // namespace troupe::tools

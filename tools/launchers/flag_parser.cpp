@@ -1,0 +1,164 @@
+#include "tools/launchers/flag_parser.h"
+
+#include <algorithm>
+
+#include "runtime/base/suggest.h"
+
+namespace troupe::tools {
+namespace {
+
+std::string underscored(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '-', '_');
+  return text;
+}
+
+std::string dashed(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return "--" + text;
+}
+
+}  // namespace
+
+FlagParser::Flag& FlagParser::add(std::string_view names, bool has_value) {
+  const auto parts = split_words(names);
+  Flag& flag = flags_.emplace_back();
+  flag.name = underscored(parts.front());
+  if (parts.size() > 1) flag.letter = parts[1];
+  flag.has_value = has_value;
+  return flag;
+}
+
+FlagParser& FlagParser::value(std::string_view names, std::string& into) {
+  add(names, true).set = [&into](const std::string& text) {
+    into = text;
+    return Status();
+  };
+  return *this;
+}
+
+FlagParser& FlagParser::value(std::string_view names, std::optional<std::string>& into) {
+  add(names, true).set = [&into](const std::string& text) {
+    into = text;
+    return Status();
+  };
+  return *this;
+}
+
+FlagParser& FlagParser::toggle(std::string_view names, bool& into) {
+  add(names, false).set = [&into](const std::string&) {
+    into = true;
+    return Status();
+  };
+  return *this;
+}
+
+FlagParser& FlagParser::refused(std::string_view names, bool has_value, std::string why) {
+  add(names, has_value).refusal = std::move(why);
+  return *this;
+}
+
+FlagParser& FlagParser::inert(std::string_view names, bool has_value) {
+  add(names, has_value).set = [](const std::string&) { return Status(); };
+  return *this;
+}
+
+Status FlagParser::take(Flag& flag, const std::string& value) {
+  flag.given = true;
+  if (!flag.refusal.empty()) {
+    return error(Code::kUnsupported, "{}: {}: {}", program_, dashed(flag.name), flag.refusal);
+  }
+  return flag.set(value);
+}
+
+Status FlagParser::read_environment(std::string_view prefix, const Environment& environment) {
+  for (Flag& flag : flags_) {
+    if (flag.given || !flag.set) continue;
+    std::string name(prefix);
+    for (const char c : flag.name) name += static_cast<char>(std::toupper(c));
+    const auto value = environment.get(name);
+    if (!value) continue;
+    if (flag.has_value) {
+      TROUPE_RETURN_IF_ERROR(flag.set(*value));
+      continue;
+    }
+    // argparse_util's check_env reads a number. An empty one, which Kubeflow sets, is no wish.
+    if (value->empty() || *value == "0") continue;
+    if (*value != "1") {
+      return error(Code::kInvalidArgument, "environment {}={}: a switch is 0 or 1", name, *value);
+    }
+    TROUPE_RETURN_IF_ERROR(flag.set({}));
+  }
+  return {};
+}
+
+Result<FlagParser::Flag*> FlagParser::find(const std::string& written) {
+  std::vector<Flag*> begun;
+  for (Flag& flag : flags_) {
+    if (flag.name == written) return &flag;
+    if (prefixes_ && flag.name.starts_with(written)) begun.push_back(&flag);
+  }
+  if (begun.size() == 1) return begun.front();
+  std::vector<std::string> names;
+  for (const Flag* flag : begun) names.push_back(dashed(flag->name));
+  if (begun.size() > 1) {
+    return error(Code::kInvalidArgument, "{}: error: ambiguous option: {} could match {}", program_,
+                 dashed(written), join_words(names));
+  }
+  for (const Flag& flag : flags_) names.push_back(flag.name);
+  const auto near = nearest_word(written, names);
+  return error(Code::kInvalidArgument, "{}: error: unrecognized arguments: {}{}", program_,
+               dashed(written), near ? fmt::format("; did you mean '{}'?", dashed(*near)) : "");
+}
+
+Result<std::vector<std::string>> FlagParser::parse(std::span<const std::string> words) {
+  std::size_t i = 0;
+  for (; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--") {
+      ++i;
+      break;
+    }
+    if (!word.starts_with('-') || word == "-") break;
+    Flag* flag = nullptr;
+    std::optional<std::string> value;
+    if (word.starts_with("--")) {
+      const std::size_t equals = word.find('=');
+      flag = TROUPE_TRY(find(underscored(std::string_view(word).substr(2, equals - 2))));
+      if (equals != std::string::npos) value = word.substr(equals + 1);
+    } else {
+      const auto found = std::find_if(flags_.begin(), flags_.end(), [&](const Flag& one) {
+        return !one.letter.empty() && word.substr(1).starts_with(one.letter);
+      });
+      if (found == flags_.end()) {
+        return error(Code::kInvalidArgument, "{}: error: unrecognized arguments: {}", program_,
+                     word);
+      }
+      flag = &*found;
+      const std::string rest = word.substr(1 + flag->letter.size());
+      if (!rest.empty()) value = rest.starts_with('=') ? rest.substr(1) : rest;
+    }
+    if (!flag->has_value && value) {
+      return error(Code::kInvalidArgument, "{}: error: {} takes no value", program_,
+                   dashed(flag->name));
+    }
+    if (flag->has_value && !value) {
+      if (i + 1 == words.size()) {
+        return error(Code::kInvalidArgument, "{}: error: argument {}: expected one argument",
+                     program_, dashed(flag->name));
+      }
+      value = words[++i];
+    }
+    TROUPE_RETURN_IF_ERROR(take(*flag, value.value_or("")));
+  }
+  return std::vector<std::string>(words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
+}
+
+bool FlagParser::given(std::string_view long_name) const {
+  const std::string name = underscored(long_name);
+  return std::any_of(flags_.begin(), flags_.end(),
+                     [&](const Flag& flag) { return flag.name == name && flag.given; });
+}
+
+}  // namespace troupe::tools

@@ -1,0 +1,58 @@
+#pragma once
+// Command lines as Python's argparse reads them: '-' and '_' are equal in long names, a value
+// stands behind the flag or after '=', beginnings of names are enough where they are unambiguous,
+// and everything from the first argument without a dash on is left to others.
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/environment.h"
+#include "runtime/base/status.h"
+
+namespace troupe::tools {
+
+class FlagParser {
+ public:
+  // `program` stands in messages. With `prefixes` beginnings of names are taken.
+  explicit FlagParser(std::string program, bool prefixes = true)
+      : program_(std::move(program)), prefixes_(prefixes) {}
+
+  // "nnodes", "redirects|r": the long name, and a letter for short.
+  FlagParser& value(std::string_view names, std::string& into);
+  FlagParser& value(std::string_view names, std::optional<std::string>& into);
+  FlagParser& toggle(std::string_view names, bool& into);
+  // Each flag is refused with these words, whatever its value.
+  FlagParser& refused(std::string_view names, bool has_value, std::string why);
+  // Taken, and without effect.
+  FlagParser& inert(std::string_view names, bool has_value);
+
+  // Values of flags that are not given, from PREFIX_NAME.
+  Status read_environment(std::string_view prefix, const Environment& environment);
+  // What stands from the first argument without a dash on, or behind "--". kInvalidArgument.
+  Result<std::vector<std::string>> parse(std::span<const std::string> words);
+  // Whether a flag stood on the command line.
+  bool given(std::string_view long_name) const;
+
+ private:
+  struct Flag {
+    std::string name;  // with '_'
+    std::string letter;
+    bool has_value = true;
+    std::string refusal;
+    std::function<Status(const std::string&)> set;
+    bool given = false;
+  };
+  Flag& add(std::string_view names, bool has_value);
+  Result<Flag*> find(const std::string& written);
+  Status take(Flag& flag, const std::string& value);
+
+  const std::string program_;
+  const bool prefixes_;
+  std::vector<Flag> flags_;
+};
+
+}  // namespace troupe::tools

@@ -1,0 +1,18 @@
+#pragma once
+// The launchers whose command lines are understood, one function each; invocation.h says what they
+// answer.
+
+#include "tools/launchers/invocation.h"
+
+namespace troupe::tools {
+
+// torchrun, and python -m torch.distributed.run.
+Result<Invocation> torchrun(std::span<const std::string> words, const LauncherContext& context);
+// `troupe run` with flags: torchrun's, and --address. A script that ends in .py is Python's; any
+// other program runs as it is.
+Result<Invocation> troupe_run(std::span<const std::string> words, const LauncherContext& context);
+// llamafactory-cli, and lmf.
+Result<Invocation> llamafactory_cli(std::span<const std::string> words,
+                                    const LauncherContext& context);
+
+}  // namespace troupe::tools

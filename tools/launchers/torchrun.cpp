@@ -1,0 +1,257 @@
+// torchrun's command line, as torch/distributed/run.py (2.8.0) reads it.
+#include <charconv>
+
+#include "runtime/base/suggest.h"
+#include "tools/launchers/flag_parser.h"
+#include "tools/launchers/launchers.h"
+#include "tools/launchers/script.h"
+
+namespace troupe::tools {
+namespace {
+
+constexpr std::uint16_t kC10dPort = 29400;
+constexpr std::uint16_t kStaticPort = 29500;
+
+struct TorchrunFlags {
+  std::string nnodes = "1:1", nproc_per_node = "1", rdzv_backend = "static", rdzv_endpoint;
+  std::string rdzv_id = "none", rdzv_conf, max_restarts = "0", role = "default", log_dir;
+  std::string redirects = "0", tee = "0", local_ranks_filter, node_rank = "0";
+  std::string master_addr = "127.0.0.1", master_port = std::to_string(kStaticPort);
+  bool standalone = false, module = false, no_python = false, run_path = false;
+};
+
+Result<std::int64_t> number_of(const char* flag, const std::string& text, std::int64_t least,
+                               std::int64_t most) {
+  std::int64_t value = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc() || end != text.data() + text.size()) {
+    return error(Code::kInvalidArgument, "torchrun: error: argument {}: invalid int value: '{}'",
+                 flag, text);
+  }
+  if (value < least || value > most) {
+    return error(Code::kInvalidArgument, "torchrun: {} is {}: from {} to {}", flag, value, least,
+                 most);
+  }
+  return value;
+}
+
+// "k=v,k=v"
+Result<std::map<std::string, std::string>> rendezvous_settings(const std::string& text) {
+  std::map<std::string, std::string> settings;
+  for (const std::string& part : split_words(text, ',')) {
+    const std::string entry(trim(part));
+    if (entry.empty()) continue;
+    const std::size_t equals = entry.find('=');
+    const std::string key(trim(entry.substr(0, equals)));
+    const std::string value =
+        equals == std::string::npos ? std::string() : std::string(trim(entry.substr(equals + 1)));
+    if (value.empty()) {
+      return error(Code::kInvalidArgument,
+                   "The rendezvous configuration option '{}' must have a value specified.", key);
+    }
+    settings[key] = value;
+  }
+  return settings;
+}
+
+// HOST[:PORT], with an IPv6 address in brackets.
+Status set_endpoint(const std::string& text, std::uint16_t port_otherwise, RunOptions& options) {
+  std::string host = text, port;
+  const std::size_t bracket = text.starts_with('[') ? text.find(']') : std::string::npos;
+  const std::size_t colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
+  if (colon != std::string::npos) {
+    host = text.substr(0, colon);
+    port = text.substr(colon + 1);
+  }
+  if (bracket != std::string::npos) host = text.substr(1, bracket - 1);
+  options.head_host = host;
+  options.head_port = port_otherwise;
+  if (!port.empty()) {
+    options.head_port =
+        static_cast<std::uint16_t>(TROUPE_TRY(number_of("--rdzv-endpoint", port, 1, 65535)));
+  }
+  return {};
+}
+
+Status set_rendezvous(const TorchrunFlags& flags, bool address_given,
+                      std::vector<std::string>& notices, RunOptions& options) {
+  const auto settings = TROUPE_TRY(rendezvous_settings(flags.rdzv_conf));
+  const auto seconds = [&](const char* key, Duration& into) -> Status {
+    const auto found = settings.find(key);
+    if (found == settings.end()) return {};
+    into = std::chrono::seconds(TROUPE_TRY(number_of(key, found->second, 1, 86400 * 365)));
+    return {};
+  };
+  const bool dynamic = flags.standalone || flags.rdzv_backend == "c10d";
+  if (!dynamic && flags.rdzv_backend != "static") {
+    if (flags.rdzv_backend.starts_with("etcd")) {
+      return error(Code::kUnsupported, "torchrun: --rdzv-backend={}: use c10d; no etcd is needed",
+                   flags.rdzv_backend);
+    }
+    return error(
+        Code::kInvalidArgument,
+        "The rendezvous backend '{}' is not registered. Did you forget to call `register`? "
+        "There are static and c10d",
+        flags.rdzv_backend);
+  }
+  options.rendezvous = dynamic ? Rendezvous::kDynamic : Rendezvous::kStatic;
+  options.join_timeout = dynamic ? std::chrono::seconds(600) : std::chrono::seconds(900);
+  TROUPE_RETURN_IF_ERROR(seconds(dynamic ? "join_timeout" : "timeout", options.join_timeout));
+  TROUPE_RETURN_IF_ERROR(seconds("last_call_timeout", options.last_call));
+  if (options.nodes_max == 1) return {};
+  if (flags.standalone) {
+    return error(Code::kInvalidArgument,
+                 "torchrun: --standalone is one node, and --nnodes is {}: leave one of them out",
+                 flags.nnodes);
+  }
+  if (!flags.rdzv_endpoint.empty()) {
+    return set_endpoint(flags.rdzv_endpoint, dynamic ? kC10dPort : kStaticPort, options);
+  }
+  if (dynamic && address_given) {
+    notices.push_back(
+        "--master-addr and --master-port have no effect with --rdzv-backend=c10d in torchrun; "
+        "without --rdzv-endpoint they name the first node here");
+  }
+  options.head_host = flags.master_addr;
+  options.head_port = static_cast<std::uint16_t>(
+      TROUPE_TRY(number_of("--master-port", flags.master_port, 1, 65535)));
+  return {};
+}
+
+// What LLaMA-Factory's launcher would have set for the training.
+std::map<std::string, std::string> training_environment(const TorchrunFlags& flags,
+                                                        const RunOptions& options) {
+  std::map<std::string, std::string> variables{{"FORCE_TORCHRUN", "1"},
+                                               {"NPROC_PER_NODE", options.processes},
+                                               {"MAX_RESTARTS", flags.max_restarts}};
+  if (options.nodes_max > 1) {
+    variables["NNODES"] = std::to_string(options.nodes_max);
+    variables["NODE_RANK"] = flags.node_rank;
+    variables["MASTER_ADDR"] = options.head_host;
+    variables["MASTER_PORT"] = std::to_string(options.head_port.value_or(kStaticPort));
+  }
+  return variables;
+}
+
+Result<Invocation> read(std::span<const std::string> words, const LauncherContext& context,
+                        bool ours) {
+  TorchrunFlags flags;
+  std::optional<std::string> address;
+  FlagParser parser(ours ? "troupe run" : "torchrun");
+  if (ours) parser.value("address", address);
+  parser.value("nnodes", flags.nnodes)
+      .value("nproc-per-node", flags.nproc_per_node)
+      .value("rdzv-backend", flags.rdzv_backend)
+      .value("rdzv-endpoint", flags.rdzv_endpoint)
+      .value("rdzv-id", flags.rdzv_id)
+      .value("rdzv-conf", flags.rdzv_conf)
+      .toggle("standalone", flags.standalone)
+      .value("max-restarts", flags.max_restarts)
+      .inert("monitor-interval", true)
+      .inert("start-method", true)
+      .inert("event-log-handler", true)
+      .refused("logs-specs", true,
+               "plug-ins of Python's are not loaded; use --log-dir, "
+               "--redirects and --tee")
+      .value("role", flags.role)
+      .toggle("module|m", flags.module)
+      .toggle("no-python", flags.no_python)
+      .toggle("run-path", flags.run_path)
+      .value("log-dir", flags.log_dir)
+      .value("redirects|r", flags.redirects)
+      .value("tee|t", flags.tee)
+      .value("local-ranks-filter", flags.local_ranks_filter)
+      .value("node-rank", flags.node_rank)
+      .value("master-addr", flags.master_addr)
+      .value("master-port", flags.master_port)
+      .inert("local-addr", true);
+  TROUPE_RETURN_IF_ERROR(parser.read_environment("PET_", context.environment));
+  auto rest = TROUPE_TRY(parser.parse(words));
+  if (rest.empty()) {
+    return Status(Code::kInvalidArgument,
+                  "torchrun: error: the following arguments are required: training_script");
+  }
+  if (flags.no_python && flags.module) {
+    return Status(
+        Code::kInvalidArgument,
+        "Don't use both the '--no-python' flag and the '--module' flag at the same time.");
+  }
+  Invocation invocation;
+  RunOptions options;
+  const auto nodes = TROUPE_TRY(parse_nodes(flags.nnodes));
+  options.nodes_min = nodes.first;
+  options.nodes_max = nodes.second;
+  options.processes = flags.nproc_per_node;
+  TROUPE_RETURN_IF_ERROR(processes_of_node(options.processes, 1, 1).status());
+  options.node_rank =
+      static_cast<int>(TROUPE_TRY(number_of("--node-rank", flags.node_rank, 0, 1 << 16)));
+  const bool address_given = parser.given("master_addr") || parser.given("master_port");
+  TROUPE_RETURN_IF_ERROR(set_rendezvous(flags, address_given, invocation.notices, options));
+  if (options.rendezvous == Rendezvous::kStatic && options.nodes_min != options.nodes_max) {
+    return error(Code::kInvalidArgument,
+                 "torchrun: --nnodes={} needs --rdzv-backend=c10d: with static every node has its "
+                 "number",
+                 flags.nnodes);
+  }
+  if (options.rendezvous == Rendezvous::kStatic && options.node_rank >= options.nodes_max) {
+    return error(Code::kInvalidArgument, "torchrun: --node-rank={} of {} nodes, which count from 0",
+                 options.node_rank, options.nodes_max);
+  }
+  Script script{.name = rest.front(),
+                .module = flags.module,
+                .no_python = flags.no_python,
+                .arguments = {rest.begin() + 1, rest.end()}};
+  if (ours && find_launcher(script.name) != nullptr) {
+    return error(
+        Code::kInvalidArgument,
+        "troupe run: {0} has flags of its own for nodes and processes: troupe run -- {0} …",
+        script.name);
+  }
+  if (ours && !script.module && !script.name.ends_with(".py")) script.no_python = true;
+  if (auto training = TROUPE_TRY(own_training(script, context))) {
+    if (options.nodes_min != options.nodes_max) {
+      return error(Code::kUnsupported,
+                   "torchrun: --nnodes={}: a training has a fixed number of nodes; give that",
+                   flags.nnodes);
+    }
+    TroupeCommand command{.words = {"train"}, .environment = training_environment(flags, options)};
+    command.words.insert(command.words.end(), training->arguments.begin(),
+                         training->arguments.end());
+    invocation.notices.insert(invocation.notices.end(), training->notices.begin(),
+                              training->notices.end());
+    invocation.what = std::move(command);
+    return invocation;
+  }
+  options.program = program_of(script, context);
+  options.run_id = flags.rdzv_id;
+  options.role = flags.role;
+  options.max_restarts =
+      static_cast<int>(TROUPE_TRY(number_of("--max-restarts", flags.max_restarts, 0, 1 << 20)));
+  options.redirects = TROUPE_TRY(StreamsByRank::parse(flags.redirects));
+  options.tee = TROUPE_TRY(StreamsByRank::parse(flags.tee));
+  for (const std::string& rank : split_words(flags.local_ranks_filter, ',')) {
+    options.console_ranks.push_back(
+        static_cast<int>(TROUPE_TRY(number_of("--local-ranks-filter", rank, 0, 1 << 16))));
+  }
+  options.log_dir = flags.log_dir;
+  options.ends_with_ranks_code = ours;
+  if (!context.environment.get("OMP_NUM_THREADS") && options.processes != "1") {
+    invocation.notices.push_back(
+        "OMP_NUM_THREADS is 1 in every rank, so that they do not slow each other down: set it to "
+        "what is best for the program");
+  }
+  invocation.what = RankCommand{std::move(options), std::move(address)};
+  return invocation;
+}
+
+}  // namespace
+
+Result<Invocation> torchrun(std::span<const std::string> words, const LauncherContext& context) {
+  return read(words, context, false);
+}
+
+Result<Invocation> troupe_run(std::span<const std::string> words, const LauncherContext& context) {
+  return read(words, context, true);
+}
+
+}  // namespace troupe::tools
