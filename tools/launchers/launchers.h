@@ -14,5 +14,13 @@ Result<Invocation> troupe_run(std::span<const std::string> words, const Launcher
 // llamafactory-cli, and lmf.
 Result<Invocation> llamafactory_cli(std::span<const std::string> words,
                                     const LauncherContext& context);
+// accelerate, with its sub-commands.
+Result<Invocation> accelerate(std::span<const std::string> words, const LauncherContext& context);
+// accelerate-launch, and python -m accelerate.commands.launch.
+Result<Invocation> accelerate_launch(std::span<const std::string> words,
+                                     const LauncherContext& context);
+// The questions of `accelerate config`, and the file that comes of them.
+Result<Invocation> accelerate_config(std::span<const std::string> words,
+                                     const LauncherContext& context);
 
 }  // namespace troupe::tools
