@@ -5,6 +5,7 @@
 #include "tools/commands/actors.h"
 #include "tools/commands/chaos.h"
 #include "tools/commands/drain.h"
+#include "tools/commands/env.h"
 #include "tools/commands/events.h"
 #include "tools/commands/export.h"
 #include "tools/commands/generate.h"
@@ -64,6 +65,7 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   add_logs_command(app, context);
   add_timeline_command(app, context);
   add_stop_command(app, context);
+  add_env_command(app, context);
   add_version_command(app, context);
   add_help_command(app, context);
 

@@ -29,8 +29,9 @@ constexpr std::array kNotHere{
     NotHere{"to-fsdp2",
             "files of both versions of FSDP are read as they are: set fsdp_version: 2, with "
             "fsdp_reshard_after_forward: true for FULL_SHARD and HYBRID_SHARD, else false"},
-    NotHere{"test", "its own script is not here; 'troupe train examples/train/pretrain_tiny.yaml "
-                    "troupe.workers=2' tries what there is"},
+    NotHere{"test",
+            "its own script is not here; 'troupe train examples/train/pretrain_tiny.yaml "
+            "troupe.workers=2' tries what there is"},
     NotHere{"tpu-config", "no TPU is used"},
 };
 

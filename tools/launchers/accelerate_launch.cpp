@@ -20,27 +20,39 @@ constexpr int kPort = 29500;
 constexpr std::array kTopKeys{"num_processes",   "num_machines",      "machine_rank",
                               "main_process_ip", "main_process_port", "gpu_ids",
                               "mixed_precision"};
-constexpr std::array kDeepSpeedKeys{
-    "deepspeed_config_file",        "zero_stage",
-    "offload_optimizer_device",     "offload_param_device",
-    "offload_optimizer_nvme_path",  "offload_param_nvme_path",
-    "gradient_accumulation_steps",  "gradient_clipping",
-    "zero3_init_flag",              "zero3_save_16bit_model",
-    "deepspeed_hostfile",           "deepspeed_exclusion_filter",
-    "deepspeed_inclusion_filter",   "deepspeed_multinode_launcher",
-    "deepspeed_moe_layer_cls_names"};
-constexpr std::array kFsdpKeys{
-    "fsdp_version",           "fsdp_offload_params",
-    "fsdp_min_num_params",    "fsdp_sharding_strategy",
-    "fsdp_auto_wrap_policy",  "fsdp_transformer_layer_cls_to_wrap",
-    "fsdp_state_dict_type",   "fsdp_reshard_after_forward",
-    "fsdp_backward_prefetch", "fsdp_forward_prefetch",
-    "fsdp_use_orig_params",   "fsdp_cpu_ram_efficient_loading",
-    "fsdp_sync_module_states", "fsdp_activation_checkpointing"};
-constexpr std::array kParallelismKeys{
-    "parallelism_config_dp_replicate_size", "parallelism_config_dp_shard_size",
-    "parallelism_config_tp_size", "parallelism_config_cp_size",
-    "parallelism_config_cp_comm_strategy"};
+constexpr std::array kDeepSpeedKeys{"deepspeed_config_file",
+                                    "zero_stage",
+                                    "offload_optimizer_device",
+                                    "offload_param_device",
+                                    "offload_optimizer_nvme_path",
+                                    "offload_param_nvme_path",
+                                    "gradient_accumulation_steps",
+                                    "gradient_clipping",
+                                    "zero3_init_flag",
+                                    "zero3_save_16bit_model",
+                                    "deepspeed_hostfile",
+                                    "deepspeed_exclusion_filter",
+                                    "deepspeed_inclusion_filter",
+                                    "deepspeed_multinode_launcher",
+                                    "deepspeed_moe_layer_cls_names"};
+constexpr std::array kFsdpKeys{"fsdp_version",
+                               "fsdp_offload_params",
+                               "fsdp_min_num_params",
+                               "fsdp_sharding_strategy",
+                               "fsdp_auto_wrap_policy",
+                               "fsdp_transformer_layer_cls_to_wrap",
+                               "fsdp_state_dict_type",
+                               "fsdp_reshard_after_forward",
+                               "fsdp_backward_prefetch",
+                               "fsdp_forward_prefetch",
+                               "fsdp_use_orig_params",
+                               "fsdp_cpu_ram_efficient_loading",
+                               "fsdp_sync_module_states",
+                               "fsdp_activation_checkpointing"};
+constexpr std::array kParallelismKeys{"parallelism_config_dp_replicate_size",
+                                      "parallelism_config_dp_shard_size",
+                                      "parallelism_config_tp_size", "parallelism_config_cp_size",
+                                      "parallelism_config_cp_comm_strategy"};
 constexpr std::array kDynamoKeys{"dynamo_backend", "dynamo_mode"};
 constexpr std::array kDynamoSwitches{"dynamo_use_fullgraph", "dynamo_use_dynamic",
                                      "dynamo_use_regional_compilation"};
@@ -120,8 +132,8 @@ Status check_numbers(const AccelerateFlags& flags) {
                                         std::string::npos)) {
       continue;
     }
-    return error(Code::kInvalidArgument, "{}: error: argument --{}: invalid int value: '{}'",
-                 kName, key, *text);
+    return error(Code::kInvalidArgument, "{}: error: argument --{}: invalid int value: '{}'", kName,
+                 key, *text);
   }
   return {};
 }
@@ -300,9 +312,8 @@ Result<Invocation> accelerate_launch(std::span<const std::string> words,
                       .arguments = {rest.begin() + 1, rest.end()}};
   auto settings = TROUPE_TRY(settle_accelerate(flags.settings, context));
   auto training = TROUPE_TRY(own_training(script, context));
-  Invocation invocation =
-      training ? train_here(settings, std::move(*training), context)
-               : TROUPE_TRY(start_ranks(settings, flags, rest, context));
+  Invocation invocation = training ? train_here(settings, std::move(*training), context)
+                                   : TROUPE_TRY(start_ranks(settings, flags, rest, context));
   if (!quiet) {
     invocation.notices.insert(invocation.notices.begin(), settings.notices.begin(),
                               settings.notices.end());

@@ -78,8 +78,10 @@ class Questions {
       std::string answer = ask(fmt::format("{}: ", question));
       if (!answer.empty()) return answer;
       if (ended_) {
-        return error(Code::kInvalidArgument, "the input ended at the question '{}', which has no "
-                     "default answer; no file was written", question);
+        return error(Code::kInvalidArgument,
+                     "the input ended at the question '{}', which has no "
+                     "default answer; no file was written",
+                     question);
       }
       out_ << "There is no default here.\n";
     }
@@ -100,8 +102,8 @@ class Questions {
         const auto named = std::find(choices.begin(), choices.end(), answer);
         const auto [end, failed] =
             std::from_chars(answer.data(), answer.data() + answer.size(), chosen);
-        const bool is_number =
-            failed == std::errc() && end == answer.data() + answer.size() && chosen < choices.size();
+        const bool is_number = failed == std::errc() && end == answer.data() + answer.size() &&
+                               chosen < choices.size();
         if (!is_number) chosen = static_cast<std::size_t>(named - choices.begin());
         if (chosen >= choices.size()) {
           out_ << fmt::format("Please enter a number from 0 to {}.\n", choices.size() - 1);
@@ -153,8 +155,8 @@ Result<Machines> ask_machines(Questions& ask) {
       kMost);
   if (out.count > 1) {
     out.rank = ask.number("What is the rank of this machine?", 0, 0, out.count - 1);
-    out.address = TROUPE_TRY(ask.needed(
-        "What is the IP address of the machine that will host the main process?"));
+    out.address = TROUPE_TRY(
+        ask.needed("What is the IP address of the machine that will host the main process?"));
     out.port = ask.number("What is the port you will use to communicate with the main process?",
                           29500, 1, 65535);
     out.same_network = ask.yes_no(
@@ -185,12 +187,11 @@ json::Object ask_dynamo(Questions& ask) {
   std::transform(backend.begin(), backend.end(), backend.begin(), ::toupper);
   out["dynamo_backend"] = backend;
   if (ask.yes_no("Do you want to customize the defaults sent to torch.compile?", false)) {
-    out["dynamo_mode"] = ask.name("Which mode do you want to use?",
-                                  {"default", "reduce-overhead", "max-autotune"});
+    out["dynamo_mode"] =
+        ask.name("Which mode do you want to use?", {"default", "reduce-overhead", "max-autotune"});
     out["dynamo_use_fullgraph"] = ask.yes_no(
         "Do you want the fullgraph mode or it is ok to break model into several subgraphs?", false);
-    out["dynamo_use_dynamic"] =
-        ask.yes_no("Do you want to enable dynamic shape tracing?", false);
+    out["dynamo_use_dynamic"] = ask.yes_no("Do you want to enable dynamic shape tracing?", false);
     out["dynamo_use_regional_compilation"] =
         ask.yes_no("Do you want to enable regional compilation?", false);
   }
@@ -244,8 +245,8 @@ Result<json::Object> ask_deepspeed(Questions& ask, std::int64_t machines, bool& 
       out["gradient_clipping"] = ask.real("What is the gradient clipping value?", 1.0);
     }
     if (stage == 3) {
-      out["zero3_save_16bit_model"] = ask.yes_no(
-          "Do you want to save 16-bit model weights when using ZeRO Stage-3?", false);
+      out["zero3_save_16bit_model"] =
+          ask.yes_no("Do you want to save 16-bit model weights when using ZeRO Stage-3?", false);
     }
   }
   out["zero3_init_flag"] = ask.yes_no(
@@ -277,9 +278,8 @@ Result<json::Object> ask_fsdp(Questions& ask) {
   }
   out["fsdp_offload_params"] =
       ask.yes_no("Do you want to offload parameters and gradients to CPU?", false);
-  const std::size_t policy =
-      ask.choice("What should be your auto wrap policy?",
-                 {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"});
+  const std::size_t policy = ask.choice("What should be your auto wrap policy?",
+                                        {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"});
   out["fsdp_auto_wrap_policy"] = policy == 0   ? "TRANSFORMER_BASED_WRAP"
                                  : policy == 1 ? "SIZE_BASED_WRAP"
                                                : "NO_WRAP";
@@ -309,15 +309,17 @@ Result<json::Object> ask_fsdp(Questions& ask) {
         ask.yes_no("Do you want to enable FSDP's `use_orig_params` feature?", true);
   }
   const bool efficient = ask.yes_no(
-      "Do you want to enable CPU RAM efficient model loading? Only applicable for 🤗 Transformers "
+      "Do you want to enable CPU RAM efficient model loading? Only applicable for 🤗 "
+      "Transformers "
       "models.",
       true);
   out["fsdp_cpu_ram_efficient_loading"] = efficient;
   if (first) {
     out["fsdp_sync_module_states"] =
-        efficient || ask.yes_no("Do you want each individually wrapped FSDP unit to broadcast "
-                                "module parameters from rank 0 at the start?",
-                                true);
+        efficient || ask.yes_no(
+                         "Do you want each individually wrapped FSDP unit to broadcast "
+                         "module parameters from rank 0 at the start?",
+                         true);
   }
   out["fsdp_activation_checkpointing"] =
       ask.yes_no("Do you want to enable FSDP activation checkpointing?", false);
@@ -352,9 +354,16 @@ Result<json::Object> ask_all(Questions& ask) {
   };
   ask.choice("In which compute environment are you running?",
              {"This machine", "AWS (Amazon SageMaker)"}, 0, only_first);
-  const std::vector<std::string> kinds{"No distributed training", "multi-CPU", "multi-XPU",
-                                       "multi-HPU", "multi-GPU", "multi-NPU", "multi-MLU",
-                                       "multi-SDAA", "multi-MUSA", "TPU"};
+  const std::vector<std::string> kinds{"No distributed training",
+                                       "multi-CPU",
+                                       "multi-XPU",
+                                       "multi-HPU",
+                                       "multi-GPU",
+                                       "multi-NPU",
+                                       "multi-MLU",
+                                       "multi-SDAA",
+                                       "multi-MUSA",
+                                       "TPU"};
   const std::size_t kind =
       ask.choice("Which type of machine are you using?", kinds, 0, [](std::size_t chosen) {
         const bool there = chosen == 0 || chosen == 1 || chosen == 4;
@@ -385,8 +394,7 @@ Result<json::Object> ask_all(Questions& ask) {
     type = "DEEPSPEED";
     deepspeed = TROUPE_TRY(ask_deepspeed(ask, machines.count, by_file));
   }
-  if (type == "MULTI_GPU" &&
-      ask.yes_no("Do you want to use FullyShardedDataParallel?", false)) {
+  if (type == "MULTI_GPU" && ask.yes_no("Do you want to use FullyShardedDataParallel?", false)) {
     type = "FSDP";
     fsdp = TROUPE_TRY(ask_fsdp(ask));
     if (fsdp["fsdp_version"] == 2) parallelism = ask_parallelism(ask);
@@ -422,8 +430,9 @@ Result<json::Object> ask_all(Questions& ask) {
     const std::vector<std::string> precisions{"no", "fp16", "bf16", "fp8"};
     out["mixed_precision"] = precisions[ask.choice(
         "Do you wish to use mixed precision?", precisions, 0, [](std::size_t chosen) {
-          return chosen == 3 ? std::string("its settings are of other packages' recipes; choose "
-                                           "another, and for a training fp8: true in its own file")
+          return chosen == 3 ? std::string(
+                                   "its settings are of other packages' recipes; choose "
+                                   "another, and for a training fp8: true in its own file")
                              : std::string();
         })];
   }
@@ -457,8 +466,8 @@ Result<json::Object> ask_all(Questions& ask) {
 }
 
 std::string yaml_scalar(const json::Value& value) {
-  if (!value.is_string()) return value.is_double() ? json::python_float(value.get_double())
-                                                   : json::write(value);
+  if (!value.is_string())
+    return value.is_double() ? json::python_float(value.get_double()) : json::write(value);
   const std::string text(value.get_string().data(), value.get_string().size());
   const auto plain = train::resolve_yaml_scalar(text);
   const bool needs_quotes = !plain.is_string() || text.empty() ||
@@ -488,8 +497,7 @@ std::string yaml_text(const json::Object& values, const std::string& indent = ""
 }
 
 Status save(const json::Object& values, const std::string& path, bool as_json, FileSystem& files) {
-  const std::string text =
-      as_json ? json::write_indented(values, true) + "\n" : yaml_text(values);
+  const std::string text = as_json ? json::write_indented(values, true) + "\n" : yaml_text(values);
   const auto slash = path.rfind('/');
   if (slash != std::string::npos && slash > 0) {
     TROUPE_RETURN_IF_ERROR(files.create_directories(path.substr(0, slash)));
@@ -533,11 +541,12 @@ Result<Invocation> write_default(const std::string& path, std::string precision,
                             {"tpu_use_sudo", false},
                             {"use_cpu", gpus == 0}};
   FileSystem& files = context.files;
-  return Invocation{Dialogue{.hold = [values, path, &files](std::istream&, std::ostream& out) {
-                      TROUPE_RETURN_IF_ERROR(save(values, path, true, files));
-                      out << "accelerate configuration saved at " << path << "\n";
-                      return Status();
-                    }},
+  return Invocation{Dialogue{.hold =
+                                 [values, path, &files](std::istream&, std::ostream& out) {
+                                   TROUPE_RETURN_IF_ERROR(save(values, path, true, files));
+                                   out << "accelerate configuration saved at " << path << "\n";
+                                   return Status();
+                                 }},
                     {}};
 }
 

@@ -96,8 +96,7 @@ Status settle_processes(const LauncherContext& context, AccelerateSettings& out)
     out.processes = out.file.empty() ? std::max(1, gpus) : 1;
   } else {
     // accelerate starts one process where there are none.
-    out.processes =
-        std::max(1, TROUPE_TRY(integer(out, "num_processes", 1, 0, kProcessesMax)));
+    out.processes = std::max(1, TROUPE_TRY(integer(out, "num_processes", 1, 0, kProcessesMax)));
   }
   out.machines = TROUPE_TRY(integer(out, "num_machines", 1, 1, kProcessesMax));
   out.machine_rank = TROUPE_TRY(integer(out, "machine_rank", 0, 0, kProcessesMax));

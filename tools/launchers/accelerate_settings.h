@@ -13,7 +13,8 @@
 namespace troupe::tools {
 
 struct AccelerateFlags {
-  // Flags that the file has a key for, by that key's path: "num_processes", "fsdp_config.fsdp_version".
+  // Flags that the file has a key for, by that key's path: "num_processes",
+  // "fsdp_config.fsdp_version".
   std::map<std::string, std::optional<std::string>> values;
   std::map<std::string, bool> switches;
   std::optional<std::string> config_file;
@@ -25,9 +26,9 @@ struct AccelerateFlags {
 enum class AccelerateKind { kSimple, kMultiple, kDeepSpeed };
 
 struct AccelerateSettings {
-  std::string file;     // whose values lie below the flags'; empty: there is none
-  json::Object values;  // as the file would have them; distributed_type is always there
-  bool changed = false; // a flag says what the file does not
+  std::string file;      // whose values lie below the flags'; empty: there is none
+  json::Object values;   // as the file would have them; distributed_type is always there
+  bool changed = false;  // a flag says what the file does not
   std::vector<std::string> file_deepspeed_keys;  // those of the file's deepspeed_config
   bool precision_of_file = false;
 

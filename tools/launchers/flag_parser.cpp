@@ -135,8 +135,7 @@ Result<std::vector<std::string>> FlagParser::parse(std::span<const std::string> 
       if (!rest.empty()) value = rest.starts_with('=') ? rest.substr(1) : rest;
     }
     if (!flag->has_value && value) {
-      return error(Code::kInvalidArgument, "{}: error: {} takes no value", program_,
-                   flag->shown);
+      return error(Code::kInvalidArgument, "{}: error: {} takes no value", program_, flag->shown);
     }
     if (flag->has_value && !value) {
       if (i + 1 == words.size()) {

@@ -37,8 +37,8 @@ struct Answer {
   int exit_code = 0;
 };
 
-// Questions at the terminal, and what comes of the answers. Input that ends is the default answer to
-// all that is left.
+// Questions at the terminal, and what comes of the answers. Input that ends is the default answer
+// to all that is left.
 struct Dialogue {
   std::function<Status(std::istream& in, std::ostream& out)> hold;
 };
