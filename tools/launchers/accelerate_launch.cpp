@@ -154,7 +154,9 @@ Invocation train_here(const AccelerateSettings& settings, OwnTraining training,
         values["deepspeed_config"].as_object()["deepspeed_config_file"] = beside;
       }
     }
-    command.words.push_back("troupe.accelerate_config=" + json::write(values));
+    // In quotes: a text that holds a mapping, no mapping.
+    command.words.push_back("troupe.accelerate_config=" +
+                            json::write(json::Value(json::write(values))));
   } else if (!settings.file.empty()) {
     command.words.push_back("troupe.accelerate_config=" + settings.file);
   }
