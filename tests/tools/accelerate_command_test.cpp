@@ -108,18 +108,21 @@ TEST_CASE("accelerate config asks on standard input, and launch reads what it wr
 
 TEST_CASE("flags of accelerate launch reach a training of ours") {
   TroupeHome home;
-  const auto done =
-      home.run({"run", "--", "accelerate", "launch", "--use_fsdp", "--fsdp_version", "2",
-                "--num_processes", "2", "--mixed_precision", "fp8", "src/train.py", "absent.yaml"});
-  CHECK(done.exit_code != 0);
-  CHECK(contains(done.err, "src/train.py is not there; its arguments are LLaMA-Factory's"));
-  const auto explained = home.run(
-      {"run", "--", "accelerate", "launch", "--use_fsdp", "--fsdp_version", "2", "--num_processes",
-       "2", "src/train.py", source_dir() + "/examples/train/pretrain_tiny.yaml", "--explain"});
-  CAPTURE(explained.err);
-  CAPTURE(explained.out);
-  CHECK(contains(explained.out, "fsdp_config.fsdp_version"));
-  CHECK(contains(explained.out, "num_processes"));
+  const auto refused = [&](std::vector<std::string> flags) {
+    std::vector<std::string> words{"run", "--", "accelerate", "launch", "--num_processes", "2"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    words.insert(words.end(), {"src/train.py", home.file("x.yaml"), "--explain"});
+    put(home.file("x.yaml"), "model_name_or_path: absent\n");
+    const auto done = home.run(words);
+    CHECK(done.exit_code != 0);
+    CHECK(contains(done.err, "src/train.py is not there; its arguments are LLaMA-Factory's"));
+    return done.err;
+  };
+  CHECK(contains(refused({"--mixed_precision", "fp8"}),
+                 "troupe.accelerate_config.mixed_precision=fp8 is not supported"));
+  CHECK(contains(refused({"--use_fsdp", "--fsdp_version", "2", "--use_parallelism_config",
+                          "--parallelism_config_tp_size", "2"}),
+                 "parallelism_config.parallelism_config_tp_size=2 is not supported"));
 }
 
 }  // namespace
