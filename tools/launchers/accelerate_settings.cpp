@@ -282,6 +282,10 @@ Result<AccelerateSettings> settle_accelerate(const AccelerateFlags& flags,
   }
   const auto* use_cpu = out.find("use_cpu");
   out.cpu = use_cpu && train::read_bool(*use_cpu).value_or(false);
+  // Where there is neither a GPU nor this wish, each process of accelerate's takes itself for the
+  // only one. A running cluster's nodes may have GPUs that this machine lacks.
+  const bool here = context.environment.get("TROUPE_ADDRESS").value_or("").empty();
+  if (out.processes > 1 && here && context.gpu_count && context.gpu_count() == 0) out.cpu = true;
   out.kind = flags.cpu || type == "NO" || type == "MULTI_CPU" ? AccelerateKind::kSimple
              : type == "DEEPSPEED"                            ? AccelerateKind::kDeepSpeed
                                                               : AccelerateKind::kMultiple;

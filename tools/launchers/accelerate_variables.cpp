@@ -178,6 +178,7 @@ Result<Variables> accelerate_variables(const AccelerateSettings& settings,
   if (is_on(settings, "enable_cpu_affinity")) variables["ACCELERATE_CPU_AFFINITY"] = "1";
   const std::string gpus = settings.text("gpu_ids", "all");
   if (gpus != "all") variables["CUDA_VISIBLE_DEVICES"] = gpus;
+  if (settings.cpu) variables["ACCELERATE_USE_CPU"] = "True";
   if (settings.kind == AccelerateKind::kDeepSpeed) {
     set_deepspeed(settings, context.environment, variables);
     return variables;

@@ -95,8 +95,27 @@ TEST_CASE("on CPUs there are as many ranks as were asked for, and that is said")
   CHECK(world.noticed("these are 3 ranks, which meet by gloo"));
 }
 
+TEST_CASE("several ranks without a GPU are told to meet on CPUs") {
+  LauncherWorld world;
+  const auto used = [&](const Words& flags) {
+    const auto seen = world.ranks(launch(flags, {world.script()})).environment;
+    return seen.contains("ACCELERATE_USE_CPU") ? seen.at("ACCELERATE_USE_CPU") : "not set";
+  };
+  // Each would take itself for the only one.
+  CHECK(used({"--num_processes", "2"}) == "True");
+  CHECK(used({"--multi_gpu", "--num_processes", "2"}) == "True");
+  CHECK(used({"--use_deepspeed", "--num_processes", "2"}) == "True");
+  CHECK(used({"--num_processes", "1"}) == "False");
+  world.gpus = 2;
+  CHECK(used({"--num_processes", "2"}) == "not set");
+  world.gpus = 0;
+  world.set("TROUPE_ADDRESS", "10.0.0.2:6379");
+  CHECK(used({"--multi_gpu", "--num_processes", "2"}) == "not set");
+}
+
 TEST_CASE("FSDP's variables, with launch's own defaults") {
   LauncherWorld world;
+  world.gpus = 2;
   const Variables fsdp{{"ACCELERATE_MIXED_PRECISION", "bf16"},
                        {"OMP_NUM_THREADS", "1"},
                        {"ACCELERATE_USE_FSDP", "true"},
@@ -139,6 +158,7 @@ TEST_CASE("FSDP's variables, with launch's own defaults") {
 
 TEST_CASE("DeepSpeed's variables, and the names that came from the file") {
   LauncherWorld world;
+  world.gpus = 2;
   world.set("PWD", "/work/here");
   world.set("PYTHONPATH", "/lib/mine");
   const auto file = world.put("ds.yaml", R"(distributed_type: DEEPSPEED
