@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "scheduler/policy/resources.h"
 #include "tools/commands/child_program.h"
 #include "tools/commands/signals.h"
+#include "tools/ranks/standby.h"
 
 namespace troupe::tools {
 namespace {
@@ -29,6 +31,8 @@ constexpr Duration kBackoffFirst = std::chrono::seconds(1);
 constexpr Duration kBackoffMax = std::chrono::seconds(30);
 // An attempt that lasted so long is no sign of a failure that comes again at once.
 constexpr Duration kLongAttempt = std::chrono::seconds(10);
+// So long after an attempt's start its ranks have done their own imports.
+constexpr Duration kStandbyAfter = std::chrono::seconds(5);
 constexpr std::size_t kLastErrorLines = 20;
 constexpr std::size_t kErrorFileBytesMax = 16u << 20;
 // Where nobody of ours can ask the machine for a free port: below the kernels' own range.
@@ -160,6 +164,14 @@ void ElasticAgent::on_line(const wire::OutputLine& line) {
 
 void ElasticAgent::on_actor(ActorId id, const Result<wire::ActorInfo>& info) {
   const std::lock_guard lock(mutex_);
+  if (const auto standby = standbys_.find(id); standby != standbys_.end()) {
+    if (info.ok() && info->pid != 0) standby->second.pid = info->pid;
+    if (info.ok() && info->state == wire::ActorState::kDead) {
+      standby->second.ended = true;
+      standby->second.death = info->death;
+    }
+    return;
+  }
   const auto found = ranks_.find(id);
   if (found == ranks_.end() || found->second->ended) return;
   Rank& rank = *found->second;
@@ -228,11 +240,14 @@ Result<std::vector<wire::ActorSpec>> ElasticAgent::prepare(
 
   std::vector<wire::ActorSpec> specs;
   std::map<ActorId, std::unique_ptr<Rank>> ranks;
+  example_.reset();
+  ranks_here_ = 0;
+  int next_rank = 0;
   for (std::size_t node = 0; node < machines.size(); ++node) {
     const RunMachine& machine = machines[node];
     for (int local = 0; local < machine.processes; ++local) {
       auto rank = std::make_unique<Rank>();
-      rank->place = {.rank = static_cast<int>(specs.size()),
+      rank->place = {.rank = next_rank++,
                      .local_rank = local,
                      .group_rank = static_cast<int>(node),
                      .local_world_size = machine.processes};
@@ -269,23 +284,32 @@ Result<std::vector<wire::ActorSpec>> ElasticAgent::prepare(
       } else {
         spec.node_affinity = machine.node_id;
       }
-      ranks.emplace(rank->id, std::move(rank));
+      if (machine.here) {
+        ++ranks_here_;
+        if (!kept.out && !kept.err) example_ = spec;
+        if (take_standby(*rank, spec)) specs.pop_back();
+      }
+      const ActorId id = rank->id;
+      ranks.emplace(id, std::move(rank));
     }
   }
   const std::lock_guard lock(mutex_);
-  ranks_ = std::move(ranks);
-  stopping_ = false;
   failed_order_.clear();
+  ranks_ = std::move(ranks);
+  for (auto entry = standbys_.begin(); entry != standbys_.end();) {
+    const auto rank = ranks_.find(entry->first);
+    if (rank != ranks_.end() && entry->second.ended) rank_ended(*rank->second, entry->second.death);
+    entry = rank != ranks_.end() ? standbys_.erase(entry) : std::next(entry);
+  }
+  stopping_ = false;
   return specs;
 }
 
 Status ElasticAgent::start(const std::vector<RunMachine>& machines) {
   auto specs = TROUPE_TRY(prepare(machines));
-  const auto ids = [&] {
-    std::vector<ActorId> list;
-    for (const auto& spec : specs) list.push_back(spec.actor_id);
-    return list;
-  }();
+  std::vector<ActorId> ids;
+  for (const auto& spec : specs) ids.push_back(spec.actor_id);
+  if (ids.empty()) return {};  // all of them stood by
   auto created = std::make_shared<std::promise<Status>>();
   auto answer = created->get_future();
   machines_.head().create_actors(std::move(specs), true, false, [created](Status status) {
@@ -314,10 +338,21 @@ bool ElasticAgent::nodes_grew(const std::vector<RunMachine>& machines) {
 
 ElasticAgent::Outcome ElasticAgent::watch(const std::vector<RunMachine>& machines) {
   std::unique_lock lock(mutex_);
+  bool standbys_due = true;
+  const auto something = [&] {
+    return end_signal_ != 0 || nodes_changed_ || !failed_order_.empty() || all_ended();
+  };
+  Deadline quiet = Deadline::after(kStandbyAfter);
   for (;;) {
-    changed_.wait(lock, [&] {
-      return end_signal_ != 0 || nodes_changed_ || !failed_order_.empty() || all_ended();
-    });
+    if (!standbys_due) {
+      changed_.wait(lock, something);
+    } else if (!changed_.wait_until(lock, quiet.time(), something)) {
+      standbys_due = false;
+      lock.unlock();
+      start_standbys();
+      lock.lock();
+      continue;
+    }
     if (!failed_order_.empty()) return Outcome::kFailed;
     if (all_ended()) return Outcome::kSucceeded;
     if (end_signal_ != 0) return Outcome::kSignalled;
@@ -367,6 +402,62 @@ void ElasticAgent::stop_ranks(int signal) {
   }
   lock.unlock();
   for (const auto watch : std::exchange(watches_, {})) machines_.head().unwatch(watch);
+}
+
+// --- interpreters that stand by ------------------------------------------------------------------
+
+void ElasticAgent::start_standbys() {
+  if (!options_.standbys || restarts_ >= options_.max_restarts || !example_) return;
+  std::size_t alive = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(standbys_, [](const auto& entry) { return entry.second.ended; });
+    alive = standbys_.size();
+  }
+  std::vector<wire::ActorSpec> specs;
+  for (; alive < static_cast<std::size_t>(ranks_here_); ++alive) {
+    wire::ActorSpec spec = *example_;
+    spec.actor_id = ActorId::make(context_.random);
+    spec.rank = -1;
+    const std::string pipe = join_path(log_dir_, fmt::format("standby_{}", spec.actor_id.brief()));
+    auto words = standby_words(spec.program.argv, pipe);
+    if (!words || ::mkfifo(pipe.c_str(), 0600) != 0) return;  // a restart takes longer, and works
+    spec.program.argv = std::move(*words);
+    {
+      const std::lock_guard lock(mutex_);
+      standbys_[spec.actor_id] = {.pipe = pipe};
+    }
+    machines_.head().watch_actor(
+        spec.actor_id, {},
+        [this, id = spec.actor_id](const Result<wire::ActorInfo>& info) { on_actor(id, info); });
+    specs.push_back(std::move(spec));
+  }
+  if (!specs.empty()) {
+    machines_.head().create_actors(std::move(specs), false, false, [](const Status&) {});
+  }
+}
+
+bool ElasticAgent::take_standby(Rank& rank, const wire::ActorSpec& spec) {
+  for (;;) {
+    ActorId id;
+    Standby standby;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = std::find_if(standbys_.begin(), standbys_.end(), [](const auto& entry) {
+        return !entry.second.ended && !entry.second.taken && entry.second.pid != 0;
+      });
+      if (found == standbys_.end()) return false;
+      found->second.taken = true;
+      id = found->first;
+      standby = found->second;
+    }
+    if (wake_standby(standby.pipe, spec.program.argv, spec.environment).ok()) {
+      rank.id = id;
+      rank.pid = standby.pid;
+      return true;
+    }
+    machines_.head().kill_actor(id, false, 0, "it does not answer", [](const Status&) {});
+  }
 }
 
 Result<ElasticAgent::Outcome> ElasticAgent::attempt() {

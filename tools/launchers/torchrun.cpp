@@ -138,7 +138,8 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   TorchrunFlags flags;
   std::optional<std::string> address;
   FlagParser parser(ours ? "troupe run" : "torchrun");
-  if (ours) parser.value("address", address);
+  bool no_standby = false;
+  if (ours) parser.value("address", address).toggle("no-standby", no_standby);
   parser.value("nnodes", flags.nnodes)
       .value("nproc-per-node", flags.nproc_per_node)
       .value("rdzv-backend", flags.rdzv_backend)
@@ -235,6 +236,7 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   }
   options.log_dir = flags.log_dir;
   options.ends_with_ranks_code = ours;
+  options.standbys = !no_standby;
   if (!context.environment.get("OMP_NUM_THREADS") && options.processes != "1") {
     invocation.notices.push_back(
         "OMP_NUM_THREADS is 1 in every rank, so that they do not slow each other down: set it to "

@@ -67,6 +67,9 @@ struct RunOptions {
 
   // Variables of every rank besides those of the launcher's own environment.
   std::map<std::string, std::string> environment;
+  // Whether Python interpreters that have done the script's imports wait for a restart. They take
+  // the memory of those imports; of ranks whose output goes to files there are none.
+  bool standbys = true;
   // ${local_rank} in an argument becomes the rank's number, as torchrun does.
   bool substitutes_local_rank = true;
   // "--local_rank=N" stands before the script's arguments, at this place of `program` (deepspeed).
