@@ -534,23 +534,21 @@ Result<std::shared_ptr<collective::Communicator>> TrainerActor::meet(const Gener
   return std::shared_ptr<collective::Communicator>(TROUPE_TRY(std::move(made)));
 }
 
-Result<std::shared_ptr<DeviceCommunicator>> TrainerActor::connect_device(
+Result<GenerationCompute> TrainerActor::join(
     const GenerationPlan& plan, const std::shared_ptr<collective::Communicator>& world) {
   // All ranks go the same way: one of them says which, once.
   const bool tells = rank() == 0 && !told_transport_;
-  auto made = TROUPE_TRY(run_->connect(*world, {.node = machine_name(files_, context_.node_id()),
-                                                .notice = [&](const std::string& text) {
-                                                  if (tells) context_.log().info("{}", text);
-                                                }}));
-  if (!made) return std::shared_ptr<DeviceCommunicator>();
-  // It lives on the other one, whoever still ends it.
-  std::shared_ptr<DeviceCommunicator> device(
-      made.release(), [world](DeviceCommunicator* communicator) { delete communicator; });
+  GenerationCompute compute =
+      TROUPE_TRY(run_->join(world, {.node = machine_name(files_, context_.node_id()),
+                                    .notice = [&](const std::string& text) {
+                                      if (tells) context_.log().info("{}", text);
+                                    }}));
+  if (!compute.device) return compute;
   if (tells && world->world_size() > 1)
-    context_.log().info("collectives of GPUs: {}", device->transport());
+    context_.log().info("collectives of GPUs: {}", compute.device->transport());
   told_transport_ = true;
-  TROUPE_RETURN_IF_ERROR(take_over(plan, device));
-  return device;
+  TROUPE_RETURN_IF_ERROR(take_over(plan, compute.device));
+  return compute;
 }
 
 Status TrainerActor::train_generation(const GenerationPlan& plan) {
@@ -563,12 +561,11 @@ Status TrainerActor::train_generation(const GenerationPlan& plan) {
   TROUPE_RETURN_IF_ERROR(prepare(*world));
   if (plan.purpose == GenerationPurpose::kSaveAlone)
     return run_->save_alone(*world, plan.generation, observer);
-  const auto device = TROUPE_TRY(connect_device(plan, world));
-  Status status =
-      run_->run_generation(*world, plan.generation, observer, device.get(), plan.purpose);
-  if (status.ok() && device) {
+  const GenerationCompute compute = TROUPE_TRY(join(plan, world));
+  Status status = run_->run_generation(compute, plan.generation, observer, plan.purpose);
+  if (status.ok() && compute.device) {
     // The run is complete, whatever becomes of the library's objects.
-    if (const Status ended = device->end(Deadline::after(kEndTimeout)); !ended.ok())
+    if (const Status ended = compute.device->end(Deadline::after(kEndTimeout)); !ended.ok())
       context_.log().warning("ending the collectives: {}", ended.to_string());
   }
   return status;

@@ -152,9 +152,9 @@ class TrainerActor {
   void leave(TrainerMessage outcome);
   Status train_generation(const GenerationPlan& plan);
   Result<std::shared_ptr<collective::Communicator>> meet(const GenerationPlan& plan);
-  // What carries a GPU's buffers beside it; null on a CPU.
-  Result<std::shared_ptr<DeviceCommunicator>> connect_device(
-      const GenerationPlan& plan, const std::shared_ptr<collective::Communicator>& world);
+  // What the rank computes with in the generation of `world`.
+  Result<GenerationCompute> join(const GenerationPlan& plan,
+                                 const std::shared_ptr<collective::Communicator>& world);
   // The communicator that abort() is to end from now on, unless it was asked to before.
   Status take_over(const GenerationPlan& plan,
                    const std::shared_ptr<collective::Communicator>& communicator);
