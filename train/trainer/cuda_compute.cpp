@@ -162,7 +162,7 @@ class CudaCompute::Rank final : public RankCompute {
     static_cast<void>(device_.settle());
   }
 
-  // Before anything else.
+  // The last part of hold().
   Status make_updates(const RankTask& rank);
   double gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) override;
   Result<GenerationCompute> join(std::shared_ptr<collective::Communicator> world,
