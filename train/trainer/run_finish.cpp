@@ -139,7 +139,7 @@ Status RunFinish::load_best_model(RunGeneration& generation, std::int64_t& final
   follow_.note();
   TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, f.model->model_layout(),
                                     static_cast<std::uint64_t>(f.config().training.seed), *f.layout,
-                                    f.state->kept(), f.compute->kept_access(), false,
+                                    f.state().kept(), f.rank_compute->kept_access(), false,
                                     generation.world));
   // That step was evaluated, or it would not be the best.
   follow_.evaluated_step = final_step = best_step;

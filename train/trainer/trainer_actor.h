@@ -24,7 +24,6 @@
 
 #include <atomic>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -41,6 +40,7 @@
 #include "train/progress/progress_recorder.h"
 #include "train/trainer/actor_memory.h"
 #include "train/trainer/between_steps.h"
+#include "train/trainer/data_changes.h"
 #include "train/trainer/peer_links.h"
 #include "train/trainer/progress_memory.h"
 #include "train/trainer/run_bundle.h"
@@ -152,9 +152,9 @@ class TrainerActor {
   void leave(TrainerMessage outcome);
   Status train_generation(const GenerationPlan& plan);
   Result<std::shared_ptr<collective::Communicator>> meet(const GenerationPlan& plan);
-  // What carries a GPU's buffers beside it; null on a CPU.
-  Result<std::shared_ptr<DeviceCommunicator>> connect_device(
-      const GenerationPlan& plan, const std::shared_ptr<collective::Communicator>& world);
+  // What the rank computes with in the generation of `world`.
+  Result<GenerationCompute> join(const GenerationPlan& plan,
+                                 const std::shared_ptr<collective::Communicator>& world);
   // The communicator that abort() is to end from now on, unless it was asked to before.
   Status take_over(const GenerationPlan& plan,
                    const std::shared_ptr<collective::Communicator>& communicator);
@@ -203,9 +203,8 @@ class TrainerActor {
   std::uint64_t aborted_ TROUPE_GUARDED_BY(mutex_) = 0;  // all generations up to this are
   Status abort_reason_ TROUPE_GUARDED_BY(mutex_);
   std::optional<std::string> save_to_ TROUPE_GUARDED_BY(mutex_);
-  std::optional<std::string> data_wish_ TROUPE_GUARDED_BY(mutex_);
-  std::map<std::string, Status> data_wishes_done_ TROUPE_GUARDED_BY(mutex_);
   BetweenSteps between_steps_;
+  DataChanges data_changes_;
   std::atomic<bool> cancelled_{false};  // the generation in work is aborted
   std::atomic<bool> save_and_stop_{false};
   std::atomic<bool> ending_{false};
