@@ -389,8 +389,10 @@ Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
 RunContents read_contents(FileSystem& files, const TrainConfig& config,
                           std::vector<ContentProblem>& problems) {
   RunContents contents;
+  // `key` counts for what does not tell its own.
   const auto wrong = [&](const char* key, const Status& status) {
-    if (!status.ok()) problems.push_back({key, status});
+    if (!status.ok())
+      problems.push_back({std::string(status.context("key").value_or(key)), status});
     return !status.ok();
   };
   for (const Status& folders :
