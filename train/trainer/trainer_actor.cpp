@@ -60,6 +60,10 @@ bool others_fault(const Status& status) {
   }
 }
 
+Status run_has_ended() {
+  return error(Code::kFailedPrecondition, "the run has ended: no step follows");
+}
+
 }  // namespace
 
 // Tells the controller, and strikes where a fault is planned.
@@ -182,7 +186,7 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
 
 TrainerActor::~TrainerActor() {
   ending_ = true;
-  between_steps_.end();
+  between_steps_.end(error(Code::kCancelled, "the trainer ends"));
   abort(~std::uint64_t{0}, error(Code::kCancelled, "the trainer ends"));
   {
     MutexLock lock(mutex_);
@@ -269,11 +273,7 @@ Status TrainerActor::change_data(const json::Object& arguments, Duration timeout
         if (!run.has_own_data())
           return error(Code::kFailedPrecondition, "the run has no data source of its own");
         stands = run.data_arguments() == text;
-        if (run.step() >= run.total_steps())
-          return stands ? Status()
-                        : error(Code::kFailedPrecondition,
-                                "no step follows in which new data "
-                                "could be used");
+        if (run.has_ended()) return stands ? Status() : run_has_ended();
         if (stands) return {};
         MutexLock lock(mutex_);
         if (data_wish_ && *data_wish_ != text)
@@ -296,6 +296,15 @@ Status TrainerActor::change_data(const json::Object& arguments, Duration timeout
   return error(Code::kDeadlineExceeded,
                "no step was finished with the new data within the call's time: whether one will be "
                "is not known");
+}
+
+void TrainerActor::answer_ended() {
+  between_steps_.end(run_has_ended());
+  MutexLock lock(mutex_);
+  if (!data_wish_) return;
+  data_wishes_done_[*data_wish_] = run_has_ended();
+  data_wish_.reset();
+  changed_.notify_all();
 }
 
 std::optional<GenerationPlan> TrainerActor::next_plan() {
@@ -401,6 +410,7 @@ TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
     faults.push_back({plan.fault_numbers[i], plan.faults[i]});
   injector_.begin_generation(rank(), plan.generation, std::move(faults));
   recorder_.begin_generation(plan.generation);
+  between_steps_.begin();
   Status status;
   try {
     status = train_generation(plan);
@@ -409,7 +419,10 @@ TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
     context_.log().error("rank {} ends: the loop threw: {}", rank(), e.what());
     ::_exit(kExceptionExitCode);
   }
-  if (status.ok()) return TrainerFinished{rank(), plan.generation};
+  if (status.ok()) {
+    answer_ended();
+    return TrainerFinished{rank(), plan.generation};
+  }
   leave_dead_device(status);
   if (const auto step = saved_step_of(status)) return TrainerSaved{rank(), plan.generation, *step};
   status.with("rank", rank());
