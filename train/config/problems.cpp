@@ -9,6 +9,12 @@ namespace {
 // More lines help nobody.
 constexpr std::size_t kShownMax = 12;
 
+bool begins_with_key(std::string_view message, std::string_view key) {
+  if (!message.starts_with(key)) return false;
+  const std::string_view rest = message.substr(key.size());
+  return rest.starts_with(':') || rest.starts_with('=') || rest.starts_with(' ');
+}
+
 }  // namespace
 
 void Problems::insert(Code code, std::string_view key, std::string text) {
@@ -19,7 +25,9 @@ void Problems::insert(Code code, std::string_view key, std::string text) {
 }
 
 void Problems::add(Code code, std::string_view key, std::string_view message) {
-  insert(code, key, fmt::format("{}: {}", key, message));
+  insert(
+      code, key,
+      begins_with_key(message, key) ? std::string(message) : fmt::format("{}: {}", key, message));
 }
 
 void Problems::add_named(Code code, std::string_view key, std::string_view message) {

@@ -212,6 +212,16 @@ Result<SampleStream> describe_stream(FileSystem& files, const DataOptions& optio
   return stream;
 }
 
+SampleStream own_stream(std::string_view source, std::int64_t samples, const TokenDataset& dataset,
+                        std::uint32_t order_seed, bool shuffle) {
+  SampleStream stream{
+      .samples = samples, .tokens = dataset.token_count(), .xxh3 = hash_of(dataset)};
+  stream.settings = {
+      {"data source", source}, {"samples in an epoch", samples}, {"disable_shuffling", !shuffle}};
+  if (shuffle) stream.settings["data_seed (else seed)"] = order_seed;
+  return stream;
+}
+
 std::vector<std::string> differences(const SampleStream& before, const SampleStream& now) {
   std::vector<std::string> found = file_differences(before, now);
   for (const auto& setting : now.settings) {

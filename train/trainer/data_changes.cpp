@@ -8,6 +8,10 @@ constexpr std::size_t kOutcomesKept = 64;
 
 }  // namespace
 
+Status run_has_ended() {
+  return error(Code::kFailedPrecondition, "the run has ended: no step follows");
+}
+
 Result<bool> DataChanges::ask(const TrainingView& run, const std::string& arguments) {
   if (run.rank() != 0)
     return error(Code::kFailedPrecondition,
@@ -15,8 +19,7 @@ Result<bool> DataChanges::ask(const TrainingView& run, const std::string& argume
   if (!run.has_own_data())
     return error(Code::kFailedPrecondition, "the run has no data source of its own");
   if (run.data_arguments() == arguments) return true;
-  if (run.step() >= run.total_steps())
-    return error(Code::kFailedPrecondition, "no step follows in which new data could be used");
+  if (run.has_ended()) return run_has_ended();
   MutexLock lock(mutex_);
   if (asked_ && *asked_ != arguments)
     return error(Code::kUnavailable, "another change of the data is under way: try again");
@@ -48,6 +51,10 @@ void DataChanges::done(const std::string& arguments, const Status& outcome) {
   if (asked_ == arguments) asked_.reset();
   outcomes_[arguments] = outcome;
   changed_.notify_all();
+}
+
+void DataChanges::run_ended() {
+  if (const auto arguments = asked()) done(*arguments, run_has_ended());
 }
 
 void DataChanges::end() {

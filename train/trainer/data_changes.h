@@ -13,6 +13,9 @@
 
 namespace troupe::train {
 
+// kFailedPrecondition: what is told to those that wait for a step.
+Status run_has_ended();
+
 // Thread-safe.
 class DataChanges {
  public:
@@ -25,6 +28,8 @@ class DataChanges {
   // The loop's (TrainingObserver): what was asked for, and what came of it.
   std::optional<std::string> asked() const;
   void done(const std::string& arguments, const Status& outcome);
+  // No step follows in which what was asked for could be used.
+  void run_ended();
   // Nobody waits any more.
   void end();
 

@@ -272,17 +272,6 @@ void describe(const ModelConfig& model, const Trainables& trainables,
                               100 * trained / all));
 }
 
-// A learned position table ends; a longer row would stop the run at its step.
-Status check_lengths(const ModelConfig& model, const TokenDataset& dataset) {
-  const auto limit = model.length_limit();
-  const std::int64_t longest = longest_collated_length(dataset);
-  if (!limit || longest <= *limit) return {};
-  return error(Code::kInvalidArgument,
-               "rows have up to {} tokens, the model's position table has {}; use cutoff_len: {}",
-               longest, *limit, *limit / 8 * 8)
-      .with("key", "cutoff_len");
-}
-
 // An adapter goes on as what it was: another scale or base would make another model of its tensors.
 Status check_checkpoint_adapter(FileSystem& files, const std::string& checkpoint,
                                 const std::string& run) {
@@ -370,6 +359,23 @@ Status check_home(const TrainConfig& config) {
 
 }  // namespace
 
+Status check_length(const ModelConfig& model, std::int64_t longest) {
+  const auto limit = model.length_limit();
+  if (!limit || longest <= *limit) return {};
+  return error(Code::kInvalidArgument,
+               "rows have up to {} tokens, the model's position table has {}; use cutoff_len: {}, "
+               "or shorter samples where they are the program's own",
+               longest, *limit, *limit / 8 * 8)
+      .with("key", "cutoff_len");
+}
+
+Status check_checkpoint_stream(FileSystem& files, const TrainConfig& config,
+                               const std::string& checkpoint, const SampleStream& now,
+                               std::vector<std::string>& notes) {
+  const auto before = checkpoint.empty() ? std::nullopt : read_stream(files, checkpoint);
+  return check_stream(checkpoint, before, now, config.troupe.allow_data_change, notes);
+}
+
 Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
                                  std::vector<std::string>& notes) {
   const ResumeFrom& from = config.training.resume_from_checkpoint;
@@ -389,8 +395,10 @@ Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
 RunContents read_contents(FileSystem& files, const TrainConfig& config,
                           std::vector<ContentProblem>& problems) {
   RunContents contents;
+  // `key` counts for what does not tell its own.
   const auto wrong = [&](const char* key, const Status& status) {
-    if (!status.ok()) problems.push_back({key, status});
+    if (!status.ok())
+      problems.push_back({std::string(status.context("key").value_or(key)), status});
     return !status.ok();
   };
   for (const Status& folders :
@@ -466,8 +474,9 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   // As it was loaded or trained; what is saved may have other special tokens.
   const std::string tokenizer_text = tokenizer_text_of(companions);
   auto module = TROUPE_TRY(build_dataset(files, data_options(config), tokenizer));
-  TROUPE_RETURN_IF_ERROR(check_lengths(model, module.train));
-  if (module.eval) TROUPE_RETURN_IF_ERROR(check_lengths(model, *module.eval));
+  TROUPE_RETURN_IF_ERROR(check_length(model, longest_collated_length(module.train)));
+  if (module.eval)
+    TROUPE_RETURN_IF_ERROR(check_length(model, longest_collated_length(*module.eval)));
   std::string stream = TROUPE_TRY(
       settle_stream(files, config, tokenizer_text, module.train, contents.resume_path, notes));
   TROUPE_RETURN_IF_ERROR(

@@ -174,7 +174,7 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
 
 TrainerActor::~TrainerActor() {
   ending_ = true;
-  between_steps_.end();
+  between_steps_.end(error(Code::kCancelled, "the trainer ends"));
   data_changes_.end();
   abort(~std::uint64_t{0}, error(Code::kCancelled, "the trainer ends"));
   {
@@ -255,6 +255,11 @@ Status TrainerActor::change_data(const json::Object& arguments, Duration timeout
   const bool stands = TROUPE_TRY(between_steps(
       [&](const TrainingView& run) { return data_changes_.ask(run, text); }, timeout));
   return stands ? Status() : data_changes_.wait(text, deadline);
+}
+
+void TrainerActor::answer_ended() {
+  between_steps_.end(run_has_ended());
+  data_changes_.run_ended();
 }
 
 std::optional<GenerationPlan> TrainerActor::next_plan() {
@@ -360,6 +365,7 @@ TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
     faults.push_back({plan.fault_numbers[i], plan.faults[i]});
   injector_.begin_generation(rank(), plan.generation, std::move(faults));
   recorder_.begin_generation(plan.generation);
+  between_steps_.begin();
   Status status;
   try {
     status = train_generation(plan);
@@ -368,7 +374,10 @@ TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
     context_.log().error("rank {} ends: the loop threw: {}", rank(), e.what());
     ::_exit(kExceptionExitCode);
   }
-  if (status.ok()) return TrainerFinished{rank(), plan.generation};
+  if (status.ok()) {
+    answer_ended();
+    return TrainerFinished{rank(), plan.generation};
+  }
   leave_dead_device(status);
   if (const auto step = saved_step_of(status)) return TrainerSaved{rank(), plan.generation, *step};
   status.with("rank", rank());

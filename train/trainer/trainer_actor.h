@@ -104,8 +104,9 @@ class TrainerActor {
   // Runs `work` on the loop's thread before the next step, or behind the last one: no rank is in a
   // step then, and what `work` gives is what this returns (a Status or Result as it is). The order
   // is that of the calls. After a recovery and beside an evaluation it waits for these.
-  // kDeadlineExceeded: the loop did not come to it. For methods in trainer_groups:
-  // kFailedPrecondition on the actor's own thread, which must stay free to leave a lost generation.
+  // kDeadlineExceeded: the loop did not come to it. kFailedPrecondition: the run has ended. For
+  // methods in trainer_groups: kFailedPrecondition on the actor's own thread, which must stay free
+  // to leave a lost generation.
   template <typename Work>
   auto between_steps(Work&& work, Duration timeout = kBetweenStepsTimeout)
       -> ResultOf<std::invoke_result_t<Work, const TrainingView&>>;
@@ -164,6 +165,8 @@ class TrainerActor {
   // whose rank a spare may have taken.
   bool stands_by() const { return setup_.rank < 0 || context_.generation() > 1; }
 
+  // Whoever waits for a step, or asks later, is told that the run has ended.
+  void answer_ended();
   // As between_steps(); `work` may be left out.
   Status wait_between_steps(BetweenSteps::Work work, Duration timeout);
 

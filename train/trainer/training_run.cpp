@@ -328,7 +328,7 @@ Status TrainingRun::loop(RunGeneration& generation) {
     if (f.own_data) f.own_data->step_stands(generation.observer);
     if (outcome.save_and_stop) return saves_.leave(generation);
   }
-  generation.observer.between_steps(TrainingView(f));
+  generation.observer.between_steps(TrainingView(f, true));
   return {};
 }
 
