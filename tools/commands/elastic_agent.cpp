@@ -31,8 +31,6 @@ constexpr Duration kBackoffFirst = std::chrono::seconds(1);
 constexpr Duration kBackoffMax = std::chrono::seconds(30);
 // An attempt that lasted so long is no sign of a failure that comes again at once.
 constexpr Duration kLongAttempt = std::chrono::seconds(10);
-// So long after an attempt's start its ranks have done their own imports.
-constexpr Duration kStandbyAfter = std::chrono::seconds(5);
 constexpr std::size_t kLastErrorLines = 20;
 constexpr std::size_t kErrorFileBytesMax = 16u << 20;
 // Where nobody of ours can ask the machine for a free port: below the kernels' own range.
@@ -342,7 +340,7 @@ ElasticAgent::Outcome ElasticAgent::watch(const std::vector<RunMachine>& machine
   const auto something = [&] {
     return end_signal_ != 0 || nodes_changed_ || !failed_order_.empty() || all_ended();
   };
-  Deadline quiet = Deadline::after(kStandbyAfter);
+  Deadline quiet = Deadline::after(options_.standby_after);
   for (;;) {
     if (!standbys_due) {
       changed_.wait(lock, something);
@@ -462,6 +460,8 @@ bool ElasticAgent::take_standby(Rank& rank, const wire::ActorSpec& spec) {
 
 Result<ElasticAgent::Outcome> ElasticAgent::attempt() {
   const auto machines = TROUPE_TRY(machines_.gather([this] { return signalled(); }));
+  // The nodes know who listens before there is anything to hear.
+  follower_->catch_up(kLastLinesTime);
   {
     const std::lock_guard lock(mutex_);
     nodes_changed_ = true;  // what comes from here on is looked at

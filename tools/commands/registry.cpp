@@ -67,6 +67,10 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   add_version_command(app, context);
   add_help_command(app, context);
 
+  // Behind it stands another program's command line, which the parser of ours must not see as its
+  // own positional arguments.
+  const bool run = arguments.size() > 1 && arguments[0] == "run";
+  if (run && arguments[1] == "--") arguments.erase(arguments.begin() + 1);
   return run_command_line(app, context, std::move(arguments));
 }
 

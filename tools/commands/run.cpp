@@ -44,8 +44,7 @@ Status run(CommandContext& context, std::span<const std::string> words) {
         "no program: troupe run [flags] PROGRAM [arguments], or troupe run -- COMMAND LINE");
   }
   const LauncherContext world{.environment = context.environment, .files = context.files};
-  const bool flags = words.front().starts_with('-') && words.front() != "--";
-  if (words.front() == "--") words = words.subspan(1);
+  const bool flags = words.front().starts_with('-');
   auto invocation = flags ? troupe_run(words, world) : interpret(words, world);
   if (!invocation.ok()) return invocation.status();
   context.exit_code = TROUPE_TRY(carry_out(context, std::move(*invocation)));
@@ -91,7 +90,11 @@ void add_run_command(CLI::App& app, CommandContext& context) {
           "and\n"
           "what else torchrun sets in its environment. When one fails all are ended, what it "
           "wrote\n"
-          "last is shown, and all begin again while --max-restarts lasts. The exit code is that "
+          "last is shown, and all begin again while --max-restarts lasts: in Python interpreters "
+          "that\n"
+          "have done the script's imports meanwhile (--no-standby saves their memory; "
+          "--standby-after\n"
+          "SECONDS, 5, is when they begin). The exit code is that "
           "of\n"
           "the rank that failed first (128 + the signal). SIGTERM, SIGINT and others are passed "
           "on\n"

@@ -139,7 +139,12 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   std::optional<std::string> address;
   FlagParser parser(ours ? "troupe run" : "torchrun");
   bool no_standby = false;
-  if (ours) parser.value("address", address).toggle("no-standby", no_standby);
+  std::optional<std::string> standby_after;
+  if (ours) {
+    parser.value("address", address)
+        .toggle("no-standby", no_standby)
+        .value("standby-after", standby_after);
+  }
   parser.value("nnodes", flags.nnodes)
       .value("nproc-per-node", flags.nproc_per_node)
       .value("rdzv-backend", flags.rdzv_backend)
@@ -237,6 +242,10 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   options.log_dir = flags.log_dir;
   options.ends_with_ranks_code = ours;
   options.standbys = !no_standby;
+  if (standby_after) {
+    options.standby_after =
+        std::chrono::seconds(TROUPE_TRY(number_of("--standby-after", *standby_after, 0, 86400)));
+  }
   if (!context.environment.get("OMP_NUM_THREADS") && options.processes != "1") {
     invocation.notices.push_back(
         "OMP_NUM_THREADS is 1 in every rank, so that they do not slow each other down: set it to "

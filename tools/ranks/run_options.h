@@ -70,6 +70,7 @@ struct RunOptions {
   // Whether Python interpreters that have done the script's imports wait for a restart. They take
   // the memory of those imports; of ranks whose output goes to files there are none.
   bool standbys = true;
+  Duration standby_after = std::chrono::seconds(5);  // an attempt's start: its own imports are done
   // ${local_rank} in an argument becomes the rank's number, as torchrun does.
   bool substitutes_local_rank = true;
   // "--local_rank=N" stands before the script's arguments, at this place of `program` (deepspeed).
