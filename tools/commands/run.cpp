@@ -44,6 +44,10 @@ Status run(CommandContext& context, std::span<const std::string> words) {
         "no program: troupe run [flags] PROGRAM [arguments], or troupe run -- COMMAND LINE");
   }
   const LauncherContext world{.environment = context.environment, .files = context.files};
+  if (words.size() == 1 && words.front() == "--launchers") {
+    for (const std::string& name : launcher_names()) context.out << name << "\n";
+    return {};
+  }
   const bool flags = words.front().starts_with('-');
   auto invocation = flags ? troupe_run(words, world) : interpret(words, world);
   if (!invocation.ok()) return invocation.status();
@@ -82,6 +86,7 @@ void add_run_command(CLI::App& app, CommandContext& context) {
           "                                         on nodes of a running cluster")
       .example("troupe run -- torchrun --nproc-per-node 2 src/train.py --stage sft …")
       .example("troupe run -- llamafactory-cli train x.yaml")
+      .example("troupe run --launchers                   whose command lines are understood")
       .note(
           "The flags are torchrun's: --nnodes N or MIN:MAX, --nproc-per-node N, auto, cpu or gpu,\n"
           "--max-restarts, --redirects, --tee, --log-dir, --local-ranks-filter, --role, --rdzv-*,\n"
