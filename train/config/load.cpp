@@ -1,8 +1,12 @@
 #include "train/config/load.h"
 
+#include <iterator>
+
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
 #include "train/config/arguments.h"
+#include "train/config/axolotl.h"
+#include "train/config/config_format.h"
 #include "train/config/deepspeed.h"
 #include "train/config/keys.h"
 #include "train/config/launch_variables.h"
@@ -133,18 +137,46 @@ void read_fsdp_config(json::Object& values, FileSystem& files, Problems& problem
   values.erase("fsdp_config");
 }
 
-// `arguments`: what was wrong with the command line.
-Result<LoadedConfig> resolve(SourceDocument source, const Status& arguments,
-                             const Environment& environment, FileSystem& files,
-                             const LoadOptions& options) {
+// What was given, before any of it is understood.
+struct Given {
+  SourceDocument source;
+  std::string name;  // the file
+  ConfigFormat format = ConfigFormat::kLlamaFactory;
+  std::vector<std::string> notices;
+  Status arguments;  // what was wrong with the command line
+};
+
+// Another tool's document in our keys. The places of its own keys stay known beside them.
+Translation translate(const Given& given, const LoadOptions& options, FileSystem& files,
+                      Problems& problems) {
+  const TranslationContext context{files, given.name, options.gpu_count};
+  auto out = translate_axolotl(given.source, context, problems);
+  for (const auto& [path, origin] : given.source.origins)
+    out.document.origins.emplace(path, origin);
+  return out;
+}
+
+Result<LoadedConfig> resolve(Given given_settings, const Environment& environment,
+                             FileSystem& files, const LoadOptions& options) {
   LoadedConfig loaded;
-  loaded.source = std::move(source);
+  loaded.notices = std::move(given_settings.notices);
+  Problems problems_of_theirs(given_settings.source);
+  if (given_settings.format == ConfigFormat::kLlamaFactory) {
+    loaded.source = given_settings.source;
+  } else {
+    auto translated = translate(given_settings, options, files, problems_of_theirs);
+    loaded.source = std::move(translated.document);
+    loaded.facts = std::move(translated.facts);
+    for (auto& notice : translated.notices) loaded.notices.push_back(std::move(notice));
+  }
   Problems problems(loaded.source);
+  problems.take(std::move(problems_of_theirs));
+  const Status& arguments = given_settings.arguments;
   if (!arguments.ok()) problems.add_named(arguments.code(), "arguments", arguments.message());
   loaded.launch = read_launch_environment(environment, problems);
   auto variables = judge_launch_variables(environment, problems);
-  loaded.facts = std::move(variables.facts);
-  loaded.notices = std::move(variables.notices);
+  std::move(variables.facts.begin(), variables.facts.end(), std::back_inserter(loaded.facts));
+  std::move(variables.notices.begin(), variables.notices.end(), std::back_inserter(loaded.notices));
   Reader reader(loaded, environment.enabled("ALLOW_EXTRA_ARGS"), problems);
   auto values = reader.read();
   // A foreign file would only add noise about each of its keys.
@@ -174,15 +206,42 @@ Result<LoadedConfig> resolve(SourceDocument source, const Status& arguments,
   return loaded;
 }
 
+// Settles the format and puts the command line's settings in, in the words of that format.
+Result<Given> with_arguments(Given given, std::span<const std::string> arguments) {
+  std::vector<std::string> settings(arguments.begin(), arguments.end());
+  const auto wanted = TROUPE_TRY(take_format(settings));
+  const auto detected = detect_format(given.source.values);
+  given.format = wanted.value_or(detected.format);
+  if (given.format != ConfigFormat::kLlamaFactory) {
+    given.notices.push_back(
+        wanted ? fmt::format("{} is read as a file of {}", given.name, format_title(given.format))
+               : fmt::format("{} is a file of {} ({}); --format says it otherwise", given.name,
+                             format_title(given.format), join_words(detected.marks)));
+  }
+  KeyTypes types;
+  if (given.format == ConfigFormat::kAxolotl) {
+    types = [](const std::string& key) -> std::optional<ValueType> {
+      const auto dot = key.find('.');
+      if (axolotl_keys().has(key) || axolotl_keys().has(key.substr(0, dot))) return ValueType::kAny;
+      return std::nullopt;
+    };
+  }
+  given.arguments = apply_arguments(given.source, settings, types);
+  return given;
+}
+
 }  // namespace
 
 Result<LoadedConfig> load_train_config_text(std::string_view text, std::string_view name,
                                             std::span<const std::string> arguments,
                                             const Environment& environment, FileSystem& files,
                                             const LoadOptions& options) {
-  auto source = TROUPE_TRY(parse_document(text, name));
-  const Status applied = apply_arguments(source, arguments);
-  return resolve(std::move(source), applied, environment, files, options);
+  Given given{.source = TROUPE_TRY(parse_document(text, name)),
+              .name = std::string(name),
+              .notices = {},
+              .arguments = {}};
+  return resolve(TROUPE_TRY(with_arguments(std::move(given), arguments)), environment, files,
+                 options);
 }
 
 Result<LoadedConfig> load_train_config(std::span<const std::string> arguments,
@@ -198,9 +257,9 @@ Result<LoadedConfig> load_train_config(std::span<const std::string> arguments,
     return error(Code::kInvalidArgument,
                  "no configuration: give a .yaml, .yml or .json file, or --key value flags");
   }
-  SourceDocument source;
-  const Status applied = apply_arguments(source, arguments);
-  return resolve(std::move(source), applied, environment, files, options);
+  Given given{.source = {}, .name = {}, .notices = {}, .arguments = {}};
+  return resolve(TROUPE_TRY(with_arguments(std::move(given), arguments)), environment, files,
+                 options);
 }
 
 }  // namespace troupe::train
