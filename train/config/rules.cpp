@@ -93,6 +93,15 @@ void check_data(const TrainConfig& config, const json::Object& values, Problems&
   if (!config.data.dataset.empty() && !rows.datasets.empty()) {
     wrong("troupe.datasets", "dataset names data sets, too; leave one of them out");
   }
+  for (const char* key : {"template", "train_on_prompt", "mask_history", "default_system",
+                          "max_samples", "packing", "neat_packing", "eval_dataset"}) {
+    if (rows.datasets.empty() || !given(values, key) ||
+        (values.at(key).is_bool() && !is_true(values, key)))
+      continue;
+    wrong(key,
+          "belongs to data sets of dataset_info.json; those of troupe.datasets say it "
+          "themselves");
+  }
   if (!rows.datasets.empty() && config.method.stage != TrainingStage::kSupervised) {
     wrong("troupe.datasets", "belongs to stage: sft; its data sets say themselves what is trained");
   }

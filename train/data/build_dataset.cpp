@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "train/data/load_conversations.h"
+#include "train/data/row_dataset.h"
 #include "train/data/sampler.h"
 
 namespace troupe::train {
@@ -130,7 +131,10 @@ Status check_data_options(const DataOptions& options) {
   const auto invalid = [](std::string message) {
     return Status(Code::kInvalidArgument, std::move(message));
   };
-  if (options.dataset.empty()) return invalid("Please specify dataset for training.");
+  if (options.dataset.empty() && options.rows.datasets.empty())
+    return invalid("Please specify dataset for training.");
+  if (!options.rows.datasets.empty() && options.held_out > kValSizeMin)
+    return invalid("troupe.held_out belongs to data sets of dataset_info.json; leave it out");
   if (options.neat_packing && pretrain) {
     return invalid("`neat_packing` cannot be set as True except SFT.");
   }
@@ -191,6 +195,11 @@ Status check_data_options(const DataOptions& options) {
 Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const DataOptions& options,
                                                      EncodeReport& report) {
   TROUPE_RETURN_IF_ERROR(check_data_options(options));
+  if (!options.rows.datasets.empty()) {
+    return error(Code::kUnsupported,
+                 "a tokenizer is trained on data sets of dataset_info.json only; give the model's "
+                 "folder a tokenizer.json");
+  }
   auto rows = TROUPE_TRY(load_conversations(files, options, options.dataset, report));
   return TROUPE_TRY(split(std::move(rows), options)).train;
 }
@@ -198,6 +207,7 @@ Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const Da
 Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& options,
                                     const Tokenizer& tokenizer, const DataProgress& progress) {
   TROUPE_RETURN_IF_ERROR(check_data_options(options));
+  if (!options.rows.datasets.empty()) return build_row_dataset(files, options, tokenizer, progress);
   const bool pretrain = options.stage == DataOptions::Stage::kPretrain;
   // Pre-training uses no template but for its end token: a Jinja template does no harm there.
   auto chat = pretrain && !options.template_name
