@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "train/config/axolotl_reader.h"
+#include "train/config/foreign_reader.h"
 #include "train/optimizer/optimizers.h"
 
 namespace troupe::train {
@@ -15,7 +15,7 @@ bool contains(std::string_view text, std::string_view part) {
 
 class Translator {
  public:
-  explicit Translator(AxolotlReader& reader) : r_(reader) {}
+  explicit Translator(ForeignReader& reader) : r_(reader) {}
 
   void translate() {
     translate_model();
@@ -479,7 +479,7 @@ class Translator {
     }
   }
 
-  AxolotlReader& r_;
+  ForeignReader& r_;
 };
 
 }  // namespace
@@ -487,7 +487,7 @@ class Translator {
 Translation translate_axolotl(const SourceDocument& theirs, const TranslationContext& context,
                               Problems& problems) {
   Translation out;
-  AxolotlReader reader(theirs, context, problems, out);
+  ForeignReader reader(theirs, context, problems, out);
   const ShownName shown = [](const std::string& path) { return path; };
   json::Object plain;
   for (const auto& member : theirs.values) {

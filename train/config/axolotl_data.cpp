@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "runtime/base/suggest.h"
-#include "train/config/axolotl_reader.h"
+#include "train/config/foreign_reader.h"
 
 namespace troupe::train {
 namespace {
@@ -19,7 +19,7 @@ std::string type_names() {
 
 class DataTranslator {
  public:
-  explicit DataTranslator(AxolotlReader& reader) : r_(reader) {}
+  explicit DataTranslator(ForeignReader& reader) : r_(reader) {}
 
   void translate() {
     const auto* train = r_.get("datasets");
@@ -189,11 +189,11 @@ class DataTranslator {
     }
   }
 
-  AxolotlReader& r_;
+  ForeignReader& r_;
 };
 
 }  // namespace
 
-void translate_axolotl_data(AxolotlReader& reader) { DataTranslator(reader).translate(); }
+void translate_axolotl_data(ForeignReader& reader) { DataTranslator(reader).translate(); }
 
 }  // namespace troupe::train

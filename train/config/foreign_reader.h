@@ -10,9 +10,9 @@
 
 namespace troupe::train {
 
-class AxolotlReader {
+class ForeignReader {
  public:
-  AxolotlReader(const SourceDocument& theirs, const TranslationContext& context, Problems& problems,
+  ForeignReader(const SourceDocument& theirs, const TranslationContext& context, Problems& problems,
                 Translation& out)
       : theirs_(theirs), context_(context), problems_(problems), out_(out) {}
 
@@ -89,6 +89,6 @@ class AxolotlReader {
 };
 
 // datasets, test_datasets, pretraining_dataset and what of them is said for all.
-void translate_axolotl_data(AxolotlReader& reader);
+void translate_axolotl_data(ForeignReader& reader);
 
 }  // namespace troupe::train
