@@ -489,35 +489,14 @@ Translation translate_axolotl(const SourceDocument& theirs, const TranslationCon
   Translation out;
   ForeignReader reader(theirs, context, problems, out);
   const ShownName shown = [](const std::string& path) { return path; };
-  json::Object plain;
-  for (const auto& member : theirs.values) {
-    const std::string name(member.key());
-    // Ours may stand in any file; a key of ours that Axolotl has no word for, among the arguments.
-    const auto kind = theirs.origin_of(name).kind;
-    const bool argument = kind == OriginKind::kOverride || kind == OriginKind::kFlag;
-    if (name == "troupe" || (argument && !axolotl_keys().has(name) && find_key(name))) continue;
-    plain[member.key()] = member.value();
-  }
+  Translation ours;
+  const auto plain = take_our_settings(
+      theirs, [](const std::string& key) { return axolotl_keys().has(key); }, ours, problems);
   axolotl_keys().check_each(plain, shown, [&](const std::string& path, const Status& wrong) {
     problems.add_named(wrong.code(), path, wrong.message());
   });
   Translator(reader).translate();
-  for (const auto& member : theirs.values) {
-    if (plain.contains(member.key())) continue;
-    const std::string name(member.key());
-    if (name != "troupe") {
-      reader.take(name);
-    } else if (const auto* ours = member.value().if_object()) {
-      for (const auto& setting : *ours) {
-        const auto path = "troupe." + std::string(setting.key());
-        if (const auto set = set_path(out.document, path, setting.value(), theirs.origin_of(path));
-            !set.ok())
-          problems.add(path, set);
-      }
-    } else if (!member.value().is_null()) {
-      problems.add(Code::kInvalidArgument, name, "expected settings, as in troupe: {workers: 2}");
-    }
-  }
+  put_over(ours.document, out.document);
   for (auto& fact : axolotl_keys().describe(plain, shown, context.file)) {
     fact.origin = theirs.origin_of(fact.key).to_string();
     out.facts.push_back(std::move(fact));

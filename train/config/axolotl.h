@@ -13,6 +13,7 @@
 #include "train/config/foreign_keys.h"
 #include "train/config/problems.h"
 #include "train/config/source.h"
+#include "train/config/translation.h"
 
 namespace troupe::train {
 
@@ -24,20 +25,6 @@ const ForeignKeys& axolotl_dataset_keys();
 // null: there is no such file.
 json::Value axolotl_deepspeed(std::string_view path);
 
-// Where a file is translated.
-struct TranslationContext {
-  FileSystem& files;
-  std::string file;            // its path, for what lies beside it
-  std::int64_t gpu_count = 0;  // `auto` and tf32 ask for it
-};
-
-// The same settings as a document of ours. Each has the place of the key it was made of, and its
-// name (Origin::key), so that what is wrong with it is said in the words of the file.
-struct Translation {
-  SourceDocument document;
-  std::vector<std::string> notices;
-  std::vector<KeyFact> facts;  // what became of every key
-};
 // `problems` is about `theirs`. What is refused is left out of the document.
 Translation translate_axolotl(const SourceDocument& theirs, const TranslationContext& context,
                               Problems& problems);

@@ -1,5 +1,5 @@
 #pragma once
-// How the parts of Axolotl's translation read its keys and write ours. Only for axolotl*.cpp.
+// How translations read another tool's keys and write ours. Only for axolotl*.cpp, aitraining*.cpp.
 
 #include <optional>
 #include <string>
@@ -35,7 +35,8 @@ class ForeignReader {
   // Gives one of our keys a value that was made of `key`.
   void give(std::string_view ours, json::Value value, std::string_view key) {
     Origin origin = theirs_.origin_of(key);
-    if (ours != key) origin.key = key;
+    const auto shown = theirs_.shown(key);
+    origin.key = ours == shown ? "" : shown;
     put(ours, std::move(value), std::move(origin));
   }
   // The same value, under our name.
@@ -43,9 +44,9 @@ class ForeignReader {
     if (const auto* value = get(key)) give(ours, *value, key);
   }
   void take(std::string_view key) { take(key, key); }
-  // What Axolotl does where no key says anything.
+  // What the other tool does where no key says anything.
   void by_default(std::string_view ours, json::Value value) {
-    put(ours, std::move(value), Origin{.kind = OriginKind::kDefault, .name = "Axolotl"});
+    put(ours, std::move(value), Origin{.kind = OriginKind::kDefault, .name = context_.tool});
   }
 
   void refuse(std::string_view key, std::string_view message) {
@@ -53,7 +54,7 @@ class ForeignReader {
   }
   // "key=value is not supported: …".
   void refuse_value(std::string_view key, std::string_view why) {
-    refuse(key, fmt::format("{}={} is not supported: {}", key,
+    refuse(key, fmt::format("{}={} is not supported: {}", theirs_.shown(key),
                             value_text(*theirs_.values.if_contains(json_view(key))), why));
   }
   void wrong(std::string_view key, std::string_view message) {

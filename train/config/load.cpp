@@ -4,6 +4,7 @@
 
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
+#include "train/config/aitraining.h"
 #include "train/config/arguments.h"
 #include "train/config/axolotl.h"
 #include "train/config/config_format.h"
@@ -140,16 +141,36 @@ void read_fsdp_config(json::Object& values, FileSystem& files, Problems& problem
 // What was given, before any of it is understood.
 struct Given {
   SourceDocument source;
-  std::string name;  // the file
+  bool is_fields = false;  // of AITraining: the fields of flags already
+  std::string name;        // the file
   ConfigFormat format = ConfigFormat::kLlamaFactory;
   std::vector<std::string> notices;
   Status arguments;  // what was wrong with the command line
 };
 
+Translation translate_aitraining_document(const Given& given, const TranslationContext& context,
+                                          Problems& problems) {
+  Translation ours;
+  SourceDocument theirs = given.source;
+  theirs.values = take_our_settings(
+      given.source, [](const std::string& key) { return is_aitraining_key(key); }, ours, problems);
+  Problems problems_of_fields(theirs);
+  const auto fields = given.is_fields ? theirs : aitraining_fields(theirs, problems_of_fields);
+  problems.take(std::move(problems_of_fields));
+  Problems problems_of_translation(fields);
+  auto out = translate_aitraining(fields, context, problems_of_translation);
+  problems.take(std::move(problems_of_translation));
+  put_over(ours.document, out.document);
+  return out;
+}
+
 // Another tool's document in our keys. The places of its own keys stay known beside them.
 Translation translate(const Given& given, const LoadOptions& options, FileSystem& files,
                       Problems& problems) {
-  const TranslationContext context{files, given.name, options.gpu_count};
+  const TranslationContext context{files, format_title(given.format), given.name,
+                                   options.gpu_count};
+  if (given.format == ConfigFormat::kAitraining)
+    return translate_aitraining_document(given, context, problems);
   auto out = translate_axolotl(given.source, context, problems);
   for (const auto& [path, origin] : given.source.origins)
     out.document.origins.emplace(path, origin);
@@ -219,7 +240,12 @@ Result<Given> with_arguments(Given given, std::span<const std::string> arguments
                              format_title(given.format), join_words(detected.marks)));
   }
   KeyTypes types;
-  if (given.format == ConfigFormat::kAxolotl) {
+  if (given.format == ConfigFormat::kAitraining) {
+    types = [](const std::string& key) -> std::optional<ValueType> {
+      if (is_aitraining_key(key.substr(0, key.find('.')))) return ValueType::kAny;
+      return std::nullopt;
+    };
+  } else if (given.format == ConfigFormat::kAxolotl) {
     types = [](const std::string& key) -> std::optional<ValueType> {
       const auto dot = key.find('.');
       if (axolotl_keys().has(key) || axolotl_keys().has(key.substr(0, dot))) return ValueType::kAny;
@@ -260,6 +286,44 @@ Result<LoadedConfig> load_train_config(std::span<const std::string> arguments,
   Given given{.source = {}, .name = {}, .notices = {}, .arguments = {}};
   return resolve(TROUPE_TRY(with_arguments(std::move(given), arguments)), environment, files,
                  options);
+}
+
+Result<LoadedConfig> load_aitraining(std::span<const std::string> arguments,
+                                     const Environment& environment, FileSystem& files,
+                                     const LoadOptions& options) {
+  if (!arguments.empty() &&
+      (arguments.front() == "--config" || arguments.front().starts_with("--config="))) {
+    const auto equals = arguments.front().find('=');
+    const std::size_t used = equals == std::string::npos ? 2 : 1;
+    if (arguments.size() < used)
+      return error(Code::kInvalidArgument, "--config needs the path of a YAML file");
+    const std::string path = used == 1 ? arguments.front().substr(equals + 1) : arguments[1];
+    const auto text = files.read(path, limits::kConfigBytesMax);
+    if (!text.ok()) return text.status().prefixed("configuration");
+    std::vector<std::string> more(arguments.begin() + static_cast<std::ptrdiff_t>(used),
+                                  arguments.end());
+    more.emplace_back("--format=aitraining");
+    return load_train_config_text(*text, path, more, environment, files, options);
+  }
+  const std::string command = arguments.empty() ? "" : arguments.front();
+  if (command != "llm") {
+    return error(command.empty() ? Code::kInvalidArgument : Code::kUnsupported,
+                 "'{}' is not supported: language models are trained here, by `aitraining llm "
+                 "--train --model M --data-path D --project-name P` or `aitraining --config FILE`",
+                 command);
+  }
+  std::vector<std::string> flags;
+  std::vector<std::string> ours;  // settings of ours have no flag there
+  for (const auto& argument : arguments.subspan(1))
+    (argument.starts_with("troupe.") ? ours : flags).push_back(argument);
+  Given given{.source = TROUPE_TRY(aitraining_flags(flags)),
+              .is_fields = true,
+              .name = "the command line",
+              .format = ConfigFormat::kAitraining,
+              .notices = {},
+              .arguments = {}};
+  given.arguments = apply_arguments(given.source, ours);
+  return resolve(std::move(given), environment, files, options);
 }
 
 }  // namespace troupe::train

@@ -102,8 +102,14 @@ void check_data(const TrainConfig& config, const json::Object& values, Problems&
           "belongs to data sets of dataset_info.json; those of troupe.datasets say it "
           "themselves");
   }
-  if (!rows.datasets.empty() && config.method.stage != TrainingStage::kSupervised) {
-    wrong("troupe.datasets", "belongs to stage: sft; its data sets say themselves what is trained");
+  const bool pretrains = config.method.stage == TrainingStage::kPretrain;
+  for (const auto* sets : {&rows.datasets, &rows.eval_datasets}) {
+    for (const auto& set : *sets) {
+      const auto type = json::find_string(set, "type").value_or("");
+      if (pretrains && type != "text")
+        wrong("troupe.datasets",
+              fmt::format("type={} belongs to stage: sft; stage: pt takes type: text", type));
+    }
   }
   if (config.data.sample_packing.on && (config.data.packing || config.data.neat_packing)) {
     wrong("troupe.sample_packing", "packing packs already; leave one of them out");

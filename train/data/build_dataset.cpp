@@ -207,8 +207,9 @@ Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const Da
 Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& options,
                                     const Tokenizer& tokenizer, const DataProgress& progress) {
   TROUPE_RETURN_IF_ERROR(check_data_options(options));
-  if (!options.rows.datasets.empty()) return build_row_dataset(files, options, tokenizer, progress);
   const bool pretrain = options.stage == DataOptions::Stage::kPretrain;
+  const bool by_path = !options.rows.datasets.empty();
+  if (by_path && !pretrain) return build_row_dataset(files, options, tokenizer, progress);
   // Pre-training uses no template but for its end token: a Jinja template does no harm there.
   auto chat = pretrain && !options.template_name
                   ? TROUPE_TRY(chat_template("empty"))
@@ -229,13 +230,19 @@ Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& option
   if (!out.tokenizer.chat_template() || chat.replace_jinja) {
     out.tokenizer.set_chat_template(jinja_template(chat, out.tokenizer, options.default_system));
   }
-  auto rows = TROUPE_TRY(split(
-      TROUPE_TRY(load_conversations(files, options, options.dataset, out.train_report)), options));
+  auto all =
+      by_path ? TROUPE_TRY(read_row_texts(files, options, options.rows.datasets, out.train_report))
+              : TROUPE_TRY(load_conversations(files, options, options.dataset, out.train_report));
+  auto rows = TROUPE_TRY(split(std::move(all), options));
   std::vector<Conversation> eval_rows, held_out_rows;
   if (options.held_out > kValSizeMin) {
     held_out_rows = std::move(rows.kept);
   } else {
     eval_rows = std::move(rows.kept);
+  }
+  if (!options.rows.eval_datasets.empty()) {
+    eval_rows =
+        TROUPE_TRY(read_row_texts(files, options, options.rows.eval_datasets, out.eval_report));
   }
   if (!options.eval_dataset.empty()) {
     eval_rows =

@@ -225,6 +225,41 @@ Result<DatasetModule> build_row_dataset(FileSystem& files, const DataOptions& op
   return out;
 }
 
+Result<std::vector<Conversation>> read_row_texts(FileSystem& files, const DataOptions& options,
+                                                 const json::Array& datasets,
+                                                 EncodeReport& report) {
+  std::vector<Conversation> out;
+  for (std::size_t i = 0; i < datasets.size(); ++i) {
+    const auto read = [&]() -> Status {
+      const auto source = TROUPE_TRY(parse_row_source(datasets[i], options.rows.train_on_inputs));
+      if (source.type != "text")
+        return error(Code::kInvalidArgument, "type={} is not for pre-training; use type: text",
+                     source.type);
+      const auto split = TROUPE_TRY(find_split(files, source));
+      std::vector<Conversation> texts;
+      const auto visit = [&](const Record& record, const std::string& where) -> Status {
+        auto text = text_column(record, source.field);
+        if (!text.ok()) return text.status().prefixed(where);
+        if (!*text)
+          return error(Code::kInvalidArgument, "{}: no text in the column '{}'", where,
+                       source.field);
+        texts.push_back(
+            {.messages = {{Role::kUser, std::move(**text)}}, .system = {}, .tools = {}});
+        return {};
+      };
+      TROUPE_RETURN_IF_ERROR(read_records(files, split.files, -1, visit));
+      const auto [first, last] = split.range(std::ssize(texts));
+      report.records += last - first;
+      std::move(texts.begin() + first, texts.begin() + last, std::back_inserter(out));
+      return {};
+    };
+    if (const Status done = read(); !done.ok()) return done.prefixed(name_of(i, datasets[i]));
+  }
+  if (out.empty())
+    return error(Code::kInvalidArgument, "Cannot find valid samples: no row was read");
+  return out;
+}
+
 Status look_at_row_datasets(FileSystem& files, const DataOptions& options,
                             const std::optional<Tokenizer>& tokenizer, std::int64_t rows) {
   std::optional<Tokenizer> prepared = tokenizer;

@@ -11,6 +11,10 @@ namespace troupe::train {
 Result<DatasetModule> build_row_dataset(FileSystem& files, const DataOptions& options,
                                         const Tokenizer& tokenizer, const DataProgress& progress);
 
+// For pre-training: the texts of data sets of type text, in order.
+Result<std::vector<Conversation>> read_row_texts(FileSystem& files, const DataOptions& options,
+                                                 const json::Array& datasets, EncodeReport& report);
+
 // What is wrong with the entries, their files and the first `rows` rows of each; without a
 // tokenizer, the entries and files alone.
 Status look_at_row_datasets(FileSystem& files, const DataOptions& options,

@@ -223,6 +223,63 @@ class Segments final : public RowEncoder {
   bool train_on_inputs_;
 };
 
+// What TRL makes of a column of texts.
+class PlainText final : public RowEncoder {
+ public:
+  PlainText(const Tokenizer& tokenizer, std::string field)
+      : tokenizer_(tokenizer), field_(std::move(field)) {
+    if (tokenizer.eos_id()) eos_ = tokenizer.token(*tokenizer.eos_id()).value_or("");
+  }
+  Status encode(const Record& row, std::vector<TokenRow>& out) const override {
+    auto text = TROUPE_TRY(text_column(row, field_));
+    if (!text) return error(Code::kInvalidArgument, "no text in the column '{}'", field_);
+    if (!text->ends_with(eos_)) *text += eos_;
+    TokenRow sample;
+    add(sample, TROUPE_TRY(tokenizer_.encode(*text, true)), true);
+    out.push_back(std::move(sample));
+    return {};
+  }
+
+ private:
+  Tokenizer tokenizer_;
+  std::string field_, eos_;
+};
+
+// A text, or messages: a list of them, or its JSON text.
+class TextOrMessages final : public RowEncoder {
+ public:
+  // `messages`: why conversations cannot be read, where they cannot.
+  TextOrMessages(const RowSource& source, const Tokenizer& tokenizer,
+                 Result<std::unique_ptr<RowEncoder>> messages)
+      : field_(source.field), text_(tokenizer, source.field), messages_(std::move(messages)) {}
+  Status encode(const Record& row, std::vector<TokenRow>& out) const override {
+    const auto* value = row.if_contains(field_);
+    bool is_messages = value && value->is_array();
+    if (value && value->is_string()) {
+      const std::string text(value->get_string());
+      is_messages = text.starts_with("[{") && json::parse(text, field_).ok();
+    }
+    if (!is_messages) return text_.encode(row, out);
+    if (!messages_.ok()) return messages_.status();
+    return (*messages_)->encode(row, out);
+  }
+
+ private:
+  std::string field_;
+  PlainText text_;
+  Result<std::unique_ptr<RowEncoder>> messages_;
+};
+
+Result<std::unique_ptr<RowEncoder>> messages_encoder(const RowSource& source,
+                                                     const Tokenizer& tokenizer,
+                                                     std::vector<std::string>& notes) {
+  if (source.chat_template == "none")
+    return error(Code::kInvalidArgument,
+                 "the column '{}' holds messages, and no chat_template says how they are written",
+                 source.field);
+  return make_conversation_encoder(source, tokenizer, notes);
+}
+
 }  // namespace
 
 Result<std::optional<std::string>> text_column(const Record& row, const std::string& name) {
@@ -247,6 +304,11 @@ Result<std::unique_ptr<RowEncoder>> make_row_encoder(const RowSource& source,
   if (source.type == "input_output")
     return Encoder(std::make_unique<Segments>(tokenizer, source.train_on_inputs));
   if (source.type == "chat_template") return make_conversation_encoder(source, tokenizer, notes);
+  if (source.type == "text") return Encoder(std::make_unique<PlainText>(tokenizer, source.field));
+  if (source.type == "text_or_messages") {
+    return Encoder(std::make_unique<TextOrMessages>(source, tokenizer,
+                                                    messages_encoder(source, tokenizer, notes)));
+  }
   const std::string style = source.type == "alpaca" ? "alpaca:instruct" : source.type;
   for (const auto& known : kAlpacaStyles) {
     if (style != "alpaca:" + std::string(known.name)) continue;

@@ -32,6 +32,8 @@ class RowEncoder {
 //   pretrain      a text in windows that overlap, each with an end token.
 //   input_output  `segments` of text, each with its own label; no token is added.
 //   chat_template a conversation (conversation_encoder.h).
+//   text          a text and the end token's word; all of it is trained.
+//   text_or_messages  where the column holds messages, a conversation; else a text.
 //
 // `notes` receives what a person should know. kUnsupported, kInvalidArgument: the type or the
 // template is not there.

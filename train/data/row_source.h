@@ -22,9 +22,10 @@ struct RowSource {
   std::string path;                     // a file or a folder
   std::vector<std::string> data_files;  // of the folder; none: all of it
   std::string split = "train";          // with a slice: train[:20%]
-  // alpaca[:instruct|chat|chatml|phi], completion, input_output, chat_template, pretrain
+  // alpaca[:instruct|chat|chatml|phi], completion, input_output, chat_template, pretrain, text,
+  // text_or_messages
   std::string type;
-  std::string field = "text";    // completion, pretrain: the column of the text
+  std::string field = "text";    // completion, pretrain, text: the column of the text
   bool train_on_inputs = false;  // prompts are trained, too
 
   // chat_template.
