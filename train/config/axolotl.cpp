@@ -38,6 +38,10 @@ class Translator {
     if (!r_.get("base_model")) r_.wrong("base_model", "Field required: the folder of the model");
     r_.take("model_name_or_path", "base_model");
     r_.take("train_from_scratch", "reinit_weights");
+    if (r_.is_on("resize_token_embeddings_to_32x"))
+      r_.give("troupe.vocabulary_multiple", 32, "resize_token_embeddings_to_32x");
+    if (r_.get("adam_eps"))
+      r_.say("adam_eps has no effect: Axolotl passes over it, too; did you mean adam_epsilon?");
     r_.by_default("stage", "sft");
     const auto type = r_.text("model_type").value_or("AutoModelForCausalLM");
     if (contains(type, "SequenceClassification") || contains(type, "TokenClassification")) {
@@ -114,29 +118,41 @@ class Translator {
     const auto scheduler = r_.text("lr_scheduler").value_or("cosine");
     const auto least = r_.number("cosine_min_lr_ratio");
     const auto constant = r_.number("cosine_constant_lr_ratio");
+    const bool quadratic = r_.is_on("lr_quadratic_warmup");
     const bool cosine = scheduler == "cosine";
-    if (constant && *constant > 0)
-      r_.refuse_value("cosine_constant_lr_ratio",
-                      "the learning rate falls until the end of the run; leave it out");
+    json::Object settings;
+    if (const auto* given = r_.get("lr_scheduler_kwargs"); given && given->is_object())
+      settings = given->get_object();
     if (scheduler == "one_cycle" || scheduler == "rex") {
       r_.refuse_value("lr_scheduler", "that schedule is not there; use lr_scheduler: cosine");
     } else if (cosine && least && *least > 0) {
       r_.give("lr_scheduler_type", "cosine_with_min_lr", "lr_scheduler");
-      json::Object settings;
-      if (const auto* given = r_.get("lr_scheduler_kwargs"); given && given->is_object())
-        settings = given->get_object();
       settings["min_lr_rate"] = *least;
+      if (constant && *constant > 0) settings["constant_from"] = *constant;
+      if (quadratic)
+        r_.wrong("lr_quadratic_warmup",
+                 "does not go with cosine_min_lr_ratio; leave one of them "
+                 "out");
       r_.give("lr_scheduler_kwargs", std::move(settings), "cosine_min_lr_ratio");
     } else {
+      if (constant && *constant > 0)
+        r_.wrong("cosine_constant_lr_ratio", "needs cosine_min_lr_ratio above 0");
       if (r_.get("lr_scheduler")) {
         r_.take("lr_scheduler_type", "lr_scheduler");
       } else {
         r_.by_default("lr_scheduler_type", "cosine");
       }
-      r_.take("lr_scheduler_kwargs");
+      if (quadratic && cosine) {
+        settings["warmup_power"] = 2;
+        r_.give("lr_scheduler_kwargs", std::move(settings), "lr_quadratic_warmup");
+      } else {
+        r_.take("lr_scheduler_kwargs");
+      }
     }
-    if (!cosine && (least || constant))
-      r_.wrong(least ? "cosine_min_lr_ratio" : "cosine_constant_lr_ratio",
+    if (!cosine && (least || constant || quadratic))
+      r_.wrong(least      ? "cosine_min_lr_ratio"
+               : constant ? "cosine_constant_lr_ratio"
+                          : "lr_quadratic_warmup",
                "belongs to lr_scheduler: cosine; leave it out");
     const auto steps = r_.number("warmup_steps");
     const auto ratio = r_.number("warmup_ratio");
@@ -417,8 +433,8 @@ class Translator {
     } else {
       r_.by_default("save_strategy", "epoch");
     }
-    if (r_.get("save_total_limit")) {
-      r_.take("save_total_limit");
+    if (r_.theirs().values.contains("save_total_limit")) {
+      r_.take("save_total_limit");  // null keeps all
     } else {
       r_.by_default("save_total_limit", 4);
     }

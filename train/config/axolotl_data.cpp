@@ -52,7 +52,12 @@ class DataTranslator {
  private:
   void translate_order() {
     r_.take("troupe.shuffle_merged_datasets", "shuffle_merged_datasets");
-    if (r_.is_on("curriculum_sampling")) r_.give("disable_shuffling", true, "curriculum_sampling");
+    if (!r_.is_on("curriculum_sampling")) return;
+    r_.give("disable_shuffling", true, "curriculum_sampling");
+    // One data set keeps its order; several are shuffled where they are joined all the same.
+    const auto* sets = r_.get("datasets");
+    if (sets && sets->is_array() && sets->get_array().size() == 1)
+      r_.give("troupe.shuffle_merged_datasets", false, "curriculum_sampling");
   }
 
   void translate_lengths() {

@@ -44,7 +44,7 @@ void add_model_keys(ForeignKeys& t) {
           "sample_packing_seq_len_multiplier|max_packed_sequence_len|total_num_tokens|"
           "total_supervised_tokens",
           kPassedOver)
-      .refused("adam_eps", "", "Axolotl passes over it; did you mean adam_epsilon?")
+      .inert("adam_eps", "Axolotl passes over it, too; the key is adam_epsilon")
       .inert("strict",
              "decides in Axolotl whether overrides may name further keys; here they must "
              "be keys in any case");
@@ -60,7 +60,9 @@ void add_token_keys(ForeignKeys& t) {
       .refused("added_tokens_overrides", "",
                "the vocabulary is taken as the folder has it; change "
                "the tokenizer beforehand")
-      .refused("resize_token_embeddings_to_32x|shrink_embeddings|fix_untrained_tokens", "false",
+      .used("resize_token_embeddings_to_32x",
+            "the embedding must have rows for all words, up to a multiple of 32")
+      .refused("shrink_embeddings|fix_untrained_tokens", "false",
                "the embedding is taken as the folder has it; leave it out")
       .inert("embeddings_skip_upcast", "the embedding's state is fp32 like every other")
       .used("chat_template", "how the turns of a conversation are written")
@@ -121,9 +123,8 @@ void add_step_keys(ForeignKeys& t) {
           "", "no optimizer here has it; leave it out")
       .used(
           "lr_scheduler|lr_scheduler_kwargs|warmup_steps|warmup_ratio|cosine_min_lr_ratio|"
-          "cosine_constant_lr_ratio",
+          "cosine_constant_lr_ratio|lr_quadratic_warmup",
           "the course of the learning rate")
-      .refused("lr_quadratic_warmup", "false", "warm-up is linear; leave it out")
       .refused("neftune_noise_alpha|noisy_embedding_alpha|label_smoothing_factor", "0", kOneLoss)
       .refused("use_eaft|chunked_cross_entropy_smoothing|use_dynamic_finetuning", "false", kOneLoss)
       .inert("eaft_alpha|eaft_k", "no effect without use_eaft")

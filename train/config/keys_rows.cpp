@@ -72,6 +72,10 @@ void add_row_keys(KeyTable& t) {
   t.list("troupe.tokens")
       .implemented("words that are one token, of the vocabulary", TROUPE_FIELD(data.rows.tokens))
       .only_where(has_rows, kRowsOnly);
+  t.integer("troupe.vocabulary_multiple", 1)
+      .implemented("the embedding must have rows for the words, up to a multiple of it",
+                   TROUPE_FIELD(data.rows.vocabulary_multiple))
+      .at_least(1);
   t.boolean("troupe.sample_packing", false)
       .implemented(
           "samples are packed into batches of whole rows, anew in every epoch, by first "

@@ -192,10 +192,12 @@ bool is_directory(FileSystem& files, const std::string& path) {
 
 std::vector<std::string> scheduler_settings(std::string_view scheduler) {
   // Names: the parameters of Hugging Face's get_*_schedule functions.
-  if (scheduler == "cosine" || scheduler == "cosine_with_restarts") return {"num_cycles"};
+  if (scheduler == "cosine") return {"num_cycles", "warmup_power"};
+  if (scheduler == "cosine_with_restarts") return {"num_cycles"};
   if (scheduler == "polynomial") return {"lr_end", "power"};
   if (scheduler == "inverse_sqrt") return {"timescale"};
-  if (scheduler == "cosine_with_min_lr") return {"min_lr", "min_lr_rate", "num_cycles"};
+  if (scheduler == "cosine_with_min_lr")
+    return {"min_lr", "min_lr_rate", "num_cycles", "constant_from"};
   if (scheduler == "cosine_warmup_with_min_lr") {
     return {"min_lr", "min_lr_rate", "num_cycles", "warmup_lr_rate"};
   }

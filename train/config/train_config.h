@@ -133,6 +133,8 @@ struct RowsSection {
   bool train_on_inputs = false;         // unless the data set says otherwise
   json::Object special_tokens;          // bos_token, eos_token, pad_token, …: words
   std::vector<std::string> tokens;      // words that must be one token each
+  // The embedding must have rows for the tokenizer's words, rounded up to a multiple of it.
+  std::int64_t vocabulary_multiple = 1;
 };
 
 // Samples put together into the rows of batches anew in every epoch, by first fit in the order of

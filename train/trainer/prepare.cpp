@@ -103,7 +103,17 @@ Result<std::optional<Tokenizer>> load_tokenizer(FileSystem& files, const TrainCo
       folder);
 }
 
-Status check_vocabulary(std::int64_t tokens, const ModelConfig& model, const std::string& folder) {
+Status check_vocabulary(std::int64_t tokens, const ModelConfig& model, const TrainConfig& config) {
+  const std::string& folder = config.model.model_name_or_path;
+  const std::int64_t multiple = config.data.rows.vocabulary_multiple;
+  if (const auto rows = (tokens + multiple - 1) / multiple * multiple;
+      tokens <= model.vocab_size && rows > model.vocab_size) {
+    return error(
+        Code::kUnsupported,
+        "troupe.vocabulary_multiple={} asks for {} rows of the embedding, the model has {}: "
+        "it is taken as the folder has it; leave the key out",
+        multiple, rows, model.vocab_size);
+  }
   if (tokens <= model.vocab_size) return {};
   return error(Code::kInvalidArgument,
                "the tokenizer has ids up to {}, the model's vocab_size is {}: the embedding has no "
@@ -427,8 +437,7 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
     contents.tokenizer = std::move(tokenizer).value_or(std::nullopt);
     if (contents.tokenizer)
       wrong("model_name_or_path",
-            check_vocabulary(contents.tokenizer->vocab_size(), *contents.model,
-                             config.model.model_name_or_path));
+            check_vocabulary(contents.tokenizer->vocab_size(), *contents.model, config));
     std::string key;
     auto trained = trained_part(files, config, *contents.model, key);
     wrong(key.c_str(), trained.status());
@@ -485,8 +494,7 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   ModelConfig& model = *contents.model;
   auto tokenizer = contents.tokenizer ? std::move(*contents.tokenizer)
                                       : TROUPE_TRY(train_tokenizer(files, config, companions, say));
-  TROUPE_RETURN_IF_ERROR(
-      check_vocabulary(tokenizer.vocab_size(), model, config.model.model_name_or_path));
+  TROUPE_RETURN_IF_ERROR(check_vocabulary(tokenizer.vocab_size(), model, config));
   // As it was loaded or trained; what is saved may have other special tokens.
   const std::string tokenizer_text = tokenizer_text_of(companions);
   auto module = TROUPE_TRY(build_dataset(files, data_options(config), tokenizer));

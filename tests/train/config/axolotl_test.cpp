@@ -86,7 +86,7 @@ TEST_CASE("what is wrong is said with Axolotl's key and line") {
                  "override: base_model: 'nowhere' is no folder on this machine"));
   CHECK(contains(refused("", {"datasets=[{path: none.json, type: alpaca}]"}),
                  "override: datasets: 'none.json' is no file or folder"));
-  CHECK(contains(refused("adam_eps: 1e-9"), "did you mean adam_epsilon?"));
+  CHECK(said(accepted(load("adam_eps: 1e-9")), "did you mean adam_epsilon?"));
 }
 
 TEST_CASE("--format decides, and names its choices") {
@@ -174,6 +174,22 @@ TEST_CASE("steps by Axolotl's rules") {
   CHECK(plan_steps(training, 8 * 500, 1)->logging_interval == 2);
   CHECK(plan_steps(training, 8 * 10'000, 1)->logging_interval == 10);
   CHECK(plan_steps(training, 8, 1)->logging_interval == 1);
+}
+
+TEST_CASE("courses of the learning rate") {
+  const auto least = accepted(load("cosine_min_lr_ratio: 0.1\ncosine_constant_lr_ratio: 0.8"));
+  CHECK(least.config.training.lr_scheduler_type == "cosine_with_min_lr");
+  CHECK(least.config.training.lr_scheduler_kwargs.at("min_lr_rate") == 0.1);
+  CHECK(least.config.training.lr_scheduler_kwargs.at("constant_from") == 0.8);
+  // The pair of Axolotl's pre-training examples.
+  const auto pair = accepted(load("cosine_min_lr_ratio: 1.0\ncosine_constant_lr_ratio: 0"));
+  CHECK(pair.config.training.lr_scheduler_kwargs.size() == 1);
+  CHECK(accepted(load("lr_quadratic_warmup: true"))
+            .config.training.lr_scheduler_kwargs.at("warmup_power") == 2);
+  CHECK(contains(refused("lr_scheduler: rex"), "ax.yaml:11: lr_scheduler=rex is not supported"));
+  CHECK(contains(refused("lr_scheduler: linear\ncosine_min_lr_ratio: 0.1"),
+                 "cosine_min_lr_ratio: belongs to lr_scheduler: cosine"));
+  CHECK(contains(refused("cosine_constant_lr_ratio: 0.5"), "needs cosine_min_lr_ratio above 0"));
 }
 
 TEST_CASE("adapters") {
