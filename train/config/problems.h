@@ -21,6 +21,9 @@ class Problems {
   void add_named(Code code, std::string_view key, std::string_view message);
   void add(std::string_view key, const Status& status);
 
+  // Those that another list has found, behind those of this one.
+  void take(Problems&& others);
+
   bool empty() const { return list_.empty(); }
   bool has(std::string_view key) const;
   Status status() const;

@@ -43,6 +43,7 @@ struct StreamOrigin {
   std::string_view tokenizer;  // the text of its files
   std::uint32_t order_seed = 0;
   bool shuffle = true;
+  std::string packing = {};  // how samples are packed anew in every epoch; empty: they are not
 };
 
 // Of a data set that was built with `options`. Reads the data files, but for those that have in

@@ -366,10 +366,11 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   }
   const int world_size = static_cast<int>(loaded.world_size.value);
   // The sampler's rounds are those of all ranks.
+  const std::int64_t samples = prepared.bundle.dataset.size();
+  const Sampler sampler = TROUPE_TRY(
+      Sampler::make(sampler_options(config, samples, world_size, &prepared.bundle.dataset)));
   const RunSchedule schedule =
-      TROUPE_TRY(run_schedule(config, prepared.bundle.dataset.size(), world_size));
-  TROUPE_RETURN_IF_ERROR(
-      Sampler::make(sampler_options(config, prepared.bundle.dataset.size(), world_size)));
+      TROUPE_TRY(run_schedule(config, samples, world_size, sampler.packed_batches()));
   if (environment.check_disk) {
     const std::string& folder = config.training.output_dir;
     const DiskPlan disk =

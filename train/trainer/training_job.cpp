@@ -159,9 +159,16 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
     if (value < 1)
       return error(Code::kInvalidArgument, "config.{} is {}: expected at least 1", name, value);
   const int world_size = static_cast<int>(config.troupe.workers.value_or(1));
-  TROUPE_RETURN_IF_ERROR(run_schedule(config, sample_count(bundle), world_size).status());
+  if (bundle.parts.data_source && config.data.sample_packing.on)
+    return error(
+        Code::kUnsupported,
+        "troupe.sample_packing with a data source of the program's own, whose samples have "
+        "no lengths before they are made: leave one of them out");
+  const TokenDataset* packed = bundle.parts.data_source ? nullptr : &bundle.dataset;
+  const Sampler sampler =
+      TROUPE_TRY(Sampler::make(sampler_options(config, sample_count(bundle), world_size, packed)));
   TROUPE_RETURN_IF_ERROR(
-      Sampler::make(sampler_options(config, sample_count(bundle), world_size)).status());
+      run_schedule(config, sample_count(bundle), world_size, sampler.packed_batches()).status());
   RunSpec spec = spec_of(bundle, world_size, SystemClock());
   TROUPE_RETURN_IF_ERROR(mesh_of(config, world_size, spec.ranks_per_node).status());
   std::vector<std::string> notes;

@@ -113,8 +113,10 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   auto observed = std::make_unique<ObservedOperators>(compute->operators(), progress);
   auto model = make_model(bundle.model, *observed, bundle.trainables);
   const std::int64_t samples = sample_count(bundle);
-  auto sampler = TROUPE_TRY(Sampler::make(sampler_options(config, samples, options.world_size)));
-  const auto facts = TROUPE_TRY(run_schedule(config, samples, options.world_size));
+  auto sampler = TROUPE_TRY(Sampler::make(sampler_options(
+      config, samples, options.world_size, bundle.parts.data_source ? nullptr : &bundle.dataset)));
+  const auto facts =
+      TROUPE_TRY(run_schedule(config, samples, options.world_size, sampler.packed_batches()));
   const auto& training = config.training;
   auto schedule =
       TROUPE_TRY(Schedule::make(training.lr_scheduler_type, training.lr_scheduler_kwargs,
