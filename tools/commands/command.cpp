@@ -221,6 +221,12 @@ int run_command_line(CLI::App& app, CommandContext& context, std::vector<std::st
                   fmt::format("there is no command '{}'.{} See 'troupe --help'", first,
                               suggestion(first, command_names(app))));
   }
+  // CLI11 takes what stands behind "--" for arguments of the program itself, unless the command has
+  // arguments with names. One that takes everything as it stands has none.
+  const CLI::App* command = find_command(app, first);
+  if (arguments.size() > 1 && arguments[1] == "--" && command && command->get_prefix_command()) {
+    arguments.erase(arguments.begin() + 1);
+  }
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
     app.parse(std::move(reversed));

@@ -5,6 +5,7 @@
 #include "tools/commands/actors.h"
 #include "tools/commands/chaos.h"
 #include "tools/commands/drain.h"
+#include "tools/commands/env.h"
 #include "tools/commands/events.h"
 #include "tools/commands/export.h"
 #include "tools/commands/generate.h"
@@ -64,13 +65,10 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   add_logs_command(app, context);
   add_timeline_command(app, context);
   add_stop_command(app, context);
+  add_env_command(app, context);
   add_version_command(app, context);
   add_help_command(app, context);
 
-  // Behind it stands another program's command line, which the parser of ours must not see as its
-  // own positional arguments.
-  const bool run = arguments.size() > 1 && arguments[0] == "run";
-  if (run && arguments[1] == "--") arguments.erase(arguments.begin() + 1);
   return run_command_line(app, context, std::move(arguments));
 }
 

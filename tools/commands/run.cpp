@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "scheduler/node/resources_detect.h"
 #include "tools/commands/elastic_agent.h"
 #include "tools/commands/registry.h"
 #include "tools/launchers/invocation.h"
@@ -12,8 +13,20 @@
 namespace troupe::tools {
 namespace {
 
+LauncherContext launcher_context(CommandContext& context) {
+  return {.environment = context.environment, .files = context.files, .gpu_count = [&context] {
+            const auto found = scheduler::detect_gpus(context.files, context.environment,
+                                                      scheduler::SystemMachine());
+            return static_cast<int>(found.gpus.devices.size());
+          }};
+}
+
 Result<int> carry_out(CommandContext& context, Invocation invocation) {
   for (const std::string& notice : invocation.notices) context.err << "troupe: " << notice << "\n";
+  if (const auto* dialogue = std::get_if<Dialogue>(&invocation.what)) {
+    TROUPE_RETURN_IF_ERROR(dialogue->hold(context.in, context.out));
+    return 0;
+  }
   if (const auto* answer = std::get_if<Answer>(&invocation.what)) {
     context.out << answer->text;
     return answer->exit_code;
@@ -43,7 +56,7 @@ Status run(CommandContext& context, std::span<const std::string> words) {
         Code::kInvalidArgument,
         "no program: troupe run [flags] PROGRAM [arguments], or troupe run -- COMMAND LINE");
   }
-  const LauncherContext world{.environment = context.environment, .files = context.files};
+  const LauncherContext world = launcher_context(context);
   if (words.size() == 1 && words.front() == "--launchers") {
     for (const std::string& name : launcher_names()) context.out << name << "\n";
     return {};
@@ -60,7 +73,7 @@ Status run(CommandContext& context, std::span<const std::string> words) {
 int run_as_launcher(CommandContext& context, const std::string& name,
                     std::span<const std::string> arguments) {
   const Interpreter interpreter = find_launcher(name);
-  const LauncherContext world{.environment = context.environment, .files = context.files};
+  const LauncherContext world = launcher_context(context);
   auto invocation = interpreter(arguments, world);
   if (!invocation.ok()) {
     context.err << "troupe: " << invocation.status().message() << std::endl;

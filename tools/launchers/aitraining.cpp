@@ -7,8 +7,9 @@ namespace troupe::tools {
 Result<Invocation> aitraining(std::span<const std::string> words, const LauncherContext&) {
   for (const std::string& word : words) {
     if (word != "...") continue;
-    return Status(Code::kInvalidArgument,
-                  "the argument '...' stands for others in a text: write what is meant in its place");
+    return Status(
+        Code::kInvalidArgument,
+        "the argument '...' stands for others in a text: write what is meant in its place");
   }
   if (words.empty()) {
     return Status(Code::kInvalidArgument,

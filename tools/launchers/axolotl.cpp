@@ -63,10 +63,11 @@ Result<TrainWords> read_words(const std::string& command, std::span<const std::s
       result.launcher_words.push_back("--main_process_port");
       result.launcher_words.push_back(TROUPE_TRY(value_behind(words, i)));
     } else if (name == "--cloud" || name == "--sweep") {
-      return error(Code::kUnsupported,
-                   "axolotl {}: {}: a run is one configuration on your own machines; write one file "
-                   "for each",
-                   command, name);
+      return error(
+          Code::kUnsupported,
+          "axolotl {}: {}: a run is one configuration on your own machines; write one file "
+          "for each",
+          command, name);
     } else if (result.config.empty() && !word.starts_with('-')) {
       result.config = word;
     } else {
@@ -164,13 +165,13 @@ Result<Invocation> axolotl(std::span<const std::string> words, const LauncherCon
   const auto given = TROUPE_TRY(read_words(command, words.subspan(1)));
   for (const std::string& word : given.overrides) {
     if (word != "...") continue;
-    return Status(Code::kInvalidArgument,
-                  "the argument '...' stands for others in a text: write what is meant in its place");
+    return Status(
+        Code::kInvalidArgument,
+        "the argument '...' stands for others in a text: write what is meant in its place");
   }
   if (command == "train") return train(given, context);
   if (command == "preprocess") {
-    Invocation invocation =
-        command_of({"plan", given.config, "--format=axolotl"}, given.overrides);
+    Invocation invocation = command_of({"plan", given.config, "--format=axolotl"}, given.overrides);
     invocation.notices.push_back(
         "the data are tokenised when the training starts; here settings and data are read and "
         "checked, and nothing is kept");

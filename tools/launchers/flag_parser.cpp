@@ -13,17 +13,12 @@ std::string underscored(std::string_view name) {
   return text;
 }
 
-std::string dashed(std::string_view name) {
-  std::string text(name);
-  std::replace(text.begin(), text.end(), '_', '-');
-  return "--" + text;
-}
-
 }  // namespace
 
 FlagParser::Flag& FlagParser::add(std::string_view names, bool has_value) {
   const auto parts = split_words(names);
   Flag& flag = flags_.emplace_back();
+  flag.shown = "--" + parts.front();
   flag.name = underscored(parts.front());
   if (parts.size() > 1) flag.letter = parts[1];
   flag.has_value = has_value;
@@ -67,7 +62,7 @@ FlagParser& FlagParser::inert(std::string_view names, bool has_value) {
 Status FlagParser::take(Flag& flag, const std::string& value) {
   flag.given = true;
   if (!flag.refusal.empty()) {
-    return error(Code::kUnsupported, "{}: {}: {}", program_, dashed(flag.name), flag.refusal);
+    return error(Code::kUnsupported, "{}: {}: {}", program_, flag.shown, flag.refusal);
   }
   return flag.set(value);
 }
@@ -94,22 +89,22 @@ Status FlagParser::read_environment(std::string_view prefix, const Environment& 
 }
 
 Result<FlagParser::Flag*> FlagParser::find(const std::string& written) {
+  const std::string name = underscored(std::string_view(written).substr(2));
   std::vector<Flag*> begun;
   for (Flag& flag : flags_) {
-    if (flag.name == written) return &flag;
-    if (prefixes_ && flag.name.starts_with(written)) begun.push_back(&flag);
+    if (flag.name == name) return &flag;
+    if (prefixes_ && flag.name.starts_with(name)) begun.push_back(&flag);
   }
   if (begun.size() == 1) return begun.front();
   std::vector<std::string> names;
-  for (const Flag* flag : begun) names.push_back(dashed(flag->name));
+  for (const Flag* flag : begun) names.push_back(flag->shown);
   if (begun.size() > 1) {
     return error(Code::kInvalidArgument, "{}: error: ambiguous option: {} could match {}", program_,
-                 dashed(written), join_words(names));
+                 written, join_words(names));
   }
-  for (const Flag& flag : flags_) names.push_back(flag.name);
-  const auto near = nearest_word(written, names);
-  return error(Code::kInvalidArgument, "{}: error: unrecognized arguments: {}{}", program_,
-               dashed(written), near ? fmt::format("; did you mean '{}'?", dashed(*near)) : "");
+  for (const Flag& flag : flags_) names.push_back(flag.shown);
+  return error(Code::kInvalidArgument, "{}: error: unrecognized arguments: {}{}", program_, written,
+               did_you_mean(written, names));
 }
 
 Result<std::vector<std::string>> FlagParser::parse(std::span<const std::string> words) {
@@ -125,7 +120,7 @@ Result<std::vector<std::string>> FlagParser::parse(std::span<const std::string> 
     std::optional<std::string> value;
     if (word.starts_with("--")) {
       const std::size_t equals = word.find('=');
-      flag = TROUPE_TRY(find(underscored(std::string_view(word).substr(2, equals - 2))));
+      flag = TROUPE_TRY(find(word.substr(0, equals)));
       if (equals != std::string::npos) value = word.substr(equals + 1);
     } else {
       const auto found = std::find_if(flags_.begin(), flags_.end(), [&](const Flag& one) {
@@ -140,13 +135,12 @@ Result<std::vector<std::string>> FlagParser::parse(std::span<const std::string> 
       if (!rest.empty()) value = rest.starts_with('=') ? rest.substr(1) : rest;
     }
     if (!flag->has_value && value) {
-      return error(Code::kInvalidArgument, "{}: error: {} takes no value", program_,
-                   dashed(flag->name));
+      return error(Code::kInvalidArgument, "{}: error: {} takes no value", program_, flag->shown);
     }
     if (flag->has_value && !value) {
       if (i + 1 == words.size()) {
         return error(Code::kInvalidArgument, "{}: error: argument {}: expected one argument",
-                     program_, dashed(flag->name));
+                     program_, flag->shown);
       }
       value = words[++i];
     }

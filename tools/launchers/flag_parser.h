@@ -39,7 +39,8 @@ class FlagParser {
 
  private:
   struct Flag {
-    std::string name;  // with '_'
+    std::string shown;  // "--name", as it was declared
+    std::string name;   // with '_'
     std::string letter;
     bool has_value = true;
     std::string refusal;
@@ -47,6 +48,7 @@ class FlagParser {
     bool given = false;
   };
   Flag& add(std::string_view names, bool has_value);
+  // `written`: with its dashes, without a value.
   Result<Flag*> find(const std::string& written);
   Status take(Flag& flag, const std::string& value);
 

@@ -2,6 +2,8 @@
 // Other launchers' command lines: what `torchrun …`, `llamafactory-cli …` and their like mean here.
 // Nothing is started: the answer is a value that tools/commands carries out.
 
+#include <functional>
+#include <iosfwd>
 #include <map>
 #include <optional>
 #include <span>
@@ -35,8 +37,14 @@ struct Answer {
   int exit_code = 0;
 };
 
+// Questions at the terminal, and what comes of the answers. Input that ends is the default answer
+// to all that is left.
+struct Dialogue {
+  std::function<Status(std::istream& in, std::ostream& out)> hold;
+};
+
 struct Invocation {
-  std::variant<TroupeCommand, RankCommand, Answer> what;
+  std::variant<TroupeCommand, RankCommand, Answer, Dialogue> what;
   std::vector<std::string> notices;  // what is done otherwise than there, a line each
 };
 
@@ -44,6 +52,9 @@ struct Invocation {
 struct LauncherContext {
   const Environment& environment;
   FileSystem& files;
+  // The GPUs of this machine that the environment shows; looking for them takes a moment. Empty:
+  // there are none.
+  std::function<int()> gpu_count = {};
 };
 
 // `words`: those behind the name.

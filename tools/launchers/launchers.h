@@ -11,8 +11,19 @@ Result<Invocation> torchrun(std::span<const std::string> words, const LauncherCo
 // `troupe run` with flags: torchrun's, and --address. A script that ends in .py is Python's; any
 // other program runs as it is.
 Result<Invocation> troupe_run(std::span<const std::string> words, const LauncherContext& context);
+// axolotl, and aitraining (autotrain).
+Result<Invocation> axolotl(std::span<const std::string> words, const LauncherContext& context);
+Result<Invocation> aitraining(std::span<const std::string> words, const LauncherContext& context);
 // llamafactory-cli, and lmf.
 Result<Invocation> llamafactory_cli(std::span<const std::string> words,
                                     const LauncherContext& context);
+// accelerate, with its sub-commands.
+Result<Invocation> accelerate(std::span<const std::string> words, const LauncherContext& context);
+// accelerate-launch, and python -m accelerate.commands.launch.
+Result<Invocation> accelerate_launch(std::span<const std::string> words,
+                                     const LauncherContext& context);
+// The questions of `accelerate config`, and the file that comes of them.
+Result<Invocation> accelerate_config(std::span<const std::string> words,
+                                     const LauncherContext& context);
 
 }  // namespace troupe::tools

@@ -9,9 +9,9 @@ namespace troupe::tools {
 namespace {
 
 // Their training programs, as `python -m` and the launchers' -m name them.
-constexpr std::array kTrainingModules{"axolotl.cli.train",  "llamafactory.launcher",
+constexpr std::array kTrainingModules{"axolotl.cli.train", "llamafactory.launcher",
                                       "llamafactory.train", "llamafactory.train.tuner",
-                                      "llmtuner.launcher",  "axolotl.cli.main"};
+                                      "llmtuner.launcher"};
 // Packages whose training loop is done here.
 constexpr std::array kTrainingPackages{"llamafactory", "axolotl", "llmtuner"};
 constexpr std::size_t kScriptBytesMax = 1u << 20;

@@ -42,6 +42,7 @@ std::map<std::string, std::string> rank_environment(const RunOptions& options, c
                                                     const Environment& launcher) {
   const auto text = [](int number) { return std::to_string(number); };
   std::map<std::string, std::string> variables = options.environment;
+  if (options.alone) return variables;
   variables["LOCAL_RANK"] = text(place.local_rank);
   variables["RANK"] = text(place.rank);
   variables["GROUP_RANK"] = text(place.group_rank);

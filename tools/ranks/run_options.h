@@ -75,6 +75,8 @@ struct RunOptions {
   bool substitutes_local_rank = true;
   // "--local_rank=N" stands before the script's arguments, at this place of `program` (deepspeed).
   std::optional<std::size_t> local_rank_argument_at;
+  // The one rank is told of no world, and finds `environment` alone (accelerate's simple launcher).
+  bool alone = false;
   // What the launcher ends with when a rank has failed: the rank's own code, or 1 as torchrun.
   bool ends_with_ranks_code = true;
 };

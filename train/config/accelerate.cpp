@@ -307,21 +307,54 @@ json::Object deepspeed_of_stage(json::Value stage, const json::Value& optimizer_
   return out;
 }
 
+Status check_accelerate_names(const json::Object& values, std::string_view path) {
+  const auto* environment = values.if_contains("compute_environment");
+  if (environment && value_text(*environment) == "AMAZON_SAGEMAKER") {
+    return error(Code::kUnsupported,
+                 "{}compute_environment=AMAZON_SAGEMAKER is not supported: training runs on "
+                 "machines of one's own, and SageMaker has a launcher for its; use LOCAL_MACHINE",
+                 kPrefix);
+  }
+  const auto known = accelerate_keys().names_under("");
+  std::vector<std::string> unknown;
+  std::string near;
+  for (const auto& member : values) {
+    const std::string name(member.key());
+    if (name.starts_with('_') || std::count(known.begin(), known.end(), name) != 0) continue;
+    unknown.push_back(fmt::format("'{}'", name));
+    near += did_you_mean(name, known);
+  }
+  if (unknown.empty()) return {};
+  std::sort(unknown.begin(), unknown.end());
+  return error(Code::kInvalidArgument,
+               "The config file at {} had unknown keys ([{}]), please try upgrading your "
+               "`accelerate` version or fix (and potentially remove) these keys from your config "
+               "file{}",
+               path, join_words(unknown), near);
+}
+
 Result<AccelerateSettings> read_accelerate_file(const std::string& path, FileSystem& files) {
-  const auto text = files.read(path, limits::kConfigBytesMax);
-  if (!text.ok()) return text.status();
-  const auto document = TROUPE_TRY(parse_document(*text, path));
   AccelerateSettings out;
-  out.origin = path;
+  SourceDocument document;
+  if (path.starts_with('{')) {
+    out.origin = "accelerate launch";
+    document = TROUPE_TRY(parse_document(path, "troupe.accelerate_config.json"));
+  } else {
+    const auto text = files.read(path, limits::kConfigBytesMax);
+    if (!text.ok()) return text.status();
+    out.origin = path;
+    document = TROUPE_TRY(parse_document(*text, path));
+  }
   out.prefix = kPrefix;
   const ShownName shown = [](const std::string& key) { return kPrefix + key; };
   const auto counting = counting_keys(document.values);
+  TROUPE_RETURN_IF_ERROR(check_accelerate_names(document.values, out.origin));
   TROUPE_RETURN_IF_ERROR(accelerate_keys().check(counting, shown));
   TROUPE_RETURN_IF_ERROR(read_settings(document.values, out));
   find_deepspeed_file(path, files, out);
   auto described = counting;
   if (out.fsdp) described.erase("fsdp_config");
-  for (auto& fact : accelerate_keys().describe(described, shown, path)) {
+  for (auto& fact : accelerate_keys().describe(described, shown, out.origin)) {
     out.facts.push_back(std::move(fact));
   }
   return out;

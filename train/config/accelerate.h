@@ -55,8 +55,13 @@ struct AccelerateSettings {
 };
 
 // The file at `path`, YAML or JSON; a DeepSpeed file that it names is looked for from the working
-// directory, then beside it. kUnsupported where it asks for what is not there.
+// directory, then beside it. A text that begins with '{' is what a file would hold, in JSON: a
+// launcher gives it so where flags change what the file says. kUnsupported where it asks for what
+// is not there.
 Result<AccelerateSettings> read_accelerate_file(const std::string& path, FileSystem& files);
+
+// Whether the outermost keys are accelerate's. kInvalidArgument in accelerate's own words.
+Status check_accelerate_names(const json::Object& values, std::string_view path);
 
 // ACCELERATE_…, FSDP_…, PARALLELISM_CONFIG_…. Nothing where none of them says anything. Problems
 // name the variable.

@@ -24,7 +24,9 @@ ForeignKeys build_accelerate_keys() {
       .one_of("rdzv_backend", "static|c10d|etcd|etcd-v2")
       .used("use_cpu", "true: trainers compute on CPUs (troupe.device=cpu)")
       .used("gpu_ids", "the GPUs of this machine that trainers may use; all: every one")
-      .open("mpirun_config", "trainers are started by Troupe; give the command on each machine")
+      .refused("mpirun_config", "",
+               "ranks are placed without MPI; leave it out, and give the command on each machine, "
+               "or its hostfile to troupe run --hostfile")
       .open("dynamo_config|ipex_config", "the model is compiled code already")
       .inert("dynamo_backend", "the model is compiled code already")
       .open("fp8_config", "no effect unless mixed_precision is fp8")

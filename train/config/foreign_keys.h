@@ -58,6 +58,8 @@ class ForeignKeys {
                                 const std::string& origin) const;
   // The paths of all rows that are no mappings.
   std::vector<std::string> paths() const;
+  // The last parts of the paths directly below "a." ("": the outermost ones), mappings too.
+  std::vector<std::string> names_under(const std::string& prefix) const;
   // The row of one of them. A refused one's note is its reason.
   struct Treated {
     Treatment treatment = Treatment::kImplemented;
@@ -83,8 +85,6 @@ class ForeignKeys {
   void describe_level(const json::Object& level, const std::string& prefix, std::string_view reason,
                       const ShownName& shown, const std::string& origin,
                       std::vector<KeyFact>& out) const;
-  std::vector<std::string> names_under(const std::string& prefix) const;
-
   std::map<std::string, Row, std::less<>> rows_;
 };
 

@@ -283,6 +283,9 @@ Result<LoadedConfig> load_train_config(std::span<const std::string> arguments,
     return error(Code::kInvalidArgument,
                  "no configuration: give a .yaml, .yml or .json file, or --key value flags");
   }
+  if (arguments.front() == "--format=aitraining") {
+    return load_aitraining(arguments.subspan(1), environment, files, options);
+  }
   Given given{.source = {}, .name = {}, .notices = {}, .arguments = {}};
   return resolve(TROUPE_TRY(with_arguments(std::move(given), arguments)), environment, files,
                  options);
