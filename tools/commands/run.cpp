@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tools/commands/elastic_agent.h"
+#include "tools/commands/plan.h"
 #include "tools/commands/registry.h"
 #include "tools/launchers/invocation.h"
 #include "tools/launchers/launchers.h"
@@ -37,13 +38,20 @@ Result<int> carry_out(CommandContext& context, Invocation invocation) {
   return run_ranks(context, ranks.options, address);
 }
 
+LauncherContext launcher_world(CommandContext& context) {
+  return {.environment = context.environment, .files = context.files, .gpus_here = [&context] {
+            const auto here = gpus_here(context.environment);
+            return here.ok() ? static_cast<int>(here->count) : 0;
+          }};
+}
+
 Status run(CommandContext& context, std::span<const std::string> words) {
   if (words.empty()) {
     return Status(
         Code::kInvalidArgument,
         "no program: troupe run [flags] PROGRAM [arguments], or troupe run -- COMMAND LINE");
   }
-  const LauncherContext world{.environment = context.environment, .files = context.files};
+  const LauncherContext world = launcher_world(context);
   const bool flags = words.front().starts_with('-') && words.front() != "--";
   if (words.front() == "--") words = words.subspan(1);
   auto invocation = flags ? troupe_run(words, world) : interpret(words, world);
@@ -57,7 +65,7 @@ Status run(CommandContext& context, std::span<const std::string> words) {
 int run_as_launcher(CommandContext& context, const std::string& name,
                     std::span<const std::string> arguments) {
   const Interpreter interpreter = find_launcher(name);
-  const LauncherContext world{.environment = context.environment, .files = context.files};
+  const LauncherContext world = launcher_world(context);
   auto invocation = interpreter(arguments, world);
   if (!invocation.ok()) {
     context.err << "troupe: " << invocation.status().message() << std::endl;

@@ -18,6 +18,8 @@ constexpr std::array kLaunchers{
     Launcher{"torchrun", "torch.distributed.run", torchrun},
     Launcher{"llamafactory-cli", "llamafactory.cli", llamafactory_cli},
     Launcher{"lmf", "", llamafactory_cli},
+    Launcher{"deepspeed", "deepspeed.launcher.runner", deepspeed},
+    Launcher{"ds", "", deepspeed},
 };
 
 std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }

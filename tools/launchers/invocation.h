@@ -2,6 +2,7 @@
 // Other launchers' command lines: what `torchrun …`, `llamafactory-cli …` and their like mean here.
 // Nothing is started: the answer is a value that tools/commands carries out.
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -21,6 +22,9 @@ namespace troupe::tools {
 struct TroupeCommand {
   std::vector<std::string> words;  // {"train", "x.yaml", …}
   std::map<std::string, std::string> environment;
+  // The machines of a training that is started on them from here, over ssh; empty: none.
+  std::vector<RunHost> hosts = {};
+  std::vector<std::string> ssh_arguments = {};
 };
 
 // A program of the user's, in ranks.
@@ -44,6 +48,8 @@ struct Invocation {
 struct LauncherContext {
   const Environment& environment;
   FileSystem& files;
+  // The GPUs of this machine; asked where a command line means all of them.
+  std::function<int()> gpus_here = [] { return 0; };
 };
 
 // `words`: those behind the name.

@@ -14,5 +14,7 @@ Result<Invocation> troupe_run(std::span<const std::string> words, const Launcher
 // llamafactory-cli, and lmf.
 Result<Invocation> llamafactory_cli(std::span<const std::string> words,
                                     const LauncherContext& context);
+// deepspeed, ds, and python -m deepspeed.launcher.runner.
+Result<Invocation> deepspeed(std::span<const std::string> words, const LauncherContext& context);
 
 }  // namespace troupe::tools
