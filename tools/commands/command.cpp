@@ -221,6 +221,11 @@ int run_command_line(CLI::App& app, CommandContext& context, std::vector<std::st
                   fmt::format("there is no command '{}'.{} See 'troupe --help'", first,
                               suggestion(first, command_names(app))));
   }
+  // CLI11 would give what stands behind it to the program instead of the command, and refuse it.
+  const auto* command = find_command(app, first);
+  if (command && command->get_prefix_command() && arguments.size() > 1 && arguments[1] == "--") {
+    arguments.erase(arguments.begin() + 1);
+  }
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
     app.parse(std::move(reversed));
