@@ -147,8 +147,8 @@ void ElasticAgent::on_line(const wire::OutputLine& line) {
   Rank& rank = *found->second;
   if (line.error_stream && !line.notice) rank.errors.append(line.text);
   const int local = rank.place.local_rank;
-  // A machine that joined this run shows its own ranks.
-  if (!rank.machine.here && !machines_.running_cluster()) return;
+  // A machine that joined this run by itself shows its own ranks.
+  if (!rank.machine.here && !machines_.running_cluster() && !options_.starts_hosts) return;
   const auto& wanted = options_.console_ranks;
   if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), local) == wanted.end()) return;
   const auto chosen = [&](const Streams& streams) {
@@ -233,8 +233,9 @@ Result<std::vector<wire::ActorSpec>> ElasticAgent::prepare(
   std::error_code ec;
   const std::string directory = std::filesystem::current_path(ec).string();
   if (ec) return error(Code::kFailedPrecondition, "the working directory: {}", ec.message());
-  const auto others =
-      machines_.running_cluster() ? exported(environ) : std::map<std::string, std::string>();
+  const auto others = machines_.running_cluster() || options_.starts_hosts
+                          ? exported(environ)
+                          : std::map<std::string, std::string>();
 
   std::vector<wire::ActorSpec> specs;
   std::map<ActorId, std::unique_ptr<Rank>> ranks;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "scheduler/node/resources_detect.h"
 #include "tools/commands/elastic_agent.h"
+#include "tools/commands/plan.h"
 #include "tools/commands/registry.h"
 #include "tools/launchers/invocation.h"
 #include "tools/launchers/launchers.h"
@@ -14,10 +14,9 @@ namespace troupe::tools {
 namespace {
 
 LauncherContext launcher_context(CommandContext& context) {
-  return {.environment = context.environment, .files = context.files, .gpu_count = [&context] {
-            const auto found = scheduler::detect_gpus(context.files, context.environment,
-                                                      scheduler::SystemMachine());
-            return static_cast<int>(found.gpus.devices.size());
+  return {.environment = context.environment, .files = context.files, .gpus_here = [&context] {
+            const auto here = gpus_here(context.environment);
+            return here.ok() ? static_cast<int>(here->count) : 0;
           }};
 }
 

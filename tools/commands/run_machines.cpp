@@ -1,6 +1,5 @@
 #include "tools/commands/run_machines.h"
 
-#include <netdb.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "runtime/net/interfaces.h"
 #include "scheduler/client/cluster_record.h"
 #include "scheduler/policy/resources.h"
+#include "tools/commands/host_addresses.h"
 #include "tools/commands/node_flags.h"
 #include "tools/commands/worker.h"
 #include "train/trainer/trainer_messages.h"
@@ -55,24 +55,6 @@ RunMachine machine_from(const wire::NodeInfo& node, int processes) {
           .bundle_index = -1};
 }
 
-// The numeric addresses that a host's name stands for; the name itself where it has none.
-std::vector<std::string> addresses_of(const std::string& host) {
-  std::vector<std::string> found{host};
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return found;
-  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    char text[NI_MAXHOST];
-    if (::getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof text, nullptr, 0,
-                      NI_NUMERICHOST) == 0) {
-      found.emplace_back(text);
-    }
-  }
-  ::freeaddrinfo(list);
-  return found;
-}
-
 // The first machine makes the token at its first run ever: where its home is shared, or the machine
 // is the same, it is there in a moment. Who has none then says so.
 Status await_token(CommandContext& context) {
@@ -107,7 +89,17 @@ Result<std::unique_ptr<RunMachines>> RunMachines::open(CommandContext& context,
       TROUPE_TRY(processes_of_node(options.processes, cpus_of(here), gpus_of(here)));
   embedded.labels[kRunLabel] = options.run_id;
   embedded.labels[kProcessesLabel] = std::to_string(processes);
-  if (!machines->one_machine()) {
+  if (options.starts_hosts) {
+    const auto own = TROUPE_TRY(own_host(context, options.hosts));
+    if (own) {
+      embedded.labels[kProcessesLabel] = std::to_string(options.hosts[*own].slots.size());
+      embedded.labels[train::kNodeRankLabel] = std::to_string(*own);
+    } else {
+      embedded.labels.erase(kRunLabel);  // it leads, and has no ranks
+    }
+    embedded.host = TROUPE_TRY(address_towards(context, options.head_host, options.hosts, own));
+    embedded.port = options.head_port.value_or(0);
+  } else if (!machines->one_machine()) {
     if (options.rendezvous == Rendezvous::kStatic) embedded.labels[train::kNodeRankLabel] = "0";
     net::SystemNetwork network(context.files);
     net::AddressOverride wanted;
@@ -120,7 +112,21 @@ Result<std::unique_ptr<RunMachines>> RunMachines::open(CommandContext& context,
   machines->cluster_ = TROUPE_TRY(scheduler::EmbeddedCluster::start(embedded));
   machines->token_ = machines->cluster_->token();
   TROUPE_RETURN_IF_ERROR(machines->connect(machines->cluster_->head_address()));
+  if (options.starts_hosts) TROUPE_RETURN_IF_ERROR(machines->start_hosts());
   return machines;
+}
+
+Status RunMachines::start_hosts() {
+  const auto own = TROUPE_TRY(own_host(context_, options_.hosts));
+  std::vector<std::vector<std::string>> labels;
+  for (const RunHost& host : options_.hosts) {
+    labels.push_back({fmt::format("{}={}", kRunLabel, options_.run_id),
+                      fmt::format("{}={}", kProcessesLabel, host.slots.size())});
+  }
+  remote_ = TROUPE_TRY(start_other_hosts(context_, options_.hosts, own, std::move(labels),
+                                         options_.ssh_arguments, cluster_->head_address(), token_,
+                                         options_.stop_grace));
+  return {};
 }
 
 RunMachines::~RunMachines() {
@@ -192,6 +198,7 @@ Result<std::vector<RunMachine>> RunMachines::gather(const Stopped& stopped) {
   const auto wanted_max = static_cast<std::size_t>(options_.nodes_max);
   const auto wanted_min = static_cast<std::size_t>(options_.nodes_min);
   for (;;) {
+    if (remote_) TROUPE_RETURN_IF_ERROR(remote_->failure());
     auto machines = TROUPE_TRY(present());
     const TimePoint now = clock.now();
     if (machines.size() > wanted_max) machines.resize(wanted_max);
@@ -302,18 +309,20 @@ Result<std::vector<RunMachine>> RunMachines::reserve(const Stopped& stopped) {
 
 void RunMachines::signal_here(int signal) {
   if (cluster_) cluster_->signal_programs(signal);
+  if (remote_) remote_->signal(signal);
 }
 
 void RunMachines::end(int exit_code) {
   if (!cluster_ || one_machine()) return;
   (void)head_->stop(end_text(exit_code), Deadline::after(kEndTimeout));
   cluster_->wait_for_end(kEndTimeout);
+  if (remote_) remote_->end();
 }
 
 // --- the other machines --------------------------------------------------------------------------
 
 Result<bool> is_head_machine(CommandContext& context, const RunOptions& options) {
-  if (options.nodes_max == 1) return true;
+  if (options.nodes_max == 1 || options.starts_hosts) return true;
   if (options.head_host.empty()) {
     return Status(Code::kInvalidArgument,
                   "several nodes, and no address of the first one: give --master-addr and "

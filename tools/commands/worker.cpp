@@ -1,6 +1,8 @@
 #include "tools/commands/worker.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <memory>
 
@@ -32,6 +34,7 @@ struct WorkerFlags {
   std::optional<double> grace_s;
   std::string log_level = "info";
   bool watch = false;
+  bool with_stdin = false;
 };
 
 // A worker node while it runs, on the loop of run().
@@ -52,6 +55,7 @@ class WorkerProcess {
   Result<scheduler::NodeOptions> options();
   void remind(Duration delay);
   void interrupted(const char* signal);
+  void follow_stdin();
 
   CommandContext& context_;
   const WorkerFlags& flags_;
@@ -65,6 +69,7 @@ class WorkerProcess {
   bool interrupted_ = false;
   std::optional<Status> ended_;
   std::string end_reason_;
+  std::string stdin_text_;
 };
 
 Result<scheduler::NodeOptions> WorkerProcess::options() {
@@ -112,14 +117,35 @@ void WorkerProcess::interrupted(const char* signal) {
   node_->leave(fmt::format("the worker was ended by {}", signal));
 }
 
+// Whoever started this node over a connection writes "signal N" for the programs that run here, and
+// goes when the connection does.
+void WorkerProcess::follow_stdin() {
+  char bytes[256];
+  for (;;) {
+    const auto count = ::read(STDIN_FILENO, bytes, sizeof bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count <= 0) break;
+    stdin_text_.append(bytes, static_cast<std::size_t>(count));
+    for (std::size_t end; (end = stdin_text_.find('\n')) != std::string::npos;) {
+      const std::string line = stdin_text_.substr(0, end);
+      stdin_text_.erase(0, end + 1);
+      const int signal = line.starts_with("signal ") ? std::atoi(line.c_str() + 7) : 0;
+      if (signal > 0 && signal < NSIG) node_->signal_programs(signal);
+    }
+  }
+  loop_->unwatch(STDIN_FILENO);
+  if (!interrupted_) interrupted("the end of standard input");
+}
+
 Status WorkerProcess::run() {
   auto node_options = TROUPE_TRY(options());
   ::signal(SIGPIPE, SIG_IGN);
   const std::string offers = scheduler::format_resources(node_options.resources);
   node_options.log_level = log_level_from_name(flags_.log_level);
   node_options.on_registered = [this, offers](const std::string& name) {
-    context_.out << fmt::format("Node {} joined the cluster of {}; it listens on {} and offers {}.",
-                                name, head_, node_->info().endpoint.to_string(), offers)
+    context_.out << fmt::format("Node {} {} {}; it listens on {} and offers {}.", name,
+                                kJoinedWords, head_, node_->info().endpoint.to_string(), offers)
                  << std::endl;
     joined_ = true;
   };
@@ -136,8 +162,10 @@ Status WorkerProcess::run() {
       loop_->on_signal(signal, [this, signal] { node_->signal_programs(signal); });
     }
   }
+  if (flags_.with_stdin) loop_->watch_readable(STDIN_FILENO, [this] { follow_stdin(); });
   remind(kFirstReminder);
   loop_->run();
+  if (flags_.with_stdin) loop_->unwatch(STDIN_FILENO);
   end_reason_ = node_->end_reason();
   node_.reset();
   if (ended_ && !ended_->ok()) return *ended_;
@@ -189,6 +217,8 @@ void add_worker_command(CLI::App& app, CommandContext& context) {
       .option("--log-level", flags->log_level, "LEVEL", "debug, info, warning, error or off")
       .flag("--watch", flags->watch,
             "start this daemon again when it is killed; its actors run on meanwhile")
+      .flag("--with-stdin", flags->with_stdin,
+            "leave when standard input closes: for whoever starts a worker over a connection")
       .example("troupe worker --address 10.0.0.2:6379")
       .example(
           "troupe worker --address 10.0.0.2:6379 --num-cpus 4 --resources ssd=2 --labels rack=7")

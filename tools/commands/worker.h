@@ -12,6 +12,9 @@
 
 namespace troupe::tools {
 
+// In the line that a worker writes when its head has taken it.
+inline constexpr const char* kJoinedWords = "joined the cluster of";
+
 // `troupe worker --address HOST:PORT`: this machine as a node of a cluster.
 void add_worker_command(CLI::App& app, CommandContext& context);
 

@@ -24,6 +24,8 @@ constexpr std::array kLaunchers{
     Launcher{"accelerate", "accelerate.commands.accelerate_cli", accelerate},
     Launcher{"accelerate-launch", "accelerate.commands.launch", accelerate_launch},
     Launcher{"accelerate-config", "accelerate.commands.config", accelerate_config},
+    Launcher{"deepspeed", "deepspeed.launcher.runner", deepspeed},
+    Launcher{"ds", "", deepspeed},
 };
 
 std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }

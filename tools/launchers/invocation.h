@@ -23,6 +23,9 @@ namespace troupe::tools {
 struct TroupeCommand {
   std::vector<std::string> words;  // {"train", "x.yaml", …}
   std::map<std::string, std::string> environment;
+  // The machines of a training that is started on them from here, over ssh; empty: none.
+  std::vector<RunHost> hosts = {};
+  std::vector<std::string> ssh_arguments = {};
 };
 
 // A program of the user's, in ranks.
@@ -52,9 +55,8 @@ struct Invocation {
 struct LauncherContext {
   const Environment& environment;
   FileSystem& files;
-  // The GPUs of this machine that the environment shows; looking for them takes a moment. Empty:
-  // there are none.
-  std::function<int()> gpu_count = {};
+  // The GPUs of this machine that the environment shows; looking for them takes a moment.
+  std::function<int()> gpus_here = [] { return 0; };
 };
 
 // `words`: those behind the name.

@@ -25,5 +25,7 @@ Result<Invocation> accelerate_launch(std::span<const std::string> words,
 // The questions of `accelerate config`, and the file that comes of them.
 Result<Invocation> accelerate_config(std::span<const std::string> words,
                                      const LauncherContext& context);
+// deepspeed, ds, and python -m deepspeed.launcher.runner.
+Result<Invocation> deepspeed(std::span<const std::string> words, const LauncherContext& context);
 
 }  // namespace troupe::tools
