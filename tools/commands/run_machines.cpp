@@ -23,7 +23,6 @@ constexpr Duration kConnectTimeout = std::chrono::seconds(30);
 constexpr Duration kLookAgain = std::chrono::milliseconds(50);
 constexpr Duration kTellAgain = std::chrono::seconds(10);
 constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
-constexpr Duration kTokenTime = std::chrono::seconds(10);
 constexpr Duration kEndTimeout = std::chrono::seconds(5);
 // A machine whose head is silent for so long ends its ranks: those of the others cannot go on.
 constexpr double kOrphanTimeoutS = 30;
@@ -53,17 +52,6 @@ RunMachine machine_from(const wire::NodeInfo& node, int processes) {
           .here = false,
           .processes = processes,
           .bundle_index = -1};
-}
-
-// The first machine makes the token at its first run ever: where its home is shared, or the machine
-// is the same, it is there in a moment. Who has none then says so.
-Status await_token(CommandContext& context) {
-  const auto file = TROUPE_TRY(scheduler::default_token_file(context.environment));
-  const Deadline deadline = Deadline::after(kTokenTime);
-  while (!context.files.exists(file) && !deadline.passed()) {
-    std::this_thread::sleep_for(kLookAgain);
-  }
-  return {};
 }
 
 std::string end_text(int exit_code) { return fmt::format("{}{}", kEnded, exit_code); }
@@ -356,7 +344,6 @@ Result<int> join_run(CommandContext& context, const RunOptions& options) {
   join.on_output = [&context](const std::string&, std::string_view line) {
     context.out << line << std::endl;
   };
-  TROUPE_RETURN_IF_ERROR(await_token(context));
   const std::string reason = TROUPE_TRY(run_worker(context, join));
   int exit_code = 1;
   if (reason.starts_with(kEnded)) {

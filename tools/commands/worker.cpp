@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <memory>
+#include <thread>
 
 #include "runtime/base/log.h"
 #include "runtime/net/interfaces.h"
 #include "runtime/net/parse_address.h"
 #include "scheduler/client/cluster_record.h"
+#include "scheduler/client/find_cluster.h"
 #include "scheduler/node/node_daemon.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_options.h"
@@ -22,6 +24,8 @@ namespace {
 constexpr Duration kJoinTimeout = std::chrono::seconds(60);
 constexpr Duration kFirstReminder = std::chrono::seconds(1);
 constexpr Duration kReminderInterval = std::chrono::seconds(10);
+constexpr Duration kTokenTime = std::chrono::seconds(10);
+constexpr Duration kLookForToken = std::chrono::milliseconds(50);
 
 struct WorkerFlags {
   std::optional<std::string> address;
@@ -173,6 +177,17 @@ Status WorkerProcess::run() {
   return {};
 }
 
+// The first machine makes the token at its first run ever: where its home is shared, or the machine
+// is the same, it is there in a moment. Who has none then says so.
+Status await_token(CommandContext& context) {
+  const auto file = TROUPE_TRY(scheduler::default_token_file(context.environment));
+  const Deadline deadline = Deadline::after(kTokenTime);
+  while (!context.files.exists(file) && !deadline.passed()) {
+    std::this_thread::sleep_for(kLookForToken);
+  }
+  return {};
+}
+
 // With the same id each daemon goes on where the one before was killed.
 Status watch_worker(CommandContext& context, const WorkerFlags& flags) {
   WatchOptions options{.what = "worker", .more = {}, .token_from_stdin = flags.token.from_stdin};
@@ -190,6 +205,7 @@ Result<std::string> run_worker(CommandContext& context, const JoinOptions& join)
   flags.address = join.address;
   flags.timeout_s = join.join_timeout_s;
   flags.grace_s = std::chrono::duration<double>(join.stop_grace).count();
+  TROUPE_RETURN_IF_ERROR(await_token(context));
   WorkerProcess process(context, flags, &join);
   TROUPE_RETURN_IF_ERROR(process.run());
   return process.end_reason();
