@@ -128,9 +128,9 @@ void ElasticAgent::on_signal(int signal) {
   changed_.notify_all();
 }
 
-bool ElasticAgent::signalled() {
+int ElasticAgent::end_signal() {
   const std::lock_guard lock(mutex_);
-  return end_signal_ != 0;
+  return end_signal_;
 }
 
 void ElasticAgent::say(const std::string& line) {
@@ -387,8 +387,8 @@ void ElasticAgent::stop_ranks(int signal) {
   const auto over = [&] { return all_ended() || end_signals_ > std::max(1, signals_before); };
   if (here_first) changed_.wait_for(lock, options_.stop_grace, over);
   if (!all_ended()) {
-    lock.unlock();
     const bool hurry = here_first || end_signals_ > std::max(1, signals_before);
+    lock.unlock();
     kill_all(hurry ? Duration::zero() : options_.stop_grace);
     lock.lock();
     changed_.wait_for(lock, options_.stop_grace + kEndTimeout, over);
@@ -460,7 +460,7 @@ bool ElasticAgent::take_standby(Rank& rank, const wire::ActorSpec& spec) {
 }
 
 Result<ElasticAgent::Outcome> ElasticAgent::attempt() {
-  const auto machines = TROUPE_TRY(machines_.gather([this] { return signalled(); }));
+  const auto machines = TROUPE_TRY(machines_.gather([this] { return end_signal() != 0; }));
   // The nodes know who listens before there is anything to hear.
   follower_->catch_up(kLastLinesTime);
   {
@@ -470,7 +470,7 @@ Result<ElasticAgent::Outcome> ElasticAgent::attempt() {
   TROUPE_RETURN_IF_ERROR(start(machines));
   const Outcome outcome = watch(machines);
   ++attempts_;
-  stop_ranks(outcome == Outcome::kSignalled ? end_signal_ : 0);
+  stop_ranks(outcome == Outcome::kSignalled ? end_signal() : 0);
   return outcome;
 }
 
@@ -504,7 +504,7 @@ Result<int> ElasticAgent::run() {
   for (;;) {
     const TimePoint began = clock.now();
     auto outcome = attempt();
-    if (!outcome.ok() && signalled()) outcome = Outcome::kSignalled;
+    if (!outcome.ok() && end_signal() != 0) outcome = Outcome::kSignalled;
     if (!outcome.ok()) return outcome.status();
     if (*outcome == Outcome::kSucceeded) {
       follower_->catch_up(kLastLinesTime);
@@ -512,7 +512,7 @@ Result<int> ElasticAgent::run() {
     }
     if (*outcome == Outcome::kSignalled) {
       follower_->catch_up(kLastLinesTime);
-      return 128 + end_signal_;
+      return 128 + end_signal();
     }
     if (*outcome == Outcome::kNodesChanged) {
       say("a node has come: all ranks begin again");
@@ -526,7 +526,7 @@ Result<int> ElasticAgent::run() {
                           root.shown_exit_code(), root.local_rank, root.pid,
                           options_.program.front())
             : fmt::format("rank {} was lost: {}", root.rank, root.death);
-    if (restarts_ >= options_.max_restarts || signalled()) {
+    if (restarts_ >= options_.max_restarts || end_signal() != 0) {
       say(how);
       const std::lock_guard lock(mutex_);
       context_.err << failure_report(script_name_, failed) << std::flush;

@@ -84,7 +84,7 @@ class ElasticAgent {
   std::vector<FailedRank> failures();
   void say(const std::string& line);
   void tell_parent(const FailedRank& root);
-  bool signalled();
+  int end_signal();  // 0: none came
 
   CommandContext& context_;
   RunMachines& machines_;
