@@ -331,8 +331,8 @@ void add_env_command(CLI::App& app, CommandContext& context) {
       .note("Values of variables that look like secrets are not shown; look it over all the same.")
       .run([as_json, accelerate_file, &context]() -> Status {
         Report report;
-        report.facts.emplace_back("Troupe version", fmt::format("{} (protocol {})", version_line(),
-                                                                wire::kProtocolVersion));
+        report.facts.emplace_back(
+            "Version", fmt::format("{} (protocol {})", version_line(), wire::kProtocolVersion));
         report.facts.emplace_back("Compiler", __VERSION__);
         add_machine(context, report);
         add_python(context, report);

@@ -92,7 +92,7 @@ Result<std::optional<OwnTraining>> own_training(const Script& script,
   }
   if (script.no_python) return std::optional<OwnTraining>();
   if (!context.files.exists(script.name)) {
-    if (!looks_like_training(script.arguments)) {
+    if (!looks_like_training(training.arguments)) {
       return error(Code::kNotFound,
                    "{} is not there, and its arguments are no training's (a .yaml file, or --stage "
                    "and its like): give the script's path",

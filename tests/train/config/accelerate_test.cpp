@@ -33,6 +33,31 @@ fsdp_config:
   fsdp_activation_checkpointing: false
 )";
 
+TEST_CASE("a text that is a mapping is what a file would hold") {
+  const auto loaded = accepted(load_with(
+      "", {R"(troupe.accelerate_config="{\"distributed_type\":\"FSDP\",\"num_processes\":4}")"}));
+  CHECK(loaded.world_size.value == 4);
+  CHECK(loaded.world_size.from == "troupe.accelerate_config.num_processes");
+  CHECK(loaded.config.sharding.strategy == "zero3");
+  CHECK(contains(refusal(load_with("", {R"(troupe.accelerate_config="{\"debug\":true}")"})),
+                 "A `distributed_type` must be specified"));
+}
+
+TEST_CASE("names that are not accelerate's, and machines that are another's") {
+  const auto text = refused_file("distributed_type: NO\nnum_procesess: 2\nzebra: 1\n");
+  CHECK(contains(text,
+                 "The config file at a/acc.yaml had unknown keys (['num_procesess', 'zebra']), "
+                 "please try upgrading your `accelerate` version or fix (and potentially remove) "
+                 "these keys from your config file; did you mean 'num_processes'?"));
+  CHECK(contains(refused_file("compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\n"
+                              "iam_role_name: x\n"),
+                 "troupe.accelerate_config.compute_environment=AMAZON_SAGEMAKER is not supported"));
+  CHECK(contains(refused_file("distributed_type: MULTI_CPU\nnum_processes: 2\n"
+                              "mpirun_config: {mpirun_hostfile: /h}\n"),
+                 "troupe.accelerate_config.mpirun_config"));
+  CHECK(accepted(with_file("distributed_type: NO\nmpirun_config: {}\n")).world_size.value == 1);
+}
+
 TEST_CASE("a file gives strategy, precision and size") {
   const auto loaded = accepted(with_file(kFsdp));
   CHECK(loaded.config.sharding.strategy == "shard_grad_op");

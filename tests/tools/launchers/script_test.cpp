@@ -1,0 +1,99 @@
+// Which scripts are trainings that are done here.
+
+#include "tools/launchers/script.h"
+
+#include "tests/tools/launchers/launcher_world.h"
+
+namespace troupe::tools::script_tests {
+namespace {
+
+using namespace tools::tests;
+
+struct Judged {
+  Status status;
+  std::optional<OwnTraining> training;
+};
+
+Judged judge(LauncherWorld& world, const Script& script) {
+  const MapEnvironment environment;
+  auto result = own_training(script, {.environment = environment, .files = world.files()});
+  if (!result.ok()) return {result.status(), {}};
+  return {{}, *result};
+}
+
+TEST_CASE("a script that imports a training package is ours, another is the user's") {
+  LauncherWorld world;
+  for (const char* line : {"import llamafactory", "from llamafactory.train.tuner import run_exp",
+                           "    import axolotl.cli.train as t\r", "from llmtuner import run_exp",
+                           "import llamafactory, os"}) {
+    CAPTURE(line);
+    const auto path = world.put("train.py", std::string("# a comment\n") + line + "\nmain()\n");
+    const auto judged = judge(world, {.name = path, .arguments = {"x.yaml"}});
+    REQUIRE(judged.training);
+    CHECK(judged.training->arguments == Words{"x.yaml"});
+    CHECK(contains(judged.training->notices.at(0), "Troupe trains in its place"));
+  }
+  for (const char* line : {"import torch", "import llamafactory_extras", "# import llamafactory",
+                           "print('import axolotl')", "from mine import llamafactory"}) {
+    CAPTURE(line);
+    const auto path = world.put("train.py", std::string(line) + "\n");
+    const auto judged = judge(world, {.name = path, .arguments = {"--stage", "sft"}});
+    CHECK(judged.status.ok());
+    CHECK_FALSE(judged.training);
+  }
+}
+
+TEST_CASE("one that is not there is a training by its arguments") {
+  LauncherWorld world;
+  const std::string absent = world.path("src/train.py");
+  for (const Words& arguments : {Words{"x.yaml"}, Words{"x.json", "lr=1"}, Words{"--stage", "sft"},
+                                 Words{"--do-train"}, Words{"--model_name_or_path=m"}}) {
+    CHECK(judge(world, {.name = absent, .arguments = arguments}).training);
+  }
+  for (const Words& arguments : {Words{}, Words{"--lr", "1"}, Words{"data.txt"}}) {
+    const auto judged = judge(world, {.name = absent, .arguments = arguments});
+    CHECK(judged.status.code() == Code::kNotFound);
+    CHECK(contains(judged.status.message(), absent + " is not there"));
+  }
+}
+
+TEST_CASE("modules, programs, and what launchers add") {
+  LauncherWorld world;
+  for (const char* module : {"axolotl.cli.train", "llamafactory.launcher"}) {
+    CHECK(judge(world, {.name = module, .module = true, .arguments = {"c.yaml"}}).training);
+  }
+  CHECK_FALSE(
+      judge(world, {.name = "mine.train", .module = true, .arguments = {"c.yaml"}}).training);
+  CHECK_FALSE(
+      judge(world, {.name = "./absent", .no_python = true, .arguments = {"c.yaml"}}).training);
+  for (const Words& arguments : {Words{"--local_rank=1", "x.yaml", "--local-rank", "2"},
+                                 Words{"x.yaml", "--local-rank=2"}}) {
+    const auto judged = judge(world, {.name = world.path("t.py"), .arguments = arguments});
+    REQUIRE(judged.training);
+    CHECK(judged.training->arguments == Words{"x.yaml"});
+  }
+}
+
+TEST_CASE("what stands for something else in a text is refused by name") {
+  LauncherWorld world;
+  for (const char* word : {"...", "<other args>", "<FILE>"}) {
+    const auto judged = judge(world, {.name = world.script(), .arguments = {"--x", word}});
+    CHECK(judged.status.code() == Code::kInvalidArgument);
+    CHECK(contains(judged.status.message(), std::string("the argument '") + word + "'"));
+  }
+}
+
+TEST_CASE("python with a training's script or module trains, and else runs as it is") {
+  LauncherWorld world;
+  const auto ours = world.put("train.py", "from llamafactory import x\n");
+  CHECK(world.troupe({"python", "-u", ours, "x.yaml"}).words == Words{"train", "x.yaml"});
+  CHECK(world.troupe({"/usr/bin/python3.11", "-m", "axolotl.cli.train", "c.yaml"}).words ==
+        Words{"train", "c.yaml"});
+  const auto plain = world.ranks({"python3", "-c", "print(1)"});
+  CHECK(plain.program == Words{"python3", "-c", "print(1)"});
+  CHECK_FALSE(plain.substitutes_local_rank);
+  CHECK(world.ranks({"/bin/echo", "$local_rank"}).program == Words{"/bin/echo", "$local_rank"});
+}
+
+}  // namespace
+}  // namespace troupe::tools::script_tests
