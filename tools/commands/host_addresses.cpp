@@ -42,6 +42,15 @@ std::string source_towards(const std::string& host) {
   return found;
 }
 
+// Empty where the slots are the first ones, which need no choosing.
+std::string chosen_devices(const std::vector<int>& slots) {
+  bool first_ones = true;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    first_ones = first_ones && slots[i] == static_cast<int>(i);
+  }
+  return first_ones ? std::string() : join_numbers(slots, ",");
+}
+
 }  // namespace
 
 std::vector<std::string> addresses_of(const std::string& host) {
@@ -107,7 +116,8 @@ Result<std::unique_ptr<RemoteHosts>> start_other_hosts(
     labels[i].push_back(fmt::format("{}={}", train::kNodeRankLabel, i));
     options.hosts.push_back({.name = hosts[i].name,
                              .worker_arguments = {"--labels", join_words(labels[i], ","), "--grace",
-                                                  std::to_string(grace_s)}});
+                                                  std::to_string(grace_s)},
+                             .visible_devices = chosen_devices(hosts[i].slots)});
   }
   return RemoteHosts::start(std::move(options));
 }

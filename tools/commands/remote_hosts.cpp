@@ -126,8 +126,11 @@ std::string remote_command(const RemoteHostsOptions& options, const RemoteHost& 
       "exit {3}; }}; "
       "v=$(echo $(\"$t\" version 2>&1 </dev/null | head -n 2)); "
       "[ \"$v\" = {1} ] || {{ echo \"$t is $v, and the run is started by \"{1} >&2; exit {4}; }}; "
-      "exec \"$t\" {2}",
-      quoted(program), quoted(version), worker, kShellFoundNoProgram, kOtherVersion);
+      "{5}exec \"$t\" {2}",
+      quoted(program), quoted(version), worker, kShellFoundNoProgram, kOtherVersion,
+      host.visible_devices.empty()
+          ? std::string()
+          : fmt::format("export CUDA_VISIBLE_DEVICES={}; ", quoted(host.visible_devices)));
   return "exec sh -c " + quoted(script);
 }
 

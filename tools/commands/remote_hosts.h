@@ -24,6 +24,7 @@ namespace troupe::tools {
 struct RemoteHost {
   std::string name;                           // as ssh knows it
   std::vector<std::string> worker_arguments;  // of `troupe worker`, besides address and token
+  std::string visible_devices;                // CUDA_VISIBLE_DEVICES; empty: as it is there
 };
 
 struct RemoteHostsOptions {

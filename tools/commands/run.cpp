@@ -1,5 +1,7 @@
 #include "tools/commands/run.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <memory>
 
@@ -32,14 +34,12 @@ Result<int> carry_out(CommandContext& context, Invocation invocation) {
   }
   if (auto* ours = std::get_if<TroupeCommand>(&invocation.what)) {
     const OverlayEnvironment environment(context.environment, ours->environment);
-    CommandContext inner{.files = context.files,
-                         .environment = environment,
-                         .random = context.random,
-                         .in = context.in,
-                         .out = context.out,
-                         .err = context.err,
-                         .out_is_terminal = context.out_is_terminal,
-                         .err_is_terminal = context.err_is_terminal};
+    // Libraries and children read this one from the process's own.
+    if (const auto visible = ours->environment.find("CUDA_VISIBLE_DEVICES");
+        visible != ours->environment.end()) {
+      ::setenv("CUDA_VISIBLE_DEVICES", visible->second.c_str(), 1);
+    }
+    CommandContext inner = with_environment(context, environment);
     return troupe_main(inner, std::move(ours->words));
   }
   auto& ranks = std::get<RankCommand>(invocation.what);

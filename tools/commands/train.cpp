@@ -13,6 +13,7 @@
 #include "tools/commands/outside_strikes.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/train_cluster.h"
+#include "tools/launchers/overlay_environment.h"
 #include "train/config/explain.h"
 #include "train/config/load.h"
 #include "train/cuda/communicator/nccl_environment.h"
@@ -150,7 +151,11 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   const auto explain_wanted = std::erase(arguments, "--explain") > 0;
   const auto json_wanted = std::erase(arguments, "--json") > 0;
   const auto no_wait = std::erase(arguments, "--no-wait") > 0;
-  auto run = TROUPE_TRY(load_run(arguments, context));
+  const auto hosts = TROUPE_TRY(take_hosts(context, arguments));
+  const OverlayEnvironment variables(
+      context.environment, hosts ? launch_variables(*hosts) : std::map<std::string, std::string>());
+  CommandContext loading = with_environment(context, variables);
+  auto run = TROUPE_TRY(load_run(arguments, loading));
   const train::LoadedConfig& loaded = run.loaded;
   if (explain_wanted) {
     const auto rows = train::explain(loaded);
@@ -208,7 +213,8 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
       output.hurry();
       return interrupts.take();
     };
-    return make_training_cluster(context, loaded, trainers, interrupts.fd(), output);
+    return make_training_cluster(context, loaded, trainers, interrupts.fd(), output,
+                                 hosts && hosts->hosts.size() > 1 ? hosts.get() : nullptr);
   };
   environment.on_ended = [&] { interrupts.release(); };
   const auto summary = train::run_training(loaded, environment);
@@ -234,6 +240,7 @@ void add_train_command(CLI::App& app, CommandContext& context) {
       .example("troupe train x.yaml learning_rate=1e-4 troupe.workers=4")
       .example("troupe train x.yaml --chaos 'kill@step=40,rank=1'")
       .example("troupe train x.yaml --address 10.0.0.2:6379    on a running cluster")
+      .example("troupe train x.yaml --hostfile hosts  on the hosts of a file, over ssh")
       .example("troupe train x.yaml --no-wait         refused where the cluster has no room now")
       .example(
           "USE_RAY=1 NNODES=2 NODE_RANK=1 MASTER_ADDR=10.0.0.2 MASTER_PORT=6379 \\\n"

@@ -221,21 +221,13 @@ Status set_machines(const DeepspeedFlags& flags, RunOptions& options,
 
 // What `troupe train` is given besides the script's own arguments.
 Result<TroupeCommand> training(const DeepspeedFlags& flags, const RunOptions& options,
-                               const OwnTraining& own) {
+                               const OwnTraining& own, const LauncherContext& context) {
+  TROUPE_RETURN_IF_ERROR(check_equal_slots(options.hosts));
   TroupeCommand command{.words = {"train"}, .environment = {}};
   command.words.insert(command.words.end(), own.arguments.begin(), own.arguments.end());
   command.environment = {{"FORCE_TORCHRUN", "1"}, {"NPROC_PER_NODE", options.processes}};
-  for (const RunHost& host : options.hosts) {
-    if (host.slots.size() == options.hosts.front().slots.size()) continue;
-    return error(Code::kUnsupported,
-                 "{} has {} slots and {} has {}: a training has as many ranks on every host; say "
-                 "--num_gpus",
-                 options.hosts.front().name, options.hosts.front().slots.size(), host.name,
-                 host.slots.size());
-  }
   if (options.starts_hosts) {
-    command.hosts = options.hosts;
-    command.ssh_arguments = options.ssh_arguments;
+    add_hosts(options, context, command.words, command.environment);
   } else if (options.nodes_max > 1) {
     command.environment["NNODES"] = std::to_string(options.nodes_max);
     command.environment["NODE_RANK"] = flags.node_rank;
@@ -279,7 +271,7 @@ Result<Invocation> deepspeed(std::span<const std::string> words, const LauncherC
                       .arguments = {rest.begin() + 1, rest.end()}};
   if (const auto own = TROUPE_TRY(own_training(script, context))) {
     invocation.notices.insert(invocation.notices.end(), own->notices.begin(), own->notices.end());
-    invocation.what = TROUPE_TRY(training(flags, options, *own));
+    invocation.what = TROUPE_TRY(training(flags, options, *own, context));
     return invocation;
   }
   options.program = program_of(script, context);

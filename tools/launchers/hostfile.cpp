@@ -140,4 +140,41 @@ Result<int> largest_slot(std::string_view filter) {
   return largest;
 }
 
+Status check_equal_slots(const std::vector<RunHost>& hosts) {
+  for (const RunHost& host : hosts) {
+    if (host.slots.size() == hosts.front().slots.size()) continue;
+    return error(Code::kUnsupported,
+                 "{} has {} slots and {} has {}: a training has as many ranks on every host; "
+                 "choose slots with --include, or give --num_gpus",
+                 hosts.front().name, hosts.front().slots.size(), host.name, host.slots.size());
+  }
+  return {};
+}
+
+std::string format_hosts(const std::vector<RunHost>& hosts) {
+  std::vector<std::string> parts;
+  for (const RunHost& host : hosts) {
+    parts.push_back(fmt::format("{}:{}", host.name, join_numbers(host.slots, ",")));
+  }
+  return join_words(parts, "@");
+}
+
+Result<std::vector<RunHost>> parse_hosts(std::string_view text) {
+  auto hosts = TROUPE_TRY(parse_filter(text));
+  const bool complete =
+      !hosts.empty() && std::none_of(hosts.begin(), hosts.end(),
+                                     [](const RunHost& host) { return host.slots.empty(); });
+  if (complete) return hosts;
+  return error(Code::kInvalidArgument, "--hosts is '{}': it is HOST:SLOT,SLOT@HOST:SLOT", text);
+}
+
+void add_hosts(const RunOptions& options, const LauncherContext& context,
+               std::vector<std::string>& words, std::map<std::string, std::string>& environment) {
+  words.push_back("--hosts=" + format_hosts(options.hosts));
+  if (options.ssh_arguments.empty()) return;
+  environment["TROUPE_SSH"] =
+      fmt::format("{} {}", context.environment.get("TROUPE_SSH").value_or("ssh"),
+                  join_words(options.ssh_arguments, " "));
+}
+
 }  // namespace troupe::tools

@@ -23,9 +23,6 @@ namespace troupe::tools {
 struct TroupeCommand {
   std::vector<std::string> words;  // {"train", "x.yaml", …}
   std::map<std::string, std::string> environment;
-  // The machines of a training that is started on them from here, over ssh; empty: none.
-  std::vector<RunHost> hosts = {};
-  std::vector<std::string> ssh_arguments = {};
 };
 
 // A program of the user's, in ranks.

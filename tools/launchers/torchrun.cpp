@@ -283,8 +283,7 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
     TroupeCommand command{.words = {"train"}, .environment = training_environment(flags, options)};
     if (options.starts_hosts) {
       command.environment = {{"FORCE_TORCHRUN", "1"}, {"NPROC_PER_NODE", options.processes}};
-      command.hosts = options.hosts;
-      command.ssh_arguments = options.ssh_arguments;
+      add_hosts(options, context, command.words, command.environment);
     }
     command.words.insert(command.words.end(), training->arguments.begin(),
                          training->arguments.end());

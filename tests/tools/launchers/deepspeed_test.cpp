@@ -184,9 +184,11 @@ TEST_CASE("a training under deepspeed is done here, with its slots as trainers")
   CHECK(command.words ==
         std::vector<std::string>{"train", "--deepspeed", "ds.json", "--stage", "sft"});
   CHECK(command.environment.at("NPROC_PER_NODE") == "2");
-  CHECK(command.hosts.empty());
   const std::string hostfile = desk.write("hosts", "w0 slots=2\nw1 slots=4\n");
-  CHECK(words("deepspeed --num_gpus 2 -H " + hostfile + " src/train.py x.yaml").hosts.size() == 2);
+  const auto several =
+      words("deepspeed --num_gpus 2 --ssh_port 7 -H " + hostfile + " src/train.py x.yaml");
+  CHECK(several.words == std::vector<std::string>{"train", "x.yaml", "--hosts=w0:0,1@w1:0,1"});
+  CHECK(several.environment.at("TROUPE_SSH") == "ssh -p 7");
   CHECK(desk.refusal("deepspeed -H " + hostfile + " src/train.py x.yaml")
             .starts_with("w0 has 2 slots and w1 has 4"));
 }

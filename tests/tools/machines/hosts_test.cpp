@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runtime/base/suggest.h"
+#include "tests/support/runs/tiny_run.h"
 #include "tests/tools/machines/local_sshd.h"
 #include "tests/tools/troupe_program.h"
 
@@ -118,6 +119,27 @@ TEST_CASE("signals reach the ranks of other hosts, and a launcher that is killed
   ::kill(run->pid(), SIGKILL);
   CHECK(desk.nothing_left());
   CHECK(in_time([&] { return processes_with("rank $RANK was asked").empty(); }));
+}
+
+TEST_CASE("a training starts its hosts, and deals its ranks out to them") {
+  const auto sshd = LocalSshd::start(3);
+  if (!sshd) return;
+  const Desk desk(*sshd);
+  const TinyRun tiny;
+  auto words = tiny.train_arguments("out", {{"max_steps", "2"}});
+  words.erase(words.begin());
+  words.insert(words.end(),
+               {"--hostfile", sshd->hostfile({"127.0.0.1 slots=1", "127.0.0.2 slots=1"})});
+  const auto run = desk.home.run(words);
+  INFO(run.err);
+  CHECK(run.exit_code == 0);
+  CHECK(contains(run.err, "2 of 2 nodes are there"));
+  words.back() = sshd->hostfile({"127.0.0.1 slots=1", "127.0.0.99 slots=1"});
+  const auto missing = desk.home.run(words);
+  CHECK(missing.exit_code != 0);
+  CHECK(contains(missing.err, "127.0.0.99: ssh: connect to host"));
+  words.back() = sshd->hostfile({"127.0.0.2 slots=1", "127.0.0.3 slots=1"});
+  CHECK(contains(desk.home.run(words).err, "this machine is none of the hosts"));
 }
 
 }  // namespace
