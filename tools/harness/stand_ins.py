@@ -83,7 +83,7 @@ def write_model(folder, kind, layers=2, quantization=None):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True)
     eos = "<|eot_id|>" if kind == "llama" else "<|im_end|>"
-    vocabulary = 256 + len(SPECIAL)
+    vocabulary = -(-(256 + len(SPECIAL)) // 32) * 32
     config = {"model_type": kind, "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE, "num_hidden_layers": layers,
               "num_attention_heads": HEADS, "num_key_value_heads": KEY_HEADS, "head_dim": HEAD_DIM,
               "vocab_size": vocabulary, "max_position_embeddings": 4096, "torch_dtype": "float32",

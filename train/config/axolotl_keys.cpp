@@ -241,6 +241,28 @@ void add_output_keys(ForeignKeys& t) {
                "nothing is uploaded; upload output_dir yourself");
 }
 
+// Keys of Axolotl's schema that ask for what nothing here does.
+void add_absent_keys(ForeignKeys& t) {
+  t.refused(
+       "dataloader_drop_last|diffusion|dynamic_checkpoint|ebft|float32|fp32_norms|"
+       "fp32_norm_classes|freeze_mm_modules|generate_samples|grokfast_alpha|grokfast_lamb|"
+       "hatchery|jagged_restart_anneal_steps|jagged_restart_warmup_steps|kd_alpha|kd_trainer|"
+       "kd_ce_alpha|kd_temperature|lm_eval_tasks|lm_eval_post_train|lora_alpha_pattern|"
+       "lora_rank_pattern|lr_div_factor|mean_resizing_embeddings|mora|nemo_gym_enabled|"
+       "nonexpert_quantization|nvfp4_merge_aware|peft_trainable_token_indices|"
+       "peft_ensure_weight_tying|pose_max_context_len|pretrain_multipack_attn|"
+       "pretraining_sample_concatenation|qgalore_rank|relora_cpu_offload|relora_prune_method|"
+       "role_boundaries|rope_scaling|save_compressed|spectrum_top_fraction|trainer_cls|use_pose|"
+       "deepcompile",
+       "false", "not there; leave it out")
+      .inert(
+          "device|is_preprocess|preprocess_iterable|profiler_steps|profiler_steps_start|"
+          "include_tkps|include_tokens_per_second|torch_compile_options|"
+          "torch_empty_cache_steps|tokenizer_save_jinja_files|axolotl_config_path|"
+          "sdpa_varlen|large_head_attention|fused_attn_kernel|flash_attn_d512",
+          "no effect on the results");
+}
+
 void add_preference_keys(ForeignKeys& t) {
   t.refused("rl|reward_model|process_reward_model", "false",
             "reward models and preference optimisation are not trained here; leave it out")
@@ -266,6 +288,7 @@ const ForeignKeys& axolotl_keys() {
     add_distribution_keys(t);
     add_output_keys(t);
     add_preference_keys(t);
+    add_absent_keys(t);
     return t;
   }();
   return table;

@@ -260,6 +260,28 @@ TEST_CASE("what is refused names the way out") {
   CHECK(said(accepted(load("wandb_project: mine")), "nothing is sent to Weights & Biases"));
 }
 
+TEST_CASE("the errors of Axolotl's document have the same cures here") {
+  // 8-bit AdamW with FSDP2.
+  for (const char* name : {"adamw_8bit", "adamw_bnb_8bit"})
+    CHECK(contains(
+        refused("fsdp_version: 2\nfsdp: [full_shard]", {fmt::format("optimizer={}", name)}),
+        fmt::format("FSDP2 not compatible with {}, use `adamw_torch_8bit` instead", name)));
+  // Recomputed values have different metadata: QLoRA, ZeRO-3 and use_reentrant false.
+  const auto loaded = load(
+      "adapter: qlora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\nload_in_4bit: false\n"
+      "deepspeed: deepspeed_configs/zero3.json\ngradient_checkpointing: true\n"
+      "gradient_checkpointing_kwargs: {use_reentrant: false}");
+  CHECK(contains(refusal(loaded), "Require cfg.load_in_4bit"));
+  CHECK_FALSE(contains(refusal(loaded), "use_reentrant"));
+  // Timeout in distributed init.
+  auto files = good_files();
+  files.put("rows.json", "[]");
+  const auto waits = accepted(load_train_config_text(
+      kAxolotl, "ax.yaml", {}, MapEnvironment(Variables{{"AXOLOTL_NCCL_TIMEOUT", "900"}}), files));
+  CHECK(waits.config.training.ddp_timeout_s == 900);
+  CHECK(accepted(load("ddp_timeout: 7200")).config.training.ddp_timeout_s == 7200);
+}
+
 TEST_CASE("every key of Axolotl's table says what becomes of it") {
   for (const auto* table : {&axolotl_keys(), &axolotl_dataset_keys()})
     for (const auto& path : table->paths()) CHECK_MESSAGE(!table->treated(path).note.empty(), path);
