@@ -77,8 +77,9 @@ Result<Sampler> Sampler::make(const SamplerOptions& options) {
   }
   if (options.drop_last && out.rounds_from(0, 0) == 0) {
     return error(Code::kInvalidArgument,
-                 "dataloader_drop_last leaves nothing: {} samples, one round of all ranks takes {}",
-                 options.sample_count, out.round_size());
+                 "dataloader_drop_last leaves nothing: {} samples are fewer than {} workers × {} "
+                 "sequences; use dataloader_drop_last: false or a smaller batch",
+                 options.sample_count, options.world_size, options.per_device_batch_size);
   }
   return out;
 }
