@@ -80,6 +80,18 @@ Result<bool> is_this_machine(CommandContext& context, const std::string& host) {
   return false;
 }
 
+Result<std::string> own_address_of(CommandContext& context, const std::string& host) {
+  net::SystemNetwork network(context.files);
+  const auto state = TROUPE_TRY(network.read());
+  for (const std::string& address : addresses_of(host)) {
+    for (const auto& own : state.addresses) {
+      const bool loopback = address.starts_with("127.") || address == "::1";
+      if (own.address == address && (!loopback || address == host)) return address;
+    }
+  }
+  return std::string();
+}
+
 Result<std::optional<std::size_t>> own_host(CommandContext& context,
                                             const std::vector<RunHost>& hosts) {
   for (std::size_t i = 0; i < hosts.size(); ++i) {

@@ -8,6 +8,7 @@
 #include "tools/commands/elastic_agent.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/registry.h"
+#include "tools/commands/slurm_step.h"
 #include "tools/launchers/invocation.h"
 #include "tools/launchers/launchers.h"
 #include "tools/launchers/overlay_environment.h"
@@ -46,7 +47,18 @@ Result<int> carry_out(CommandContext& context, Invocation invocation) {
   auto address = ranks.address;
   if (!address) address = context.environment.get("TROUPE_ADDRESS");
   if (address && address->empty()) address.reset();
-  return run_ranks(context, ranks.options, address);
+  const bool several = ranks.options.nodes_max > 1 && !ranks.options.starts_hosts;
+  std::unique_ptr<SlurmStep> step;
+  if (!address && (several || ranks.options.machines_from_slurm)) {
+    step = TROUPE_TRY(SlurmStep::enter(context));
+  }
+  if (!step) return run_ranks(context, ranks.options, address);
+  if (ranks.options.machines_from_slurm && !step->first_of_node()) return step->wait_for_first();
+  const OverlayEnvironment shared(context.environment, TROUPE_TRY(step->share_token()));
+  CommandContext inner = with_environment(context, shared);
+  const auto code = run_ranks(inner, ranks.options, address);
+  step->end(code.ok() ? *code : 1);
+  return code;
 }
 
 Status run(CommandContext& context, std::span<const std::string> words) {

@@ -91,9 +91,15 @@ Result<std::unique_ptr<RunMachines>> RunMachines::open(CommandContext& context,
     if (options.rendezvous == Rendezvous::kStatic) embedded.labels[train::kNodeRankLabel] = "0";
     net::SystemNetwork network(context.files);
     net::AddressOverride wanted;
-    for (const std::string& one : addresses_of(options.head_host)) wanted.address = one;
-    const auto choice = TROUPE_TRY(net::choose_address(TROUPE_TRY(network.read()), wanted));
-    embedded.host = choice.address;
+    wanted.address = TROUPE_TRY(own_address_of(context, options.head_host));
+    if (wanted.address.empty() && !TROUPE_TRY(is_this_machine(context, options.head_host))) {
+      return error(Code::kInvalidArgument,
+                   "this machine was told that it is node 0, and {} is not its address: start node "
+                   "0 there, and this one with its own --node-rank (in a batch script an expanded "
+                   "$SLURM_NODEID is 0 on every node)",
+                   options.head_host);
+    }
+    embedded.host = TROUPE_TRY(net::choose_address(TROUPE_TRY(network.read()), wanted)).address;
     embedded.port = options.head_port.value_or(0);
     embedded.token = TROUPE_TRY(load_or_make_token(context, {})).token;
   }
@@ -336,6 +342,7 @@ Result<int> join_run(CommandContext& context, const RunOptions& options) {
   join.join_timeout_s = std::chrono::duration<double>(options.join_timeout).count();
   join.orphan_timeout_s = kOrphanTimeoutS;
   join.stop_grace = options.stop_grace;
+  join.head_gets_signals = options.head_gets_signals;
   join.labels = {fmt::format("{}={}", kRunLabel, options.run_id),
                  fmt::format("{}={}", kProcessesLabel, processes)};
   if (options.rendezvous == Rendezvous::kStatic) {

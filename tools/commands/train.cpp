@@ -12,6 +12,7 @@
 #include "tools/commands/detach.h"
 #include "tools/commands/outside_strikes.h"
 #include "tools/commands/plan.h"
+#include "tools/commands/slurm_step.h"
 #include "tools/commands/train_cluster.h"
 #include "tools/launchers/overlay_environment.h"
 #include "train/config/explain.h"
@@ -28,6 +29,8 @@ constexpr const char* kDetachedLog = "train.log";
 // Threads started later inherit the blocked signals; actor processes are started with none blocked.
 class Interrupts {
  public:
+  // `in_step`: SLURM's signals before the end of a job, which may come one after the other.
+  explicit Interrupts(bool in_step) : in_step_(in_step) {}
   void catch_signals() {
     sigset_t set;
     sigemptyset(&set);
@@ -37,6 +40,9 @@ class Interrupts {
     struct sigaction hangup {};
     ::sigaction(SIGHUP, nullptr, &hangup);
     if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
+    if (in_step_) {
+      for (const int signal : {SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+    }
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
     signals_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
@@ -53,7 +59,9 @@ class Interrupts {
     if (::read(fd(), &info, sizeof info) != sizeof info) return train::Interrupt::kNone;
     // A hangup often comes with others; the first signal is the reason.
     const int signal = static_cast<int>(info.ssi_signo);
+    const bool again = last_ != 0;
     if (last_ == 0 || signal == SIGINT) last_ = signal;
+    if (in_step_ && again && signal != SIGINT) return train::Interrupt::kNone;
     return signal == SIGINT ? train::Interrupt::kEnd : train::Interrupt::kSaveThenEnd;
   }
   // What the shell is told of a process that such a signal ended.
@@ -63,6 +71,7 @@ class Interrupts {
   }
 
  private:
+  const bool in_step_;
   UniqueFd signals_;
   int last_ = 0;
 };
@@ -144,7 +153,8 @@ Result<std::unique_ptr<StrikesBeside>> strikes_of(const train::LoadedConfig& loa
   return StrikesBeside::start(faults, loaded.config.training.output_dir);
 }
 
-Status train(std::vector<std::string> arguments, CommandContext& context) {
+Status train_here(std::vector<std::string> arguments, CommandContext& context,
+                  const SlurmStep* step) {
   auto report = StartReport::take(arguments);
   const std::vector<std::string> all = arguments;
   const auto detach_wanted = std::erase(arguments, "--detach") > 0;
@@ -170,7 +180,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   }
   if (loaded.launch.node_rank > 0) {
     if (report) report->started("");
-    return join_as_worker(context, loaded);
+    return join_as_worker(context, loaded, step != nullptr);
   }
   const bool embedded = !train::resolve_address(loaded.config, loaded.launch);
   const auto strikes = TROUPE_TRY(strikes_of(loaded, embedded));
@@ -204,7 +214,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
     environment.on_started = [&](const train::RunRecord& record) { report->started(record.run); };
   }
   // Until there is something to take down, Ctrl-C ends the process at once.
-  Interrupts interrupts;
+  Interrupts interrupts(step != nullptr);
   environment.make_cluster = [&](int trainers) {
     interrupts.catch_signals();
     environment.interrupt_fd = interrupts.fd();
@@ -220,6 +230,12 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   const auto summary = train::run_training(loaded, environment);
   if (summary.status().code() == Code::kCancelled) {
     context.exit_code = interrupts.exit_code();
+    if (step && environment.saved_at_stop) {
+      // The job was told that its time is over, and everything is kept: it has not failed.
+      output.write(summary.status().message() + "\n");
+      context.exit_code = 0;
+      return {};
+    }
     if (!output.writable())
       return {};  // nobody would read why, and the end would wait for a reader
   }
@@ -228,6 +244,28 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
     context.out << json::write(to_json(*summary)) << "\n";
   }
   return {};
+}
+
+Status train(std::vector<std::string> arguments, CommandContext& context) {
+  const auto given = [&](const char* flag) {
+    return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& word) {
+      return word == flag || word.starts_with(std::string(flag) + "=");
+    });
+  };
+  const bool elsewhere = given("--address") || given("--hostfile") || given("--hosts") ||
+                         given("--explain") || given("troupe.address");
+  const auto step = elsewhere ? nullptr : TROUPE_TRY(SlurmStep::enter(context));
+  if (!step) return train_here(std::move(arguments), context, nullptr);
+  if (!step->first_of_node()) {
+    context.exit_code = TROUPE_TRY(step->wait_for_first());
+    return {};
+  }
+  const OverlayEnvironment variables(context.environment, TROUPE_TRY(step->launch_variables()));
+  CommandContext inner = with_environment(context, variables);
+  const Status status = train_here(std::move(arguments), inner, step.get());
+  context.exit_code = inner.exit_code;
+  step->end(status.ok() || inner.exit_code != 0 ? inner.exit_code : exit_code(status.code()));
+  return status;
 }
 
 }  // namespace

@@ -326,7 +326,8 @@ Result<train::TrainingCluster> make_training_cluster(CommandContext& context,
   return alone(context, loaded, trainers, output);
 }
 
-Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded) {
+Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded,
+                      bool head_gets_signals) {
   const auto& launch = loaded.launch;
   if (!launch.master_addr || !launch.master_port) {
     return error(Code::kInvalidArgument,
@@ -338,7 +339,9 @@ Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded
                     {.address = fmt::format("{}:{}", *launch.master_addr, *launch.master_port),
                      .join_timeout_s = timeout_s,
                      .orphan_timeout_s = timeout_s,
-                     .labels = {fmt::format("{}={}", train::kNodeRankLabel, launch.node_rank)}})
+                     .labels = {fmt::format("{}={}", train::kNodeRankLabel, launch.node_rank)},
+                     .head_gets_signals = head_gets_signals,
+                     .passes_signals_on = !head_gets_signals})
       .status();
 }
 

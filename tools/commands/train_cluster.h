@@ -41,6 +41,8 @@ Result<train::TrainingCluster> make_training_cluster(CommandContext& context,
                                                      HostsOfRun* hosts = nullptr);
 
 // NODE_RANK > 0: this machine is a worker node of the run until it ends.
-Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded);
+// `head_gets_signals`: as JoinOptions has it.
+Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded,
+                      bool head_gets_signals = false);
 
 }  // namespace troupe::tools

@@ -159,11 +159,16 @@ Status WorkerProcess::run() {
   };
   node_ = TROUPE_TRY(scheduler::NodeDaemon::start(*loop_, std::move(node_options)));
   loop_->on_signal(SIGINT, [this] { interrupted("SIGINT"); });
-  loop_->on_signal(SIGTERM, [this] { interrupted("SIGTERM"); });
+  const bool ignored = join_ != nullptr && join_->head_gets_signals;
+  loop_->on_signal(SIGTERM, [this, ignored] {
+    if (!ignored) interrupted("SIGTERM");
+  });
   loop_->on_signal(SIGHUP, [this] { interrupted("SIGHUP"); });
   if (join_ != nullptr) {
     for (const int signal : {SIGUSR1, SIGUSR2}) {
-      loop_->on_signal(signal, [this, signal] { node_->signal_programs(signal); });
+      loop_->on_signal(signal, [this, signal, passed_on = join_->passes_signals_on] {
+        if (passed_on) node_->signal_programs(signal);
+      });
     }
   }
   if (flags_.with_stdin) loop_->watch_readable(STDIN_FILENO, [this] { follow_stdin(); });

@@ -6,6 +6,7 @@
 #include "tools/launchers/hostfile.h"
 #include "tools/launchers/launchers.h"
 #include "tools/launchers/script.h"
+#include "tools/launchers/slurm.h"
 
 namespace troupe::tools {
 namespace {
@@ -185,6 +186,28 @@ Status set_hosts(const HostFlags& flags, const FlagParser& parser, bool address_
   return {};
 }
 
+// What a step of SLURM's says of the machines. `all`: which there are, and their ranks, too.
+void set_step(const SlurmTask& task, bool all, const FlagParser& parser,
+              std::vector<std::string>& notices, RunOptions& options) {
+  options.head_gets_signals = true;
+  if (!all) {
+    if (options.rendezvous != Rendezvous::kStatic || options.nodes_max == 1) return;
+    if (auto notice = expanded_node_rank(task, options.node_rank, options.nodes_max);
+        !notice.empty() && parser.given("node_rank")) {
+      notices.push_back(std::move(notice));
+      options.node_rank = task.node;
+    }
+    return;
+  }
+  options.machines_from_slurm = true;
+  options.nodes_min = options.nodes_max = task.nodes_count();
+  options.rendezvous = Rendezvous::kStatic;
+  options.node_rank = task.node;
+  options.head_host = task.nodes.front();
+  options.head_port = static_cast<std::uint16_t>(task.port());
+  if (!parser.given("nproc_per_node")) options.processes = std::to_string(task.tasks_here());
+}
+
 Result<Invocation> read(std::span<const std::string> words, const LauncherContext& context,
                         bool ours) {
   TorchrunFlags flags;
@@ -262,6 +285,10 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   }
   if (ours) {
     TROUPE_RETURN_IF_ERROR(set_hosts(machines, parser, address.has_value(), context, options));
+  }
+  if (const auto task = TROUPE_TRY(read_slurm_task(context.environment));
+      task && !address && !options.starts_hosts) {
+    set_step(*task, ours && !parser.given("nnodes"), parser, invocation.notices, options);
   }
   Script script{.name = rest.front(),
                 .module = flags.module,

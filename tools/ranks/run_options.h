@@ -74,6 +74,10 @@ struct RunOptions {
   std::vector<std::string> ssh_arguments;
   // Every rank of a host sees the host's slots as its GPUs (CUDA_VISIBLE_DEVICES).
   bool slots_are_gpus = false;
+  // Whoever started the machines' processes signals all of them (SLURM): machine 0 alone ends the
+  // run. And whether it numbered and addressed the machines, too.
+  bool head_gets_signals = false;
+  bool machines_from_slurm = false;
   Duration join_timeout = std::chrono::seconds(600);  // until nodes_min are there
   Duration last_call = std::chrono::seconds(30);      // for more than nodes_min
   Duration stop_grace = std::chrono::seconds(30);     // between SIGTERM and SIGKILL

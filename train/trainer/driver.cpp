@@ -190,12 +190,13 @@ std::string newest_checkpoint(FileSystem& files, const RunSpec& spec, const RunE
   return end.last_checkpoint;
 }
 
-Status explain_end(const RunEnd& end, const TrainingSection& training) {
+Status explain_end(const RunEnd& end, const TrainingSection& training, bool& saved) {
   Status status = end.status;
   if (status.ok()) return status;
   if (const auto step = saved_step_of(status)) {
     const std::string name = fmt::format("checkpoint-{}", *step);
     if (end.last_checkpoint == join_path(training.output_dir, name)) {
+      saved = true;
       return error(Code::kCancelled, "stopped at step {}, saved {}; {}", *step, name,
                    how_to_go_on(training));
     }
@@ -440,7 +441,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   RunEnd end = std::move(*followed);
   report_never_struck(environment, config, told, end);
   if (!end.status.ok()) end.last_checkpoint = newest_checkpoint(environment.files, spec, end);
-  const Status explained = explain_end(end, config.training);
+  const Status explained = explain_end(end, config.training, environment.saved_at_stop);
   note.end(explained, end.last_step);
   if (!explained.ok()) {
     if (environment.registry != nullptr && explained.code() != Code::kCancelled) {
