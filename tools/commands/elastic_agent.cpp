@@ -23,10 +23,10 @@
 namespace troupe::tools {
 namespace {
 
-constexpr Duration kAnswerTimeout = std::chrono::seconds(30);
-constexpr Duration kLastLinesTime = std::chrono::seconds(2);
+constexpr Duration kTakenTimeout = std::chrono::seconds(30);
+constexpr Duration kCatchUpTime = std::chrono::seconds(2);
 // Beyond the grace, for the kernel and the messages.
-constexpr Duration kEndTimeout = std::chrono::seconds(10);
+constexpr Duration kBeyondGrace = std::chrono::seconds(10);
 constexpr Duration kBackoffFirst = std::chrono::seconds(1);
 constexpr Duration kBackoffMax = std::chrono::seconds(30);
 // An attempt that lasted so long is no sign of a failure that comes again at once.
@@ -314,7 +314,7 @@ Status ElasticAgent::start(const std::vector<RunMachine>& machines) {
   machines_.head().create_actors(std::move(specs), true, false, [created](Status status) {
     created->set_value(std::move(status));
   });
-  if (answer.wait_for(kAnswerTimeout) != std::future_status::ready) {
+  if (answer.wait_for(kTakenTimeout) != std::future_status::ready) {
     return Status(Code::kDeadlineExceeded, "the head did not take the ranks");
   }
   TROUPE_RETURN_IF_ERROR(answer.get());
@@ -391,12 +391,12 @@ void ElasticAgent::stop_ranks(int signal) {
     lock.unlock();
     kill_all(hurry ? Duration::zero() : options_.stop_grace);
     lock.lock();
-    changed_.wait_for(lock, options_.stop_grace + kEndTimeout, over);
+    changed_.wait_for(lock, options_.stop_grace + kBeyondGrace, over);
     if (!all_ended()) {
       lock.unlock();
       kill_all(Duration::zero());
       lock.lock();
-      changed_.wait_for(lock, kEndTimeout, [&] { return all_ended(); });
+      changed_.wait_for(lock, kBeyondGrace, [&] { return all_ended(); });
     }
   }
   lock.unlock();
@@ -462,7 +462,7 @@ bool ElasticAgent::take_standby(Rank& rank, const wire::ActorSpec& spec) {
 Result<ElasticAgent::Outcome> ElasticAgent::attempt() {
   const auto machines = TROUPE_TRY(machines_.gather([this] { return end_signal() != 0; }));
   // The nodes know who listens before there is anything to hear.
-  follower_->catch_up(kLastLinesTime);
+  follower_->catch_up(kCatchUpTime);
   {
     const std::lock_guard lock(mutex_);
     nodes_changed_ = true;  // what comes from here on is looked at
@@ -477,7 +477,7 @@ Result<ElasticAgent::Outcome> ElasticAgent::attempt() {
 // --- a run ---------------------------------------------------------------------------------------
 
 std::vector<FailedRank> ElasticAgent::failures() {
-  follower_->catch_up(kLastLinesTime);
+  follower_->catch_up(kCatchUpTime);
   const std::lock_guard lock(mutex_);
   std::vector<FailedRank> failed;
   for (const ActorId& id : failed_order_) {
@@ -507,11 +507,11 @@ Result<int> ElasticAgent::run() {
     if (!outcome.ok() && end_signal() != 0) outcome = Outcome::kSignalled;
     if (!outcome.ok()) return outcome.status();
     if (*outcome == Outcome::kSucceeded) {
-      follower_->catch_up(kLastLinesTime);
+      follower_->catch_up(kCatchUpTime);
       return 0;
     }
     if (*outcome == Outcome::kSignalled) {
-      follower_->catch_up(kLastLinesTime);
+      follower_->catch_up(kCatchUpTime);
       return 128 + end_signal();
     }
     if (*outcome == Outcome::kNodesChanged) {

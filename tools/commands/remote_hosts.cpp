@@ -33,7 +33,7 @@ constexpr int kShellFoundNoProgram = 127;
 constexpr int kOtherVersion = 3;
 
 // One word for any shell.
-std::string quoted(std::string_view word) {
+std::string shell_quoted(std::string_view word) {
   std::string text = "'";
   for (const char c : word) {
     if (c == '\'') {
@@ -51,8 +51,10 @@ Result<std::pair<UniqueFd, UniqueFd>> make_pipe() {
   return std::pair(UniqueFd(ends[0]), UniqueFd(ends[1]));
 }
 
+}  // namespace
+
 // A host's ssh, from its start to its end.
-struct Session {
+struct RemoteSession {
   RemoteHost host;
   enum class Phase { kWaiting, kOnItsWay, kThere, kEnded } phase = Phase::kWaiting;
   process::Child child;
@@ -101,8 +103,6 @@ struct Session {
   }
 };
 
-}  // namespace
-
 std::vector<std::string> ssh_program(const Environment& environment) {
   std::vector<std::string> words;
   for (const std::string& word : split_words(environment.get("TROUPE_SSH").value_or("ssh"), ' ')) {
@@ -116,9 +116,9 @@ std::string remote_command(const RemoteHostsOptions& options, const RemoteHost& 
                            const std::string& program, const std::string& version) {
   std::string worker =
       fmt::format("worker --address {} --token-stdin --with-stdin --timeout {}",
-                  quoted(scheduler::format_address(options.head.host, options.head.port)),
+                  shell_quoted(scheduler::format_address(options.head.host, options.head.port)),
                   std::chrono::duration_cast<std::chrono::seconds>(options.join_timeout).count());
-  for (const std::string& argument : host.worker_arguments) worker += " " + quoted(argument);
+  for (const std::string& argument : host.worker_arguments) worker += " " + shell_quoted(argument);
   const std::string script = fmt::format(
       "t=${{TROUPE:-{0}}}; [ -x \"$t\" ] || t=troupe; "
       "command -v \"$t\" >/dev/null || {{ echo \"no troupe here: neither \"{0}\" nor in PATH\" "
@@ -127,11 +127,11 @@ std::string remote_command(const RemoteHostsOptions& options, const RemoteHost& 
       "v=$(echo $(\"$t\" version 2>&1 </dev/null | head -n 2)); "
       "[ \"$v\" = {1} ] || {{ echo \"$t is $v, and the run is started by \"{1} >&2; exit {4}; }}; "
       "{5}exec \"$t\" {2}",
-      quoted(program), quoted(version), worker, kShellFoundNoProgram, kOtherVersion,
+      shell_quoted(program), shell_quoted(version), worker, kShellFoundNoProgram, kOtherVersion,
       host.visible_devices.empty()
           ? std::string()
-          : fmt::format("export CUDA_VISIBLE_DEVICES={}; ", quoted(host.visible_devices)));
-  return "exec sh -c " + quoted(script);
+          : fmt::format("export CUDA_VISIBLE_DEVICES={}; ", shell_quoted(host.visible_devices)));
+  return "exec sh -c " + shell_quoted(script);
 }
 
 struct RemoteHosts::State {
@@ -141,18 +141,18 @@ struct RemoteHosts::State {
   std::string token;
   mutable std::mutex mutex;
   // The sessions' thread alone starts, reads and reaps them; others look, and write to `input`.
-  std::vector<Session> sessions;
+  std::vector<RemoteSession> sessions;
   bool ending = false;
   std::optional<Deadline> end_by;
   UniqueFd wake;
 
   void run();
-  Status start(Session& session);
-  void ended(Session& session);
+  Status start(RemoteSession& session);
+  void ended(RemoteSession& session);
   void close_all();
 };
 
-Status RemoteHosts::State::start(Session& session) {
+Status RemoteHosts::State::start(RemoteSession& session) {
   // A socket, where writing to one that has ended raises no SIGPIPE.
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -183,19 +183,19 @@ Status RemoteHosts::State::start(Session& session) {
   session.input = std::move(input);
   session.output = std::move(output.first);
   ::fcntl(session.output.get(), F_SETFL, O_NONBLOCK);
-  session.phase = Session::Phase::kOnItsWay;
+  session.phase = RemoteSession::Phase::kOnItsWay;
   session.deadline = Deadline::after(options.join_timeout);
   session.write_input(token);
   return {};
 }
 
 // Its output has closed: the process is gone, or about to go.
-void RemoteHosts::State::ended(Session& session) {
+void RemoteHosts::State::ended(RemoteSession& session) {
   session.take_line();
   session.input.reset();
   session.output.reset();
-  const bool was_there = session.phase == Session::Phase::kThere;
-  session.phase = Session::Phase::kEnded;
+  const bool was_there = session.phase == RemoteSession::Phase::kThere;
+  session.phase = RemoteSession::Phase::kEnded;
   auto exit = process::wait(session.child, Deadline::after(std::chrono::seconds(1)));
   if (!exit.ok()) {
     static_cast<void>(process::kill_group(session.child.pid, SIGKILL));
@@ -212,9 +212,10 @@ void RemoteHosts::State::ended(Session& session) {
 }
 
 void RemoteHosts::State::close_all() {
-  for (Session& session : sessions) {
+  for (RemoteSession& session : sessions) {
     session.input.reset();
-    if (session.phase == Session::Phase::kWaiting) session.phase = Session::Phase::kEnded;
+    if (session.phase == RemoteSession::Phase::kWaiting)
+      session.phase = RemoteSession::Phase::kEnded;
   }
 }
 
@@ -226,19 +227,19 @@ void RemoteHosts::State::run() {
     {
       const std::lock_guard lock(mutex);
       int on_their_way = 0;
-      for (const Session& session : sessions) {
-        on_their_way += session.phase == Session::Phase::kOnItsWay ? 1 : 0;
+      for (const RemoteSession& session : sessions) {
+        on_their_way += session.phase == RemoteSession::Phase::kOnItsWay ? 1 : 0;
       }
       for (std::size_t i = 0; i < sessions.size(); ++i) {
-        Session& session = sessions[i];
-        if (session.phase == Session::Phase::kWaiting && on_their_way < options.at_once_max) {
+        RemoteSession& session = sessions[i];
+        if (session.phase == RemoteSession::Phase::kWaiting && on_their_way < options.at_once_max) {
           ++on_their_way;
           if (const Status started = start(session); !started.ok()) {
-            session.phase = Session::Phase::kEnded;
+            session.phase = RemoteSession::Phase::kEnded;
             session.end = started.message();
           }
         }
-        if (session.phase == Session::Phase::kOnItsWay && session.deadline->passed()) {
+        if (session.phase == RemoteSession::Phase::kOnItsWay && session.deadline->passed()) {
           session.end = fmt::format(
               "it did not join within {} s: {}",
               std::chrono::duration_cast<std::chrono::seconds>(options.join_timeout).count(),
@@ -264,7 +265,7 @@ void RemoteHosts::State::run() {
     static_cast<void>(::read(wake.get(), &count, sizeof count) < 0);
     const std::lock_guard lock(mutex);
     for (std::size_t i = 0; i < whose.size(); ++i) {
-      Session& session = sessions[whose[i]];
+      RemoteSession& session = sessions[whose[i]];
       if (watched[i + 1].revents != 0 && session.running() && !session.read_output()) {
         ended(session);
       }
@@ -297,8 +298,8 @@ Status RemoteHosts::failure() const {
   const std::lock_guard lock(state_->mutex);
   std::string named;
   std::size_t failed = 0;
-  for (const Session& session : state_->sessions) {
-    using Phase = Session::Phase;
+  for (const RemoteSession& session : state_->sessions) {
+    using Phase = RemoteSession::Phase;
     if (session.phase == Phase::kWaiting || session.phase == Phase::kOnItsWay) return {};
     if (session.phase != Phase::kEnded) continue;
     ++failed;
@@ -313,8 +314,8 @@ Status RemoteHosts::failure() const {
 void RemoteHosts::signal(int signal) {
   const std::lock_guard lock(state_->mutex);
   const std::string line = fmt::format("signal {}\n", signal);
-  for (Session& session : state_->sessions) {
-    if (session.phase != Session::Phase::kThere) continue;
+  for (RemoteSession& session : state_->sessions) {
+    if (session.phase != RemoteSession::Phase::kThere) continue;
     session.write_input(line);
   }
 }

@@ -19,11 +19,11 @@
 namespace troupe::tools {
 namespace {
 
-constexpr Duration kConnectTimeout = std::chrono::seconds(30);
-constexpr Duration kLookAgain = std::chrono::milliseconds(50);
-constexpr Duration kTellAgain = std::chrono::seconds(10);
-constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
-constexpr Duration kEndTimeout = std::chrono::seconds(5);
+constexpr Duration kHeadTimeout = std::chrono::seconds(30);
+constexpr Duration kLookForNodes = std::chrono::milliseconds(50);
+constexpr Duration kSayAgain = std::chrono::seconds(10);
+constexpr Duration kNodesTimeout = std::chrono::seconds(10);
+constexpr Duration kStopTimeout = std::chrono::seconds(5);
 // A machine whose head is silent for so long ends its ranks: those of the others cannot go on.
 constexpr double kOrphanTimeoutS = 30;
 constexpr std::string_view kEnded = "the run has ended with exit code ";
@@ -137,14 +137,14 @@ Status RunMachines::connect(const net::Address& address) {
   hello.name = fmt::format("troupe run {}", ::getpid());
   hello.kind = "driver";
   head_ = TROUPE_TRY(scheduler::HeadClient::connect(thread_->loop(), address, token_, hello,
-                                                    Deadline::after(kConnectTimeout)));
+                                                    Deadline::after(kHeadTimeout)));
   return {};
 }
 
 // --- who is there --------------------------------------------------------------------------------
 
 Result<std::vector<RunMachine>> RunMachines::present() {
-  auto nodes = TROUPE_TRY(head_->nodes(Deadline::after(kAnswerTimeout)));
+  auto nodes = TROUPE_TRY(head_->nodes(Deadline::after(kNodesTimeout)));
   std::erase_if(nodes, [](const auto& node) { return node.state != wire::NodeState::kAlive; });
   std::sort(nodes.begin(), nodes.end(), [](const auto& a, const auto& b) {
     return std::tie(a.joined_unix_us, a.node_id) < std::tie(b.joined_unix_us, b.node_id);
@@ -216,7 +216,7 @@ Result<std::vector<RunMachine>> RunMachines::gather(const Stopped& stopped) {
                          "$SLURM_NODEID is 0 everywhere)"
                        : "");
     }
-    if (now - told_at >= kTellAgain || (told_at == began && now - began >= kTellAgain / 10)) {
+    if (now - told_at >= kSayAgain || (told_at == began && now - began >= kSayAgain / 10)) {
       told_at = now;
       context_.err << fmt::format("{} of {} nodes are there; waiting, for {} s of {}\n",
                                   machines.size(),
@@ -225,7 +225,7 @@ Result<std::vector<RunMachine>> RunMachines::gather(const Stopped& stopped) {
                    << std::flush;
     }
     if (stopped()) return Status(Code::kCancelled, "stopped while nodes were missing");
-    std::this_thread::sleep_for(kLookAgain);
+    std::this_thread::sleep_for(kLookForNodes);
   }
 }
 
@@ -260,7 +260,7 @@ Result<std::vector<RunMachine>> RunMachines::reserve(const Stopped& stopped) {
     head_->create_group(spec, [](const Status&) {});
     // While it waits the nodes may become more or fewer: then another one is asked for.
     while (true) {
-      for (const auto& group : TROUPE_TRY(head_->groups(true, Deadline::after(kAnswerTimeout)))) {
+      for (const auto& group : TROUPE_TRY(head_->groups(true, Deadline::after(kNodesTimeout)))) {
         if (group.group_id == group_) info = group;
       }
       if (info.group_id == group_ && info.state == wire::PlacementGroupState::kCreated) break;
@@ -269,15 +269,15 @@ Result<std::vector<RunMachine>> RunMachines::reserve(const Stopped& stopped) {
         return error(Code::kDeadlineExceeded, "no room for {} nodes with {} ranks each: {}", nodes,
                      processes, info.why);
       }
-      if (now - told_at >= kTellAgain) {
+      if (now - told_at >= kSayAgain) {
         told_at = now;
         context_.err << fmt::format("waiting for {} nodes with {} CPUs each: {}\n", nodes,
                                     processes, info.why)
                      << std::flush;
       }
       if (stopped()) return Status(Code::kCancelled, "stopped while the ranks waited for room");
-      std::this_thread::sleep_for(kLookAgain / 5);
-      if (now - began > kLookAgain && options_.nodes_min < options_.nodes_max &&
+      std::this_thread::sleep_for(kLookForNodes / 5);
+      if (now - began > kLookForNodes && options_.nodes_min < options_.nodes_max &&
           TROUPE_TRY(present()).size() != machines.size()) {
         break;
       }
@@ -308,8 +308,8 @@ void RunMachines::signal_here(int signal) {
 
 void RunMachines::end(int exit_code) {
   if (!cluster_ || one_machine()) return;
-  (void)head_->stop(end_text(exit_code), Deadline::after(kEndTimeout));
-  cluster_->wait_for_end(kEndTimeout);
+  (void)head_->stop(end_text(exit_code), Deadline::after(kStopTimeout));
+  cluster_->wait_for_end(kStopTimeout);
   if (remote_) remote_->end();
 }
 

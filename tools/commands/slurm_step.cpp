@@ -21,7 +21,7 @@ namespace {
 constexpr Duration kFirstTaskTimeout = std::chrono::seconds(60);
 // A shared folder's cache may hide a new file for a minute.
 constexpr Duration kTokenTimeout = std::chrono::seconds(300);
-constexpr Duration kLookAgain = std::chrono::milliseconds(50);
+constexpr Duration kLookForStep = std::chrono::milliseconds(50);
 
 // An abstract Unix socket: it belongs to the node, and goes with its process.
 std::pair<sockaddr_un, socklen_t> place_of(const SlurmTask& task) {
@@ -110,7 +110,7 @@ Result<int> SlurmStep::wait_for_first() {
                    task_.node,
                    std::chrono::duration_cast<std::chrono::seconds>(kFirstTaskTimeout).count());
     }
-    std::this_thread::sleep_for(kLookAgain);
+    std::this_thread::sleep_for(kLookForStep);
   }
 }
 
@@ -152,7 +152,7 @@ Result<std::map<std::string, std::string>> SlurmStep::share_token() {
                      task_.nodes.front(), file,
                      std::chrono::duration_cast<std::chrono::seconds>(kTokenTimeout).count());
       }
-      std::this_thread::sleep_for(kLookAgain);
+      std::this_thread::sleep_for(kLookForStep);
     }
   }
   variables["TROUPE_TOKEN_FILE"] = file;

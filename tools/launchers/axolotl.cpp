@@ -6,16 +6,13 @@
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
 #include "tools/launchers/launchers.h"
+#include "tools/launchers/not_here.h"
 #include "train/config/source.h"
 
 namespace troupe::tools {
 namespace {
 
-struct NotHere {
-  const char* command;
-  const char* instead;
-};
-constexpr std::array kNotHere{
+constexpr std::array kAxolotlNotHere{
     NotHere{"evaluate", "give val_set_size or test_datasets in a training's file"},
     NotHere{"inference", "use 'troupe generate --model DIR'"},
     NotHere{"lm-eval", "no evaluation harness is here; use 'troupe generate --model DIR'"},
@@ -153,12 +150,12 @@ Result<Invocation> axolotl(std::span<const std::string> words, const LauncherCon
         {}};
   }
   if (command == "--version") return command_of({"version"}, {});
-  for (const NotHere& other : kNotHere) {
+  for (const NotHere& other : kAxolotlNotHere) {
     if (command != other.command) continue;
     return error(Code::kUnsupported, "axolotl {}: {}", command, other.instead);
   }
   if (std::find(known.begin(), known.end(), command) == known.end()) {
-    for (const NotHere& other : kNotHere) known.emplace_back(other.command);
+    for (const NotHere& other : kAxolotlNotHere) known.emplace_back(other.command);
     return error(Code::kInvalidArgument, "axolotl: No such command '{}'.{}", command,
                  did_you_mean(command, known));
   }

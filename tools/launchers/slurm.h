@@ -12,7 +12,8 @@
 namespace troupe::tools {
 
 // "node[01-04,7],gpu-x" in its order: as `scontrol show hostnames`. Several brackets multiply, the
-// leftmost slowest; the first number of a range fixes the width. kInvalidArgument with the position.
+// leftmost slowest; the first number of a range fixes the width. kInvalidArgument with the
+// position.
 Result<std::vector<std::string>> parse_node_list(std::string_view text);
 
 // "2(x3),1": the tasks of each node. kInvalidArgument with the position.

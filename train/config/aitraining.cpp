@@ -116,9 +116,9 @@ class FieldCollector {
   SourceDocument out_;
 };
 
-class Translator {
+class AitrainingTranslator {
  public:
-  explicit Translator(ForeignReader& reader) : r_(reader) {}
+  explicit AitrainingTranslator(ForeignReader& reader) : r_(reader) {}
 
   void translate() {
     const auto trainer = r_.text("trainer").value_or("default");
@@ -447,7 +447,7 @@ Translation translate_aitraining(const SourceDocument& fields, const Translation
                                [&](const std::string& path, const Status& wrong) {
                                  problems.add_named(wrong.code(), path, wrong.message());
                                });
-  Translator(reader).translate();
+  AitrainingTranslator(reader).translate();
   for (const auto& member : fields.values) {
     json::Object one = {{member.key(), member.value()}};
     const auto origin = fields.origin_of(std::string(member.key())).to_string();

@@ -13,9 +13,9 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-class Translator {
+class AxolotlTranslator {
  public:
-  explicit Translator(ForeignReader& reader) : r_(reader) {}
+  explicit AxolotlTranslator(ForeignReader& reader) : r_(reader) {}
 
   void translate() {
     translate_model();
@@ -511,7 +511,7 @@ Translation translate_axolotl(const SourceDocument& theirs, const TranslationCon
   axolotl_keys().check_each(plain, shown, [&](const std::string& path, const Status& wrong) {
     problems.add_named(wrong.code(), path, wrong.message());
   });
-  Translator(reader).translate();
+  AxolotlTranslator(reader).translate();
   put_over(ours.document, out.document);
   for (auto& fact : axolotl_keys().describe(plain, shown, context.file)) {
     fact.origin = theirs.origin_of(fact.key).to_string();

@@ -3,7 +3,7 @@
 
 #include "tests/train/config/load_helpers.h"
 
-namespace troupe::train {
+namespace troupe::train::aitraining_tests {
 namespace {
 
 using namespace tests;
@@ -171,4 +171,4 @@ TEST_CASE("every field of AITraining's table says what becomes of it") {
 }
 
 }  // namespace
-}  // namespace troupe::train
+}  // namespace troupe::train::aitraining_tests

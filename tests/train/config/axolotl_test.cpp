@@ -5,7 +5,7 @@
 #include "train/config/derived.h"
 #include "train/config/explain.h"
 
-namespace troupe::train {
+namespace troupe::train::axolotl_tests {
 namespace {
 
 using namespace tests;
@@ -288,4 +288,4 @@ TEST_CASE("every key of Axolotl's table says what becomes of it") {
 }
 
 }  // namespace
-}  // namespace troupe::train
+}  // namespace troupe::train::axolotl_tests

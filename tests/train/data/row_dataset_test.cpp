@@ -10,7 +10,7 @@
 #include "train/data/row_encoder.h"
 #include "train/data/row_source.h"
 
-namespace troupe::train {
+namespace troupe::train::row_dataset_tests {
 namespace {
 
 using tests::contains;
@@ -434,4 +434,4 @@ TEST_CASE("rows are looked at before a run: the entry, file and line are named")
 }
 
 }  // namespace
-}  // namespace troupe::train
+}  // namespace troupe::train::row_dataset_tests
