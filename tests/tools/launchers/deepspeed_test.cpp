@@ -43,7 +43,7 @@ struct Desk {
     return invocation.status().message();
   }
 
-  tests::TemporaryDirectory directory;
+  troupe::tests::TemporaryDirectory directory;
   PosixFileSystem files;
   std::map<std::string, std::string, std::less<>> variables;
   std::vector<std::string> notices;

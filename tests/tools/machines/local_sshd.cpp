@@ -16,7 +16,7 @@ namespace {
 
 using std::string;
 
-void write(const string& path, const string& text) { std::ofstream(path) << text; }
+void write_text(const string& path, const string& text) { std::ofstream(path) << text; }
 string read(const string& path) {
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
@@ -71,14 +71,14 @@ std::unique_ptr<LocalSshd> LocalSshd::start(int count) {
   std::filesystem::create_directory(directory.file("home"));
   std::filesystem::create_directory(directory.file("old"));
   const string old = directory.file("old/troupe");
-  write(old, "#!/bin/sh\necho 'troupe 0.0.9'\necho 'protocol 1'\n");
+  write_text(old, "#!/bin/sh\necho 'troupe 0.0.9'\necho 'protocol 1'\n");
   std::filesystem::permissions(old, std::filesystem::perms::owner_all);
-  write(directory.file("known"), known);
-  write(directory.file("config"),
+  write_text(directory.file("known"), known);
+  write_text(directory.file("config"),
         fmt::format("Host *\n Port {}\n User root\n IdentityFile {}\n IdentitiesOnly yes\n"
                     " UserKnownHostsFile {}\n GlobalKnownHostsFile /dev/null\n",
                     port, directory.file("key"), directory.file("known")));
-  write(directory.file("sshd_config"),
+  write_text(directory.file("sshd_config"),
         fmt::format("Port {}\n{}HostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\n"
                     "PidFile none\nPasswordAuthentication no\nPermitRootLogin yes\n"
                     "MaxStartups 100\nMatch LocalAddress 127.0.0.{}\n SetEnv TROUPE={}\n",
@@ -87,7 +87,7 @@ std::unique_ptr<LocalSshd> LocalSshd::start(int count) {
   string users =
       fmt::format("root:x:0:0:root:{}:/bin/sh\nsshd:x:105:65534::/run/sshd:/usr/sbin/nologin\n",
                   directory.file("home"));
-  write(directory.file("passwd"), users);
+  write_text(directory.file("passwd"), users);
   const string script = fmt::format(
       "mount --bind {} /etc/passwd && mount -t tmpfs tmpfs /run && mkdir /run/sshd && "
       "exec {} -D -e -f {}",
@@ -117,7 +117,7 @@ string LocalSshd::hostfile(const std::vector<string>& lines) const {
   const string path = directory_.file("hostfile");
   string text;
   for (const string& line : lines) text += line + "\n";
-  write(path, text);
+  write_text(path, text);
   return path;
 }
 
