@@ -38,7 +38,8 @@ TEST_CASE("placement groups are listed, and why tells what waits for what") {
   CHECK(contains(huge.out, "is pending:\n  needs CPU 10000\n"));
   CHECK(contains(huge.out, "has CPU 0.5 of 2 free"));
   CHECK(contains(huge.out, "could not hold it even if they were idle"));
-  CHECK(contains(home.run({"why", "train"}).out, "of which CPU 0 is free"));
+  const auto why = home.run({"why", "train"});
+  CHECK_MESSAGE(contains(why.out, "of which CPU 0 is free"), why.out, why.err);
   CHECK(contains(home.run({"why", "talker"}).out, "it waits for nothing"));
   // Names, owners, supervisors.
   const auto actors = home.run({"actors"});

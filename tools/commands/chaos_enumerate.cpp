@@ -25,28 +25,42 @@ constexpr auto kRunTimeout = std::chrono::seconds(60);
 constexpr auto kLookForSignals = std::chrono::milliseconds(50);
 constexpr std::int64_t kStruckStep = 2;  // of the tiny training: with evaluation and checkpoint
 constexpr std::uint64_t kPointsBytesMax = 64u << 20;
+constexpr const char* kBase = "base";  // folder of the model that adapters are trained over
 
 struct EnumeratedStrategy {
   const char* name;  // the strategy, unless the settings say another
   int ranks;
   std::map<std::string, std::string> settings;
+  bool trains_adapters() const { return settings.contains("finetuning_type"); }
 };
 
-std::map<std::string, std::string> adapters(const char* strategy) {
-  return {{"troupe.strategy", strategy},
-          {"finetuning_type", "lora"},
-          {"lora_rank", "4"},
-          {"lora_dropout", "0.1"}};
+using Settings = std::map<std::string, std::string>;
+
+// Over the model of kBase, since an adapter is of use beside weights that a file holds.
+Settings adapters(const char* strategy, Settings more = {}) {
+  more.merge(Settings{{"troupe.strategy", strategy},
+                      {"train_from_scratch", ""},
+                      {"troupe.train_tokenizer", ""},
+                      {"finetuning_type", "lora"},
+                      {"lora_rank", "4"},
+                      {"lora_dropout", "0.1"}});
+  return more;
 }
 
 const std::vector<EnumeratedStrategy>& all_strategies() {
-  static const std::vector<EnumeratedStrategy> kAll = {{"ddp", 2, {}},
-                                                       {"zero1", 2, {}},
-                                                       {"zero2", 2, {}},
-                                                       {"zero3", 2, {}},
-                                                       {"hsdp", 4, {{"troupe.mesh", "2,2"}}},
-                                                       {"lora-ddp", 2, adapters("ddp")},
-                                                       {"lora-zero3", 2, adapters("zero3")}};
+  static const Settings kDora{{"use_dora", "true"}}, kPissa{{"pissa_init", "true"}};
+  static const std::vector<EnumeratedStrategy> kAll = {
+      {"ddp", 2, {}},
+      {"zero1", 2, {}},
+      {"zero2", 2, {}},
+      {"zero3", 2, {}},
+      {"hsdp", 4, {{"troupe.mesh", "2,2"}}},
+      {"lora-ddp", 2, adapters("ddp")},
+      {"lora-zero3", 2, adapters("zero3")},
+      {"dora-ddp", 2, adapters("ddp", kDora)},
+      {"dora-zero3", 2, adapters("zero3", kDora)},
+      {"pissa-ddp", 2, adapters("ddp", kPissa)},
+      {"pissa-zero3", 2, adapters("zero3", kPissa)}};
   return kAll;
 }
 
@@ -143,6 +157,7 @@ Status Enumeration::train(const EnumeratedStrategy& strategy, const std::string&
                           const std::string& faults) {
   auto settings = strategy.settings;
   settings.try_emplace("troupe.strategy", strategy.name);
+  if (strategy.trains_adapters()) settings["model_name_or_path"] = join_path(folder_, kBase);
   settings["troupe.workers"] = std::to_string(strategy.ranks);
   if (!faults.empty()) settings["troupe.chaos"] = faults;
   ChildOptions child;
@@ -280,7 +295,7 @@ void Enumeration::say(const EnumeratedRun& run, std::size_t number) {
     context_.out << json::write(line) << std::endl;
     return;
   }
-  context_.out << fmt::format("{:>4}/{}  {:<5}  {:<78}  {}  {}", number, runs_.size(),
+  context_.out << fmt::format("{:>4}/{}  {:<11}  {:<78}  {}  {}", number, runs_.size(),
                               run.strategy->name, train::faults_text(run.faults), result, recovery)
                << std::endl;
 }
@@ -368,6 +383,8 @@ Status Enumeration::run() {
   const auto work = [&]() -> Status {
     TROUPE_RETURN_IF_ERROR(context_.files.create_directories(join_path(folder_, "home")));
     TROUPE_RETURN_IF_ERROR(write_tiny_training(context_.files, folder_));
+    if (std::ranges::any_of(strategies_, &EnumeratedStrategy::trains_adapters))
+      TROUPE_RETURN_IF_ERROR(train(all_strategies().front(), kBase, ""));
     for (const auto* strategy : strategies_) TROUPE_RETURN_IF_ERROR(record(*strategy));
     TROUPE_RETURN_IF_ERROR(run_all());
     return summarize(std::chrono::duration<double>(clock_.now() - began).count());

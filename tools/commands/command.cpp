@@ -224,7 +224,9 @@ int run_command_line(CLI::App& app, CommandContext& context, std::vector<std::st
   // CLI11 takes what stands behind "--" for arguments of the program itself, unless the command has
   // arguments with names. One that takes everything as it stands has none.
   const CLI::App* command = find_command(app, first);
-  if (arguments.size() > 1 && arguments[1] == "--" && command && command->get_prefix_command()) {
+  const auto is_named = [](const CLI::Option* option) { return option->get_positional(); };
+  if (arguments.size() > 1 && arguments[1] == "--" && command && command->get_prefix_command() &&
+      command->get_options(is_named).empty()) {
     arguments.erase(arguments.begin() + 1);
   }
   try {

@@ -50,6 +50,18 @@ struct CommandContext {
   std::function<Status()> selected;
 };
 
+// The same in another environment, which outlives it.
+inline CommandContext with_environment(CommandContext& context, const Environment& environment) {
+  return {.files = context.files,
+          .environment = environment,
+          .random = context.random,
+          .in = context.in,
+          .out = context.out,
+          .err = context.err,
+          .out_is_terminal = context.out_is_terminal,
+          .err_is_terminal = context.err_is_terminal};
+}
+
 // A subcommand while it is declared. Values are written at parsing and must live until then, which
 // is what the shared options of the example are for. `names` as CLI11 writes them: "-n,--bytes", or
 // "actor" without dashes for a positional argument.

@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,14 +18,15 @@
 #include "scheduler/policy/resources.h"
 #include "tools/commands/child_program.h"
 #include "tools/commands/signals.h"
+#include "tools/ranks/standby.h"
 
 namespace troupe::tools {
 namespace {
 
-constexpr Duration kAnswerTimeout = std::chrono::seconds(30);
-constexpr Duration kLastLinesTime = std::chrono::seconds(2);
+constexpr Duration kTakenTimeout = std::chrono::seconds(30);
+constexpr Duration kCatchUpTime = std::chrono::seconds(2);
 // Beyond the grace, for the kernel and the messages.
-constexpr Duration kEndTimeout = std::chrono::seconds(10);
+constexpr Duration kBeyondGrace = std::chrono::seconds(10);
 constexpr Duration kBackoffFirst = std::chrono::seconds(1);
 constexpr Duration kBackoffMax = std::chrono::seconds(30);
 // An attempt that lasted so long is no sign of a failure that comes again at once.
@@ -126,9 +128,9 @@ void ElasticAgent::on_signal(int signal) {
   changed_.notify_all();
 }
 
-bool ElasticAgent::signalled() {
+int ElasticAgent::end_signal() {
   const std::lock_guard lock(mutex_);
-  return end_signal_ != 0;
+  return end_signal_;
 }
 
 void ElasticAgent::say(const std::string& line) {
@@ -145,8 +147,8 @@ void ElasticAgent::on_line(const wire::OutputLine& line) {
   Rank& rank = *found->second;
   if (line.error_stream && !line.notice) rank.errors.append(line.text);
   const int local = rank.place.local_rank;
-  // A machine that joined this run shows its own ranks.
-  if (!rank.machine.here && !machines_.running_cluster()) return;
+  // A machine that joined this run by itself shows its own ranks.
+  if (!rank.machine.here && !machines_.running_cluster() && !options_.starts_hosts) return;
   const auto& wanted = options_.console_ranks;
   if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), local) == wanted.end()) return;
   const auto chosen = [&](const Streams& streams) {
@@ -160,6 +162,14 @@ void ElasticAgent::on_line(const wire::OutputLine& line) {
 
 void ElasticAgent::on_actor(ActorId id, const Result<wire::ActorInfo>& info) {
   const std::lock_guard lock(mutex_);
+  if (const auto standby = standbys_.find(id); standby != standbys_.end()) {
+    if (info.ok() && info->pid != 0) standby->second.pid = info->pid;
+    if (info.ok() && info->state == wire::ActorState::kDead) {
+      standby->second.ended = true;
+      standby->second.death = info->death;
+    }
+    return;
+  }
   const auto found = ranks_.find(id);
   if (found == ranks_.end() || found->second->ended) return;
   Rank& rank = *found->second;
@@ -223,16 +233,20 @@ Result<std::vector<wire::ActorSpec>> ElasticAgent::prepare(
   std::error_code ec;
   const std::string directory = std::filesystem::current_path(ec).string();
   if (ec) return error(Code::kFailedPrecondition, "the working directory: {}", ec.message());
-  const auto others =
-      machines_.running_cluster() ? exported(environ) : std::map<std::string, std::string>();
+  const auto others = machines_.running_cluster() || options_.starts_hosts
+                          ? exported(environ)
+                          : std::map<std::string, std::string>();
 
   std::vector<wire::ActorSpec> specs;
   std::map<ActorId, std::unique_ptr<Rank>> ranks;
+  example_.reset();
+  ranks_here_ = 0;
+  int next_rank = 0;
   for (std::size_t node = 0; node < machines.size(); ++node) {
     const RunMachine& machine = machines[node];
     for (int local = 0; local < machine.processes; ++local) {
       auto rank = std::make_unique<Rank>();
-      rank->place = {.rank = static_cast<int>(specs.size()),
+      rank->place = {.rank = next_rank++,
                      .local_rank = local,
                      .group_rank = static_cast<int>(node),
                      .local_world_size = machine.processes};
@@ -269,29 +283,38 @@ Result<std::vector<wire::ActorSpec>> ElasticAgent::prepare(
       } else {
         spec.node_affinity = machine.node_id;
       }
-      ranks.emplace(rank->id, std::move(rank));
+      if (machine.here) {
+        ++ranks_here_;
+        if (!kept.out && !kept.err) example_ = spec;
+        if (take_standby(*rank, spec)) specs.pop_back();
+      }
+      const ActorId id = rank->id;
+      ranks.emplace(id, std::move(rank));
     }
   }
   const std::lock_guard lock(mutex_);
-  ranks_ = std::move(ranks);
-  stopping_ = false;
   failed_order_.clear();
+  ranks_ = std::move(ranks);
+  for (auto entry = standbys_.begin(); entry != standbys_.end();) {
+    const auto rank = ranks_.find(entry->first);
+    if (rank != ranks_.end() && entry->second.ended) rank_ended(*rank->second, entry->second.death);
+    entry = rank != ranks_.end() ? standbys_.erase(entry) : std::next(entry);
+  }
+  stopping_ = false;
   return specs;
 }
 
 Status ElasticAgent::start(const std::vector<RunMachine>& machines) {
   auto specs = TROUPE_TRY(prepare(machines));
-  const auto ids = [&] {
-    std::vector<ActorId> list;
-    for (const auto& spec : specs) list.push_back(spec.actor_id);
-    return list;
-  }();
+  std::vector<ActorId> ids;
+  for (const auto& spec : specs) ids.push_back(spec.actor_id);
+  if (ids.empty()) return {};  // all of them stood by
   auto created = std::make_shared<std::promise<Status>>();
   auto answer = created->get_future();
   machines_.head().create_actors(std::move(specs), true, false, [created](Status status) {
     created->set_value(std::move(status));
   });
-  if (answer.wait_for(kAnswerTimeout) != std::future_status::ready) {
+  if (answer.wait_for(kTakenTimeout) != std::future_status::ready) {
     return Status(Code::kDeadlineExceeded, "the head did not take the ranks");
   }
   TROUPE_RETURN_IF_ERROR(answer.get());
@@ -314,10 +337,21 @@ bool ElasticAgent::nodes_grew(const std::vector<RunMachine>& machines) {
 
 ElasticAgent::Outcome ElasticAgent::watch(const std::vector<RunMachine>& machines) {
   std::unique_lock lock(mutex_);
+  bool standbys_due = true;
+  const auto something = [&] {
+    return end_signal_ != 0 || nodes_changed_ || !failed_order_.empty() || all_ended();
+  };
+  Deadline quiet = Deadline::after(options_.standby_after);
   for (;;) {
-    changed_.wait(lock, [&] {
-      return end_signal_ != 0 || nodes_changed_ || !failed_order_.empty() || all_ended();
-    });
+    if (!standbys_due) {
+      changed_.wait(lock, something);
+    } else if (!changed_.wait_until(lock, quiet.time(), something)) {
+      standbys_due = false;
+      lock.unlock();
+      start_standbys();
+      lock.lock();
+      continue;
+    }
     if (!failed_order_.empty()) return Outcome::kFailed;
     if (all_ended()) return Outcome::kSucceeded;
     if (end_signal_ != 0) return Outcome::kSignalled;
@@ -353,24 +387,82 @@ void ElasticAgent::stop_ranks(int signal) {
   const auto over = [&] { return all_ended() || end_signals_ > std::max(1, signals_before); };
   if (here_first) changed_.wait_for(lock, options_.stop_grace, over);
   if (!all_ended()) {
-    lock.unlock();
     const bool hurry = here_first || end_signals_ > std::max(1, signals_before);
+    lock.unlock();
     kill_all(hurry ? Duration::zero() : options_.stop_grace);
     lock.lock();
-    changed_.wait_for(lock, options_.stop_grace + kEndTimeout, over);
+    changed_.wait_for(lock, options_.stop_grace + kBeyondGrace, over);
     if (!all_ended()) {
       lock.unlock();
       kill_all(Duration::zero());
       lock.lock();
-      changed_.wait_for(lock, kEndTimeout, [&] { return all_ended(); });
+      changed_.wait_for(lock, kBeyondGrace, [&] { return all_ended(); });
     }
   }
   lock.unlock();
   for (const auto watch : std::exchange(watches_, {})) machines_.head().unwatch(watch);
 }
 
+// --- interpreters that stand by ------------------------------------------------------------------
+
+void ElasticAgent::start_standbys() {
+  if (!options_.standbys || restarts_ >= options_.max_restarts || !example_) return;
+  std::size_t alive = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(standbys_, [](const auto& entry) { return entry.second.ended; });
+    alive = standbys_.size();
+  }
+  std::vector<wire::ActorSpec> specs;
+  for (; alive < static_cast<std::size_t>(ranks_here_); ++alive) {
+    wire::ActorSpec spec = *example_;
+    spec.actor_id = ActorId::make(context_.random);
+    spec.rank = -1;
+    const std::string pipe = join_path(log_dir_, fmt::format("standby_{}", spec.actor_id.brief()));
+    auto words = standby_words(spec.program.argv, pipe);
+    if (!words || ::mkfifo(pipe.c_str(), 0600) != 0) return;  // a restart takes longer, and works
+    spec.program.argv = std::move(*words);
+    {
+      const std::lock_guard lock(mutex_);
+      standbys_[spec.actor_id] = {.pipe = pipe};
+    }
+    machines_.head().watch_actor(
+        spec.actor_id, {},
+        [this, id = spec.actor_id](const Result<wire::ActorInfo>& info) { on_actor(id, info); });
+    specs.push_back(std::move(spec));
+  }
+  if (!specs.empty()) {
+    machines_.head().create_actors(std::move(specs), false, false, [](const Status&) {});
+  }
+}
+
+bool ElasticAgent::take_standby(Rank& rank, const wire::ActorSpec& spec) {
+  for (;;) {
+    ActorId id;
+    Standby standby;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = std::find_if(standbys_.begin(), standbys_.end(), [](const auto& entry) {
+        return !entry.second.ended && !entry.second.taken && entry.second.pid != 0;
+      });
+      if (found == standbys_.end()) return false;
+      found->second.taken = true;
+      id = found->first;
+      standby = found->second;
+    }
+    if (wake_standby(standby.pipe, spec.program.argv, spec.environment).ok()) {
+      rank.id = id;
+      rank.pid = standby.pid;
+      return true;
+    }
+    machines_.head().kill_actor(id, false, 0, "it does not answer", [](const Status&) {});
+  }
+}
+
 Result<ElasticAgent::Outcome> ElasticAgent::attempt() {
-  const auto machines = TROUPE_TRY(machines_.gather([this] { return signalled(); }));
+  const auto machines = TROUPE_TRY(machines_.gather([this] { return end_signal() != 0; }));
+  // The nodes know who listens before there is anything to hear.
+  follower_->catch_up(kCatchUpTime);
   {
     const std::lock_guard lock(mutex_);
     nodes_changed_ = true;  // what comes from here on is looked at
@@ -378,14 +470,14 @@ Result<ElasticAgent::Outcome> ElasticAgent::attempt() {
   TROUPE_RETURN_IF_ERROR(start(machines));
   const Outcome outcome = watch(machines);
   ++attempts_;
-  stop_ranks(outcome == Outcome::kSignalled ? end_signal_ : 0);
+  stop_ranks(outcome == Outcome::kSignalled ? end_signal() : 0);
   return outcome;
 }
 
 // --- a run ---------------------------------------------------------------------------------------
 
 std::vector<FailedRank> ElasticAgent::failures() {
-  follower_->catch_up(kLastLinesTime);
+  follower_->catch_up(kCatchUpTime);
   const std::lock_guard lock(mutex_);
   std::vector<FailedRank> failed;
   for (const ActorId& id : failed_order_) {
@@ -412,15 +504,15 @@ Result<int> ElasticAgent::run() {
   for (;;) {
     const TimePoint began = clock.now();
     auto outcome = attempt();
-    if (!outcome.ok() && signalled()) outcome = Outcome::kSignalled;
+    if (!outcome.ok() && end_signal() != 0) outcome = Outcome::kSignalled;
     if (!outcome.ok()) return outcome.status();
     if (*outcome == Outcome::kSucceeded) {
-      follower_->catch_up(kLastLinesTime);
+      follower_->catch_up(kCatchUpTime);
       return 0;
     }
     if (*outcome == Outcome::kSignalled) {
-      follower_->catch_up(kLastLinesTime);
-      return 128 + end_signal_;
+      follower_->catch_up(kCatchUpTime);
+      return 128 + end_signal();
     }
     if (*outcome == Outcome::kNodesChanged) {
       say("a node has come: all ranks begin again");
@@ -434,7 +526,7 @@ Result<int> ElasticAgent::run() {
                           root.shown_exit_code(), root.local_rank, root.pid,
                           options_.program.front())
             : fmt::format("rank {} was lost: {}", root.rank, root.death);
-    if (restarts_ >= options_.max_restarts || signalled()) {
+    if (restarts_ >= options_.max_restarts || end_signal() != 0) {
       say(how);
       const std::lock_guard lock(mutex_);
       context_.err << failure_report(script_name_, failed) << std::flush;

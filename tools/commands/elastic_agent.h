@@ -54,6 +54,14 @@ class ElasticAgent {
     bool failed = false;
     FailedRank failure;  // where it failed
   };
+  // An interpreter that may become a rank of the next attempt on this machine.
+  struct Standby {
+    std::string pipe;
+    std::int64_t pid = 0;
+    bool taken = false;  // it is a rank of the attempt that is being prepared
+    bool ended = false;
+    Status death;
+  };
   // How an attempt went.
   enum class Outcome { kSucceeded, kFailed, kNodesChanged, kSignalled };
 
@@ -64,6 +72,10 @@ class ElasticAgent {
   Outcome watch(const std::vector<RunMachine>& machines);
   // Ends what still runs; until all have ended, or nobody can say any more.
   void stop_ranks(int signal);
+  // As many as an attempt has ranks here, where a restart could use them.
+  void start_standbys();
+  // Makes one the rank with these words and variables; the rank's id is its then.
+  bool take_standby(Rank& rank, const wire::ActorSpec& spec);
   void on_actor(ActorId id, const Result<wire::ActorInfo>& info);
   void on_line(const wire::OutputLine& line);
   void rank_ended(Rank& rank, const Status& death);
@@ -72,7 +84,7 @@ class ElasticAgent {
   std::vector<FailedRank> failures();
   void say(const std::string& line);
   void tell_parent(const FailedRank& root);
-  bool signalled();
+  int end_signal();  // 0: none came
 
   CommandContext& context_;
   RunMachines& machines_;
@@ -81,11 +93,15 @@ class ElasticAgent {
   std::string script_name_;
   int restarts_ = 0;
   int attempts_ = 0;
+  // Of the attempt that runs: what a rank here is started with.
+  std::optional<wire::ActorSpec> example_;
+  int ranks_here_ = 0;
 
   // Guards what follows, and the console.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<ActorId, std::unique_ptr<Rank>> ranks_;
+  std::map<ActorId, Standby> standbys_;
   std::vector<ActorId> failed_order_;
   bool nodes_changed_ = false;
   bool stopping_ = false;

@@ -210,7 +210,7 @@ void add_variables(Report& report) {
   }
 }
 
-json::Object to_json(const Report& report) {
+json::Object report_json(const Report& report) {
   json::Object out;
   const auto object = [](const auto& pairs) {
     json::Object values;
@@ -339,7 +339,7 @@ void add_env_command(CLI::App& app, CommandContext& context) {
         TROUPE_RETURN_IF_ERROR(add_accelerate(context, *accelerate_file, report));
         add_variables(report);
         if (*as_json) {
-          context.out << json::write(to_json(report)) << "\n";
+          context.out << json::write(report_json(report)) << "\n";
         } else {
           print(report, context.out);
         }

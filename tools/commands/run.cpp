@@ -1,11 +1,14 @@
 #include "tools/commands/run.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <memory>
 
 #include "scheduler/node/resources_detect.h"
 #include "tools/commands/elastic_agent.h"
 #include "tools/commands/registry.h"
+#include "tools/commands/slurm_step.h"
 #include "tools/launchers/invocation.h"
 #include "tools/launchers/launchers.h"
 #include "tools/launchers/overlay_environment.h"
@@ -14,10 +17,11 @@ namespace troupe::tools {
 namespace {
 
 LauncherContext launcher_context(CommandContext& context) {
-  return {.environment = context.environment, .files = context.files, .gpu_count = [&context] {
-            const auto found = scheduler::detect_gpus(context.files, context.environment,
-                                                      scheduler::SystemMachine());
-            return static_cast<int>(found.gpus.devices.size());
+  return {.environment = context.environment, .files = context.files, .gpus_here = [&context] {
+            // As nodes count them: a program of the user's needs no library of ours for a GPU.
+            const auto here = scheduler::detect_gpus(context.files, context.environment,
+                                                     scheduler::SystemMachine());
+            return static_cast<int>(here.gpus.devices.size());
           }};
 }
 
@@ -33,21 +37,30 @@ Result<int> carry_out(CommandContext& context, Invocation invocation) {
   }
   if (auto* ours = std::get_if<TroupeCommand>(&invocation.what)) {
     const OverlayEnvironment environment(context.environment, ours->environment);
-    CommandContext inner{.files = context.files,
-                         .environment = environment,
-                         .random = context.random,
-                         .in = context.in,
-                         .out = context.out,
-                         .err = context.err,
-                         .out_is_terminal = context.out_is_terminal,
-                         .err_is_terminal = context.err_is_terminal};
+    // Libraries and children read this one from the process's own.
+    if (const auto visible = ours->environment.find("CUDA_VISIBLE_DEVICES");
+        visible != ours->environment.end()) {
+      ::setenv("CUDA_VISIBLE_DEVICES", visible->second.c_str(), 1);
+    }
+    CommandContext inner = with_environment(context, environment);
     return troupe_main(inner, std::move(ours->words));
   }
   auto& ranks = std::get<RankCommand>(invocation.what);
   auto address = ranks.address;
   if (!address) address = context.environment.get("TROUPE_ADDRESS");
   if (address && address->empty()) address.reset();
-  return run_ranks(context, ranks.options, address);
+  const bool several = ranks.options.nodes_max > 1 && !ranks.options.starts_hosts;
+  std::unique_ptr<SlurmStep> step;
+  if (!address && (several || ranks.options.machines_from_slurm)) {
+    step = TROUPE_TRY(SlurmStep::enter(context));
+  }
+  if (!step) return run_ranks(context, ranks.options, address);
+  if (ranks.options.machines_from_slurm && !step->first_of_node()) return step->wait_for_first();
+  const OverlayEnvironment shared(context.environment, TROUPE_TRY(step->share_token()));
+  CommandContext inner = with_environment(context, shared);
+  const auto code = run_ranks(inner, ranks.options, address);
+  step->end(code.ok() ? *code : 1);
+  return code;
 }
 
 Status run(CommandContext& context, std::span<const std::string> words) {
@@ -57,8 +70,11 @@ Status run(CommandContext& context, std::span<const std::string> words) {
         "no program: troupe run [flags] PROGRAM [arguments], or troupe run -- COMMAND LINE");
   }
   const LauncherContext world = launcher_context(context);
-  const bool flags = words.front().starts_with('-') && words.front() != "--";
-  if (words.front() == "--") words = words.subspan(1);
+  if (words.size() == 1 && words.front() == "--launchers") {
+    for (const std::string& name : launcher_names()) context.out << name << "\n";
+    return {};
+  }
+  const bool flags = words.front().starts_with('-');
   auto invocation = flags ? troupe_run(words, world) : interpret(words, world);
   if (!invocation.ok()) return invocation.status();
   context.exit_code = TROUPE_TRY(carry_out(context, std::move(*invocation)));
@@ -96,6 +112,7 @@ void add_run_command(CLI::App& app, CommandContext& context) {
           "                                         on nodes of a running cluster")
       .example("troupe run -- torchrun --nproc-per-node 2 src/train.py --stage sft …")
       .example("troupe run -- llamafactory-cli train x.yaml")
+      .example("troupe run --launchers                   whose command lines are understood")
       .note(
           "The flags are torchrun's: --nnodes N or MIN:MAX, --nproc-per-node N, auto, cpu or gpu,\n"
           "--max-restarts, --redirects, --tee, --log-dir, --local-ranks-filter, --role, --rdzv-*,\n"
@@ -104,7 +121,11 @@ void add_run_command(CLI::App& app, CommandContext& context) {
           "and\n"
           "what else torchrun sets in its environment. When one fails all are ended, what it "
           "wrote\n"
-          "last is shown, and all begin again while --max-restarts lasts. The exit code is that "
+          "last is shown, and all begin again while --max-restarts lasts: in Python interpreters "
+          "that\n"
+          "have done the script's imports meanwhile (--no-standby saves their memory; "
+          "--standby-after\n"
+          "SECONDS, 5, is when they begin). The exit code is that "
           "of\n"
           "the rank that failed first (128 + the signal). SIGTERM, SIGINT and others are passed "
           "on\n"

@@ -1,6 +1,5 @@
 #include "tools/commands/run_machines.h"
 
-#include <netdb.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "runtime/net/interfaces.h"
 #include "scheduler/client/cluster_record.h"
 #include "scheduler/policy/resources.h"
+#include "tools/commands/host_addresses.h"
 #include "tools/commands/node_flags.h"
 #include "tools/commands/worker.h"
 #include "train/trainer/trainer_messages.h"
@@ -19,11 +19,11 @@
 namespace troupe::tools {
 namespace {
 
-constexpr Duration kConnectTimeout = std::chrono::seconds(30);
-constexpr Duration kLookAgain = std::chrono::milliseconds(50);
-constexpr Duration kTellAgain = std::chrono::seconds(10);
-constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
-constexpr Duration kEndTimeout = std::chrono::seconds(5);
+constexpr Duration kHeadTimeout = std::chrono::seconds(30);
+constexpr Duration kLookForNodes = std::chrono::milliseconds(50);
+constexpr Duration kSayAgain = std::chrono::seconds(10);
+constexpr Duration kNodesTimeout = std::chrono::seconds(10);
+constexpr Duration kStopTimeout = std::chrono::seconds(5);
 // A machine whose head is silent for so long ends its ranks: those of the others cannot go on.
 constexpr double kOrphanTimeoutS = 30;
 constexpr std::string_view kEnded = "the run has ended with exit code ";
@@ -54,24 +54,6 @@ RunMachine machine_from(const wire::NodeInfo& node, int processes) {
           .bundle_index = -1};
 }
 
-// The numeric addresses that a host's name stands for; the name itself where it has none.
-std::vector<std::string> addresses_of(const std::string& host) {
-  std::vector<std::string> found{host};
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return found;
-  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    char text[NI_MAXHOST];
-    if (::getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof text, nullptr, 0,
-                      NI_NUMERICHOST) == 0) {
-      found.emplace_back(text);
-    }
-  }
-  ::freeaddrinfo(list);
-  return found;
-}
-
 std::string end_text(int exit_code) { return fmt::format("{}{}", kEnded, exit_code); }
 
 }  // namespace
@@ -95,20 +77,50 @@ Result<std::unique_ptr<RunMachines>> RunMachines::open(CommandContext& context,
       TROUPE_TRY(processes_of_node(options.processes, cpus_of(here), gpus_of(here)));
   embedded.labels[kRunLabel] = options.run_id;
   embedded.labels[kProcessesLabel] = std::to_string(processes);
-  if (!machines->one_machine()) {
+  if (options.starts_hosts) {
+    const auto own = TROUPE_TRY(own_host(context, options.hosts));
+    if (own) {
+      embedded.labels[kProcessesLabel] = std::to_string(options.hosts[*own].slots.size());
+      embedded.labels[train::kNodeRankLabel] = std::to_string(*own);
+    } else {
+      embedded.labels.erase(kRunLabel);  // it leads, and has no ranks
+    }
+    embedded.host = TROUPE_TRY(address_towards(context, options.head_host, options.hosts, own));
+    embedded.port = options.head_port.value_or(0);
+  } else if (!machines->one_machine()) {
     if (options.rendezvous == Rendezvous::kStatic) embedded.labels[train::kNodeRankLabel] = "0";
     net::SystemNetwork network(context.files);
     net::AddressOverride wanted;
-    for (const std::string& one : addresses_of(options.head_host)) wanted.address = one;
-    const auto choice = TROUPE_TRY(net::choose_address(TROUPE_TRY(network.read()), wanted));
-    embedded.host = choice.address;
+    wanted.address = TROUPE_TRY(own_address_of(context, options.head_host));
+    if (wanted.address.empty() && !TROUPE_TRY(is_this_machine(context, options.head_host))) {
+      return error(Code::kInvalidArgument,
+                   "this machine was told that it is node 0, and {} is not its address: start node "
+                   "0 there, and this one with its own --node-rank (in a batch script an expanded "
+                   "$SLURM_NODEID is 0 on every node)",
+                   options.head_host);
+    }
+    embedded.host = TROUPE_TRY(net::choose_address(TROUPE_TRY(network.read()), wanted)).address;
     embedded.port = options.head_port.value_or(0);
     embedded.token = TROUPE_TRY(load_or_make_token(context, {})).token;
   }
   machines->cluster_ = TROUPE_TRY(scheduler::EmbeddedCluster::start(embedded));
   machines->token_ = machines->cluster_->token();
   TROUPE_RETURN_IF_ERROR(machines->connect(machines->cluster_->head_address()));
+  if (options.starts_hosts) TROUPE_RETURN_IF_ERROR(machines->start_hosts());
   return machines;
+}
+
+Status RunMachines::start_hosts() {
+  const auto own = TROUPE_TRY(own_host(context_, options_.hosts));
+  std::vector<std::vector<std::string>> labels;
+  for (const RunHost& host : options_.hosts) {
+    labels.push_back({fmt::format("{}={}", kRunLabel, options_.run_id),
+                      fmt::format("{}={}", kProcessesLabel, host.slots.size())});
+  }
+  remote_ = TROUPE_TRY(start_other_hosts(context_, options_.hosts, own, std::move(labels),
+                                         options_.ssh_arguments, cluster_->head_address(), token_,
+                                         options_.stop_grace));
+  return {};
 }
 
 RunMachines::~RunMachines() {
@@ -125,14 +137,14 @@ Status RunMachines::connect(const net::Address& address) {
   hello.name = fmt::format("troupe run {}", ::getpid());
   hello.kind = "driver";
   head_ = TROUPE_TRY(scheduler::HeadClient::connect(thread_->loop(), address, token_, hello,
-                                                    Deadline::after(kConnectTimeout)));
+                                                    Deadline::after(kHeadTimeout)));
   return {};
 }
 
 // --- who is there --------------------------------------------------------------------------------
 
 Result<std::vector<RunMachine>> RunMachines::present() {
-  auto nodes = TROUPE_TRY(head_->nodes(Deadline::after(kAnswerTimeout)));
+  auto nodes = TROUPE_TRY(head_->nodes(Deadline::after(kNodesTimeout)));
   std::erase_if(nodes, [](const auto& node) { return node.state != wire::NodeState::kAlive; });
   std::sort(nodes.begin(), nodes.end(), [](const auto& a, const auto& b) {
     return std::tie(a.joined_unix_us, a.node_id) < std::tie(b.joined_unix_us, b.node_id);
@@ -180,6 +192,7 @@ Result<std::vector<RunMachine>> RunMachines::gather(const Stopped& stopped) {
   const auto wanted_max = static_cast<std::size_t>(options_.nodes_max);
   const auto wanted_min = static_cast<std::size_t>(options_.nodes_min);
   for (;;) {
+    if (remote_) TROUPE_RETURN_IF_ERROR(remote_->failure());
     auto machines = TROUPE_TRY(present());
     const TimePoint now = clock.now();
     if (machines.size() > wanted_max) machines.resize(wanted_max);
@@ -203,7 +216,7 @@ Result<std::vector<RunMachine>> RunMachines::gather(const Stopped& stopped) {
                          "$SLURM_NODEID is 0 everywhere)"
                        : "");
     }
-    if (now - told_at >= kTellAgain || (told_at == began && now - began >= kTellAgain / 10)) {
+    if (now - told_at >= kSayAgain || (told_at == began && now - began >= kSayAgain / 10)) {
       told_at = now;
       context_.err << fmt::format("{} of {} nodes are there; waiting, for {} s of {}\n",
                                   machines.size(),
@@ -212,7 +225,7 @@ Result<std::vector<RunMachine>> RunMachines::gather(const Stopped& stopped) {
                    << std::flush;
     }
     if (stopped()) return Status(Code::kCancelled, "stopped while nodes were missing");
-    std::this_thread::sleep_for(kLookAgain);
+    std::this_thread::sleep_for(kLookForNodes);
   }
 }
 
@@ -247,7 +260,7 @@ Result<std::vector<RunMachine>> RunMachines::reserve(const Stopped& stopped) {
     head_->create_group(spec, [](const Status&) {});
     // While it waits the nodes may become more or fewer: then another one is asked for.
     while (true) {
-      for (const auto& group : TROUPE_TRY(head_->groups(true, Deadline::after(kAnswerTimeout)))) {
+      for (const auto& group : TROUPE_TRY(head_->groups(true, Deadline::after(kNodesTimeout)))) {
         if (group.group_id == group_) info = group;
       }
       if (info.group_id == group_ && info.state == wire::PlacementGroupState::kCreated) break;
@@ -256,15 +269,15 @@ Result<std::vector<RunMachine>> RunMachines::reserve(const Stopped& stopped) {
         return error(Code::kDeadlineExceeded, "no room for {} nodes with {} ranks each: {}", nodes,
                      processes, info.why);
       }
-      if (now - told_at >= kTellAgain) {
+      if (now - told_at >= kSayAgain) {
         told_at = now;
         context_.err << fmt::format("waiting for {} nodes with {} CPUs each: {}\n", nodes,
                                     processes, info.why)
                      << std::flush;
       }
       if (stopped()) return Status(Code::kCancelled, "stopped while the ranks waited for room");
-      std::this_thread::sleep_for(kLookAgain / 5);
-      if (now - began > kLookAgain && options_.nodes_min < options_.nodes_max &&
+      std::this_thread::sleep_for(kLookForNodes / 5);
+      if (now - began > kLookForNodes && options_.nodes_min < options_.nodes_max &&
           TROUPE_TRY(present()).size() != machines.size()) {
         break;
       }
@@ -290,18 +303,20 @@ Result<std::vector<RunMachine>> RunMachines::reserve(const Stopped& stopped) {
 
 void RunMachines::signal_here(int signal) {
   if (cluster_) cluster_->signal_programs(signal);
+  if (remote_) remote_->signal(signal);
 }
 
 void RunMachines::end(int exit_code) {
   if (!cluster_ || one_machine()) return;
-  (void)head_->stop(end_text(exit_code), Deadline::after(kEndTimeout));
-  cluster_->wait_for_end(kEndTimeout);
+  (void)head_->stop(end_text(exit_code), Deadline::after(kStopTimeout));
+  cluster_->wait_for_end(kStopTimeout);
+  if (remote_) remote_->end();
 }
 
 // --- the other machines --------------------------------------------------------------------------
 
 Result<bool> is_head_machine(CommandContext& context, const RunOptions& options) {
-  if (options.nodes_max == 1) return true;
+  if (options.nodes_max == 1 || options.starts_hosts) return true;
   if (options.head_host.empty()) {
     return Status(Code::kInvalidArgument,
                   "several nodes, and no address of the first one: give --master-addr and "
@@ -327,6 +342,7 @@ Result<int> join_run(CommandContext& context, const RunOptions& options) {
   join.join_timeout_s = std::chrono::duration<double>(options.join_timeout).count();
   join.orphan_timeout_s = kOrphanTimeoutS;
   join.stop_grace = options.stop_grace;
+  join.head_gets_signals = options.head_gets_signals;
   join.labels = {fmt::format("{}={}", kRunLabel, options.run_id),
                  fmt::format("{}={}", kProcessesLabel, processes)};
   if (options.rendezvous == Rendezvous::kStatic) {

@@ -12,6 +12,7 @@
 #include "scheduler/node/embedded.h"
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/command.h"
+#include "tools/commands/remote_hosts.h"
 #include "tools/ranks/run_options.h"
 
 namespace troupe::tools {
@@ -58,7 +59,8 @@ class RunMachines {
   const net::Token& token() const { return token_; }
   JobId job_id() const { return job_id_; }
   bool running_cluster() const { return cluster_ == nullptr; }
-  // To the ranks of this machine, where it is one of the run's own cluster.
+  // To the ranks of this machine, where it is one of the run's own cluster, and of those that it
+  // started.
   void signal_here(int signal);
   // Ends the run's own cluster, whose other machines end with this code.
   void end(int exit_code);
@@ -67,6 +69,8 @@ class RunMachines {
   RunMachines(CommandContext& context, const RunOptions& options)
       : context_(context), options_(options) {}
   Status connect(const net::Address& address);
+  // The machines that options_.hosts names, from here, over ssh.
+  Status start_hosts();
   Result<std::vector<RunMachine>> reserve(const Stopped& stopped);
   bool one_machine() const;
 
@@ -78,6 +82,7 @@ class RunMachines {
   net::Token token_;
   JobId job_id_;
   GroupId group_;
+  std::unique_ptr<RemoteHosts> remote_;  // goes first: they leave a head that is there
 };
 
 // Whether this machine is the one where the head of several is to be. kStatic: node 0. kDynamic:

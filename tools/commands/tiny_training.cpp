@@ -69,7 +69,8 @@ std::vector<std::string> tiny_training_arguments(const std::string& folder,
                                                  {"troupe.train_tokenizer", "290"}};
   for (const auto& [key, value] : more) settings[key] = value;
   std::vector<std::string> arguments;
-  for (const auto& [key, value] : settings) arguments.push_back(key + "=" + value);
+  for (const auto& [key, value] : settings)
+    if (!value.empty()) arguments.push_back(key + "=" + value);
   return arguments;
 }
 

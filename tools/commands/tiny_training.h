@@ -13,7 +13,8 @@ namespace troupe::tools {
 // Two layers of 32, 120 lines of text; everything under `folder`.
 Status write_tiny_training(FileSystem& files, const std::string& folder);
 
-// What follows `troupe train`: three steps, an evaluation and a checkpoint after the second.
+// What follows `troupe train`: three steps, an evaluation and a checkpoint after the second. `more`
+// sets keys, and leaves out those that it gives an empty value.
 std::vector<std::string> tiny_training_arguments(const std::string& folder,
                                                  const std::string& output_dir,
                                                  const std::map<std::string, std::string>& more);

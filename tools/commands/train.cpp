@@ -12,7 +12,9 @@
 #include "tools/commands/detach.h"
 #include "tools/commands/outside_strikes.h"
 #include "tools/commands/plan.h"
+#include "tools/commands/slurm_step.h"
 #include "tools/commands/train_cluster.h"
+#include "tools/launchers/overlay_environment.h"
 #include "train/config/explain.h"
 #include "train/config/load.h"
 #include "train/cuda/communicator/nccl_environment.h"
@@ -27,6 +29,8 @@ constexpr const char* kDetachedLog = "train.log";
 // Threads started later inherit the blocked signals; actor processes are started with none blocked.
 class Interrupts {
  public:
+  // `in_step`: SLURM's signals before the end of a job, which may come one after the other.
+  explicit Interrupts(bool in_step) : in_step_(in_step) {}
   void catch_signals() {
     sigset_t set;
     sigemptyset(&set);
@@ -36,6 +40,9 @@ class Interrupts {
     struct sigaction hangup {};
     ::sigaction(SIGHUP, nullptr, &hangup);
     if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
+    if (in_step_) {
+      for (const int signal : {SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+    }
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
     signals_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
@@ -52,7 +59,9 @@ class Interrupts {
     if (::read(fd(), &info, sizeof info) != sizeof info) return train::Interrupt::kNone;
     // A hangup often comes with others; the first signal is the reason.
     const int signal = static_cast<int>(info.ssi_signo);
+    const bool again = last_ != 0;
     if (last_ == 0 || signal == SIGINT) last_ = signal;
+    if (in_step_ && again && signal != SIGINT) return train::Interrupt::kNone;
     return signal == SIGINT ? train::Interrupt::kEnd : train::Interrupt::kSaveThenEnd;
   }
   // What the shell is told of a process that such a signal ended.
@@ -62,6 +71,7 @@ class Interrupts {
   }
 
  private:
+  const bool in_step_;
   UniqueFd signals_;
   int last_ = 0;
 };
@@ -143,14 +153,19 @@ Result<std::unique_ptr<StrikesBeside>> strikes_of(const train::LoadedConfig& loa
   return StrikesBeside::start(faults, loaded.config.training.output_dir);
 }
 
-Status train(std::vector<std::string> arguments, CommandContext& context) {
+Status train_here(std::vector<std::string> arguments, CommandContext& context,
+                  const SlurmStep* step) {
   auto report = StartReport::take(arguments);
   const std::vector<std::string> all = arguments;
   const auto detach_wanted = std::erase(arguments, "--detach") > 0;
   const auto explain_wanted = std::erase(arguments, "--explain") > 0;
   const auto json_wanted = std::erase(arguments, "--json") > 0;
   const auto no_wait = std::erase(arguments, "--no-wait") > 0;
-  auto run = TROUPE_TRY(load_run(arguments, context));
+  const auto hosts = TROUPE_TRY(take_hosts(context, arguments));
+  const OverlayEnvironment variables(
+      context.environment, hosts ? launch_variables(*hosts) : std::map<std::string, std::string>());
+  CommandContext loading = with_environment(context, variables);
+  auto run = TROUPE_TRY(load_run(arguments, loading));
   const train::LoadedConfig& loaded = run.loaded;
   if (explain_wanted) {
     const auto rows = train::explain(loaded);
@@ -165,7 +180,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
   }
   if (loaded.launch.node_rank > 0) {
     if (report) report->started("");
-    return join_as_worker(context, loaded);
+    return join_as_worker(context, loaded, step != nullptr);
   }
   const bool embedded = !train::resolve_address(loaded.config, loaded.launch);
   const auto strikes = TROUPE_TRY(strikes_of(loaded, embedded));
@@ -199,7 +214,7 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
     environment.on_started = [&](const train::RunRecord& record) { report->started(record.run); };
   }
   // Until there is something to take down, Ctrl-C ends the process at once.
-  Interrupts interrupts;
+  Interrupts interrupts(step != nullptr);
   environment.make_cluster = [&](int trainers) {
     interrupts.catch_signals();
     environment.interrupt_fd = interrupts.fd();
@@ -208,12 +223,19 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
       output.hurry();
       return interrupts.take();
     };
-    return make_training_cluster(context, loaded, trainers, interrupts.fd(), output);
+    return make_training_cluster(context, loaded, trainers, interrupts.fd(), output,
+                                 hosts && hosts->hosts.size() > 1 ? hosts.get() : nullptr);
   };
   environment.on_ended = [&] { interrupts.release(); };
   const auto summary = train::run_training(loaded, environment);
   if (summary.status().code() == Code::kCancelled) {
     context.exit_code = interrupts.exit_code();
+    if (step && environment.saved_at_stop) {
+      // The job was told that its time is over, and everything is kept: it has not failed.
+      output.write(summary.status().message() + "\n");
+      context.exit_code = 0;
+      return {};
+    }
     if (!output.writable())
       return {};  // nobody would read why, and the end would wait for a reader
   }
@@ -222,6 +244,28 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
     context.out << json::write(to_json(*summary)) << "\n";
   }
   return {};
+}
+
+Status train(std::vector<std::string> arguments, CommandContext& context) {
+  const auto given = [&](const char* flag) {
+    return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& word) {
+      return word == flag || word.starts_with(std::string(flag) + "=");
+    });
+  };
+  const bool elsewhere = given("--address") || given("--hostfile") || given("--hosts") ||
+                         given("--explain") || given("troupe.address");
+  const auto step = elsewhere ? nullptr : TROUPE_TRY(SlurmStep::enter(context));
+  if (!step) return train_here(std::move(arguments), context, nullptr);
+  if (!step->first_of_node()) {
+    context.exit_code = TROUPE_TRY(step->wait_for_first());
+    return {};
+  }
+  const OverlayEnvironment variables(context.environment, TROUPE_TRY(step->launch_variables()));
+  CommandContext inner = with_environment(context, variables);
+  const Status status = train_here(std::move(arguments), inner, step.get());
+  context.exit_code = inner.exit_code;
+  step->end(status.ok() || inner.exit_code != 0 ? inner.exit_code : exit_code(status.code()));
+  return status;
 }
 
 }  // namespace
@@ -234,6 +278,7 @@ void add_train_command(CLI::App& app, CommandContext& context) {
       .example("troupe train x.yaml learning_rate=1e-4 troupe.workers=4")
       .example("troupe train x.yaml --chaos 'kill@step=40,rank=1'")
       .example("troupe train x.yaml --address 10.0.0.2:6379    on a running cluster")
+      .example("troupe train x.yaml --hostfile hosts  on the hosts of a file, over ssh")
       .example("troupe train x.yaml --no-wait         refused where the cluster has no room now")
       .example(
           "USE_RAY=1 NNODES=2 NODE_RANK=1 MASTER_ADDR=10.0.0.2 MASTER_PORT=6379 \\\n"

@@ -11,10 +11,13 @@
 
 #include "runtime/base/suggest.h"
 #include "runtime/net/interfaces.h"
+#include "runtime/net/token.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_options.h"
+#include "tools/commands/host_addresses.h"
 #include "tools/commands/node_flags.h"
 #include "tools/commands/worker.h"
+#include "tools/launchers/hostfile.h"
 #include "train/config/ray_settings.h"
 #include "train/trainer/trainer_messages.h"
 
@@ -24,6 +27,9 @@ namespace {
 constexpr std::string_view kLoopback = "127.0.0.1";
 // How often the head is asked which nodes have come. It pushes to nodes and owners, not to tools.
 constexpr Duration kLookAgain = std::chrono::milliseconds(100);
+constexpr std::size_t kHostfileBytesMax = 1u << 20;
+// What a host's trainers may take to end when it leaves.
+constexpr Duration kLeaveGrace = std::chrono::seconds(2);
 constexpr Duration kTellAgain = std::chrono::seconds(10);
 
 std::int64_t whole_cpus(const wire::Resources& resources) {
@@ -94,7 +100,7 @@ Status measure(train::TrainingCluster& cluster, std::set<int>* missing = nullptr
 // Until a machine is there for every NODE_RANK. Who is awaited is said at once, when one comes, and
 // every ten seconds.
 Status wait_for_machines(train::TrainingCluster& cluster, Duration timeout, int interrupt_fd,
-                         train::ProgressOutput& output) {
+                         train::ProgressOutput& output, const RemoteHosts* started) {
   const SystemClock clock;
   const TimePoint began = clock.now();
   const auto seconds = [](Duration time) {
@@ -103,6 +109,7 @@ Status wait_for_machines(train::TrainingCluster& cluster, Duration timeout, int 
   std::optional<TimePoint> told_at;
   std::set<int> told;
   for (;;) {
+    if (started) TROUPE_RETURN_IF_ERROR(started->failure());
     std::set<int> missing;
     TROUPE_RETURN_IF_ERROR(measure(cluster, &missing));
     const TimePoint now = clock.now();
@@ -194,8 +201,30 @@ Result<train::TrainingCluster> first_of_several(CommandContext& context,
   train::TrainingCluster result{.cluster = std::move(cluster),
                                 .embedded = true,
                                 .machines = static_cast<int>(launch.node_count())};
-  TROUPE_RETURN_IF_ERROR(wait_for_machines(
-      result, std::chrono::seconds(loaded.config.troupe.join_timeout_s), interrupt_fd, output));
+  TROUPE_RETURN_IF_ERROR(
+      wait_for_machines(result, std::chrono::seconds(loaded.config.troupe.join_timeout_s),
+                        interrupt_fd, output, nullptr));
+  return result;
+}
+
+// Node 0 of hosts that are started from here.
+Result<train::TrainingCluster> first_of_hosts(CommandContext& context,
+                                              const train::LoadedConfig& loaded, int interrupt_fd,
+                                              train::ProgressOutput& output, HostsOfRun& hosts) {
+  const auto token = net::make_token(context.random);
+  EmbeddedOptions options = embedded_options(loaded, output);
+  options.host = hosts.address;
+  options.token = token;
+  options.labels[train::kNodeRankLabel] = "0";
+  train::TrainingCluster result{.cluster = TROUPE_TRY(Cluster::start_embedded(options)),
+                                .embedded = true,
+                                .machines = static_cast<int>(loaded.launch.node_count())};
+  hosts.remote = TROUPE_TRY(start_other_hosts(
+      context, hosts.hosts, 0, std::vector<std::vector<std::string>>(hosts.hosts.size()), {},
+      result.cluster.head_address(), token, kLeaveGrace));
+  TROUPE_RETURN_IF_ERROR(
+      wait_for_machines(result, std::chrono::seconds(loaded.config.troupe.join_timeout_s),
+                        interrupt_fd, output, hosts.remote.get()));
   return result;
 }
 
@@ -214,12 +243,81 @@ Result<train::TrainingCluster> running(CommandContext& context, const std::strin
   return result;
 }
 
+// The value of a flag that stands at most once, "--name V" or "--name=V", taken out.
+Result<std::optional<std::string>> take_flag(std::vector<std::string>& arguments,
+                                             const std::string& flag) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto at = arguments.begin() + static_cast<std::ptrdiff_t>(i);
+    if (arguments[i].starts_with(flag + "=")) {
+      auto value = arguments[i].substr(flag.size() + 1);
+      arguments.erase(at);
+      return std::optional(std::move(value));
+    }
+    if (arguments[i] != flag) continue;
+    if (i + 1 == arguments.size()) {
+      return error(Code::kInvalidArgument, "{} needs a value", flag);
+    }
+    auto value = arguments[i + 1];
+    arguments.erase(at, at + 2);
+    return std::optional(std::move(value));
+  }
+  return std::optional<std::string>();
+}
+
 }  // namespace
+
+Result<std::unique_ptr<HostsOfRun>> take_hosts(CommandContext& context,
+                                               std::vector<std::string>& arguments) {
+  const auto listed = TROUPE_TRY(take_flag(arguments, "--hosts"));
+  const auto file = TROUPE_TRY(take_flag(arguments, "--hostfile"));
+  const auto include = TROUPE_TRY(take_flag(arguments, "--include"));
+  const auto exclude = TROUPE_TRY(take_flag(arguments, "--exclude"));
+  auto run = std::make_unique<HostsOfRun>();
+  if (listed) {
+    run->hosts = TROUPE_TRY(parse_hosts(*listed));
+  } else if (file) {
+    run->hosts = TROUPE_TRY(filter_hosts(
+        TROUPE_TRY(parse_hostfile(TROUPE_TRY(context.files.read(*file, kHostfileBytesMax)))),
+        include.value_or(""), exclude.value_or("")));
+    std::erase_if(run->hosts, [](const RunHost& host) { return host.slots.empty(); });
+  } else if (include || exclude) {
+    return Status(Code::kInvalidArgument, "--include and --exclude need --hostfile FILE");
+  }
+  if (run->hosts.empty()) return std::unique_ptr<HostsOfRun>();
+  TROUPE_RETURN_IF_ERROR(check_equal_slots(run->hosts));
+  const auto own = TROUPE_TRY(own_host(context, run->hosts));
+  if (!own) {
+    return error(Code::kInvalidArgument,
+                 "this machine is none of the hosts: start the training on {}, or add this one",
+                 run->hosts.front().name);
+  }
+  const auto first = run->hosts.begin();
+  std::rotate(first, first + static_cast<std::ptrdiff_t>(*own),
+              first + static_cast<std::ptrdiff_t>(*own) + 1);
+  if (run->hosts.size() > 1) {
+    run->address = TROUPE_TRY(address_towards(context, {}, run->hosts, std::size_t{0}));
+  }
+  return run;
+}
+
+std::map<std::string, std::string> launch_variables(const HostsOfRun& hosts) {
+  std::map<std::string, std::string> variables{
+      {"FORCE_TORCHRUN", "1"},
+      {"NPROC_PER_NODE", std::to_string(hosts.hosts.front().slots.size())}};
+  if (hosts.hosts.size() > 1) {
+    variables["NNODES"] = std::to_string(hosts.hosts.size());
+    variables["NODE_RANK"] = "0";
+    variables["MASTER_ADDR"] = hosts.address;
+  }
+  return variables;
+}
 
 Result<train::TrainingCluster> make_training_cluster(CommandContext& context,
                                                      const train::LoadedConfig& loaded,
                                                      int trainers, int interrupt_fd,
-                                                     train::ProgressOutput& output) {
+                                                     train::ProgressOutput& output,
+                                                     HostsOfRun* hosts) {
+  if (hosts) return first_of_hosts(context, loaded, interrupt_fd, output, *hosts);
   if (const auto address = train::resolve_address(loaded.config, loaded.launch)) {
     return running(context, *address, output);
   }
@@ -228,7 +326,8 @@ Result<train::TrainingCluster> make_training_cluster(CommandContext& context,
   return alone(context, loaded, trainers, output);
 }
 
-Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded) {
+Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded,
+                      bool head_gets_signals) {
   const auto& launch = loaded.launch;
   if (!launch.master_addr || !launch.master_port) {
     return error(Code::kInvalidArgument,
@@ -240,7 +339,9 @@ Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded
                     {.address = fmt::format("{}:{}", *launch.master_addr, *launch.master_port),
                      .join_timeout_s = timeout_s,
                      .orphan_timeout_s = timeout_s,
-                     .labels = {fmt::format("{}={}", train::kNodeRankLabel, launch.node_rank)}})
+                     .labels = {fmt::format("{}={}", train::kNodeRankLabel, launch.node_rank)},
+                     .head_gets_signals = head_gets_signals,
+                     .passes_signals_on = !head_gets_signals})
       .status();
 }
 

@@ -1,13 +1,17 @@
 #include "tools/commands/worker.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <memory>
+#include <thread>
 
 #include "runtime/base/log.h"
 #include "runtime/net/interfaces.h"
 #include "runtime/net/parse_address.h"
 #include "scheduler/client/cluster_record.h"
+#include "scheduler/client/find_cluster.h"
 #include "scheduler/node/node_daemon.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_options.h"
@@ -20,6 +24,8 @@ namespace {
 constexpr Duration kJoinTimeout = std::chrono::seconds(60);
 constexpr Duration kFirstReminder = std::chrono::seconds(1);
 constexpr Duration kReminderInterval = std::chrono::seconds(10);
+constexpr Duration kTokenTime = std::chrono::seconds(10);
+constexpr Duration kLookForToken = std::chrono::milliseconds(50);
 
 struct WorkerFlags {
   std::optional<std::string> address;
@@ -32,6 +38,7 @@ struct WorkerFlags {
   std::optional<double> grace_s;
   std::string log_level = "info";
   bool watch = false;
+  bool with_stdin = false;
 };
 
 // A worker node while it runs, on the loop of run().
@@ -52,6 +59,7 @@ class WorkerProcess {
   Result<scheduler::NodeOptions> options();
   void remind(Duration delay);
   void interrupted(const char* signal);
+  void follow_stdin();
 
   CommandContext& context_;
   const WorkerFlags& flags_;
@@ -65,6 +73,7 @@ class WorkerProcess {
   bool interrupted_ = false;
   std::optional<Status> ended_;
   std::string end_reason_;
+  std::string stdin_text_;
 };
 
 Result<scheduler::NodeOptions> WorkerProcess::options() {
@@ -112,14 +121,35 @@ void WorkerProcess::interrupted(const char* signal) {
   node_->leave(fmt::format("the worker was ended by {}", signal));
 }
 
+// Whoever started this node over a connection writes "signal N" for the programs that run here, and
+// goes when the connection does.
+void WorkerProcess::follow_stdin() {
+  char bytes[256];
+  for (;;) {
+    const auto count = ::read(STDIN_FILENO, bytes, sizeof bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count <= 0) break;
+    stdin_text_.append(bytes, static_cast<std::size_t>(count));
+    for (std::size_t end; (end = stdin_text_.find('\n')) != std::string::npos;) {
+      const std::string line = stdin_text_.substr(0, end);
+      stdin_text_.erase(0, end + 1);
+      const int signal = line.starts_with("signal ") ? std::atoi(line.c_str() + 7) : 0;
+      if (signal > 0 && signal < NSIG) node_->signal_programs(signal);
+    }
+  }
+  loop_->unwatch(STDIN_FILENO);
+  if (!interrupted_) interrupted("the end of standard input");
+}
+
 Status WorkerProcess::run() {
   auto node_options = TROUPE_TRY(options());
   ::signal(SIGPIPE, SIG_IGN);
   const std::string offers = scheduler::format_resources(node_options.resources);
   node_options.log_level = log_level_from_name(flags_.log_level);
   node_options.on_registered = [this, offers](const std::string& name) {
-    context_.out << fmt::format("Node {} joined the cluster of {}; it listens on {} and offers {}.",
-                                name, head_, node_->info().endpoint.to_string(), offers)
+    context_.out << fmt::format("Node {} {} {}; it listens on {} and offers {}.", name,
+                                kJoinedWords, head_, node_->info().endpoint.to_string(), offers)
                  << std::endl;
     joined_ = true;
   };
@@ -129,19 +159,37 @@ Status WorkerProcess::run() {
   };
   node_ = TROUPE_TRY(scheduler::NodeDaemon::start(*loop_, std::move(node_options)));
   loop_->on_signal(SIGINT, [this] { interrupted("SIGINT"); });
-  loop_->on_signal(SIGTERM, [this] { interrupted("SIGTERM"); });
+  const bool ignored = join_ != nullptr && join_->head_gets_signals;
+  loop_->on_signal(SIGTERM, [this, ignored] {
+    if (!ignored) interrupted("SIGTERM");
+  });
   loop_->on_signal(SIGHUP, [this] { interrupted("SIGHUP"); });
   if (join_ != nullptr) {
     for (const int signal : {SIGUSR1, SIGUSR2}) {
-      loop_->on_signal(signal, [this, signal] { node_->signal_programs(signal); });
+      loop_->on_signal(signal, [this, signal, passed_on = join_->passes_signals_on] {
+        if (passed_on) node_->signal_programs(signal);
+      });
     }
   }
+  if (flags_.with_stdin) loop_->watch_readable(STDIN_FILENO, [this] { follow_stdin(); });
   remind(kFirstReminder);
   loop_->run();
+  if (flags_.with_stdin) loop_->unwatch(STDIN_FILENO);
   end_reason_ = node_->end_reason();
   node_.reset();
   if (ended_ && !ended_->ok()) return *ended_;
   log_.info("this node has left the cluster");
+  return {};
+}
+
+// The first machine makes the token at its first run ever: where its home is shared, or the machine
+// is the same, it is there in a moment. Who has none then says so.
+Status await_token(CommandContext& context) {
+  const auto file = TROUPE_TRY(scheduler::default_token_file(context.environment));
+  const Deadline deadline = Deadline::after(kTokenTime);
+  while (!context.files.exists(file) && !deadline.passed()) {
+    std::this_thread::sleep_for(kLookForToken);
+  }
   return {};
 }
 
@@ -162,6 +210,7 @@ Result<std::string> run_worker(CommandContext& context, const JoinOptions& join)
   flags.address = join.address;
   flags.timeout_s = join.join_timeout_s;
   flags.grace_s = std::chrono::duration<double>(join.stop_grace).count();
+  TROUPE_RETURN_IF_ERROR(await_token(context));
   WorkerProcess process(context, flags, &join);
   TROUPE_RETURN_IF_ERROR(process.run());
   return process.end_reason();
@@ -189,6 +238,8 @@ void add_worker_command(CLI::App& app, CommandContext& context) {
       .option("--log-level", flags->log_level, "LEVEL", "debug, info, warning, error or off")
       .flag("--watch", flags->watch,
             "start this daemon again when it is killed; its actors run on meanwhile")
+      .flag("--with-stdin", flags->with_stdin,
+            "leave when standard input closes: for whoever starts a worker over a connection")
       .example("troupe worker --address 10.0.0.2:6379")
       .example(
           "troupe worker --address 10.0.0.2:6379 --num-cpus 4 --resources ssd=2 --labels rack=7")

@@ -12,6 +12,9 @@
 
 namespace troupe::tools {
 
+// In the line that a worker writes when its head has taken it.
+inline constexpr const char* kJoinedWords = "joined the cluster of";
+
 // `troupe worker --address HOST:PORT`: this machine as a node of a cluster.
 void add_worker_command(CLI::App& app, CommandContext& context);
 
@@ -26,6 +29,9 @@ struct JoinOptions {
   // SIGUSR1 and SIGUSR2 are passed on to the programs that run here, and SIGTERM leaves them so
   // long before SIGKILL.
   Duration stop_grace = std::chrono::seconds(2);
+  // SIGTERM comes to the head, too, which says what becomes of the run: here it means nothing.
+  bool head_gets_signals = false;
+  bool passes_signals_on = true;  // SIGUSR1 and SIGUSR2
 };
 
 // With everything else as detected. Stays until the cluster ends; what it was stopped for.

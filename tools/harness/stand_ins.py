@@ -8,15 +8,22 @@ import random
 HIDDEN, INTERMEDIATE, HEADS, KEY_HEADS, HEAD_DIM = 32, 64, 4, 2, 8
 # Tokens that chat templates of Llama and Qwen write.
 SPECIAL = ["<unk>", "<s>", "</s>", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|begin_of_text|>", "<|end_of_text|>",
-           "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<think>", "</think>"]
+           "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<think>", "</think>",
+           "<|finetune_right_pad_id|>", "<|finetune_right_pad|>", "<|eot|>", "<start_of_turn>", "<end_of_turn>", "<|user|>",
+           "<|assistant|>", "<|system|>", "<|end|>"]
 
 # The first that occurs in a model's name gives its model_type.
-MODEL_TYPES = [("deepseek-v2", "deepseek_v2"), ("deepseek-v3", "deepseek_v3"), ("moss-vl", "moss_vl"),
+MODEL_TYPES = [("llama-4", "llama4"), ("dbrx", "dbrx"), ("btlm", "btlm"), ("stablelm", "stablelm"), ("jamba", "jamba"),
+               ("mixtral", "mixtral"), ("mistral-small-4", "mistral4"), ("mistral", "mistral"), ("magistral", "mistral"),
+               ("gpt-oss", "gpt_oss"), ("phi-3", "phi3"), ("gemma-3", "gemma3"), ("nemotron", "nemotron_h"),
+               ("glm-4.7-flash", "glm4_moe_lite"), ("glm-5", "glm_moe_dsa"), ("kimi", "kimi_linear"),
+               ("minimax", "minimax_m2"), ("falcon-e", "falcon_e"), ("skyfall", "llama"), ("deepseek-v4", "deepseek_v4"),
+               ("qwen3.5-27b", "qwen3_5"), ("qwen3.5-122b", "qwen3_5_moe"), ("deepseek-v2", "deepseek_v2"), ("deepseek-v3", "deepseek_v3"), ("moss-vl", "moss_vl"),
                ("qwen3-vl-30b-a3b", "qwen3_vl_moe"), ("qwen3-vl", "qwen3_vl"), ("qwen3.5-35b-a3b", "qwen3_5_moe"),
                ("qwen3.5-397b", "qwen3_5_moe"), ("qwen3.5", "qwen3_5"), ("qwen3-30b-a3b", "qwen3_moe"),
                ("qwen3-235b-a22b", "qwen3_moe"), ("qwen3", "qwen3"), ("qwen2.5-vl", "qwen2_5_vl"),
                ("qwen2-vl", "qwen2_vl"), ("qwen2", "qwen2"), ("llama", "llama")]
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 
 
 def model_type(name):
@@ -76,7 +83,7 @@ def write_model(folder, kind, layers=2, quantization=None):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True)
     eos = "<|eot_id|>" if kind == "llama" else "<|im_end|>"
-    vocabulary = 256 + len(SPECIAL)
+    vocabulary = -(-(256 + len(SPECIAL)) // 32) * 32
     config = {"model_type": kind, "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE, "num_hidden_layers": layers,
               "num_attention_heads": HEADS, "num_key_value_heads": KEY_HEADS, "head_dim": HEAD_DIM,
               "vocab_size": vocabulary, "max_position_embeddings": 4096, "torch_dtype": "float32",
@@ -157,6 +164,25 @@ _FORMATS = {
 }
 _KINDS = [("c4", "text"), ("wiki", "text"), ("dpo", "ranking"), ("rlhf", "ranking"), ("kto", "kto"), ("mllm", "images"),
           ("llava", "images")]
+
+
+def write_rows(path, kind, entry, rows=64):
+    """Rows of one of Axolotl's types, with the columns that the entry of its data set names."""
+    mappings = entry.get("message_property_mappings") or {}
+    role, content = mappings.get("role", "role"), mappings.get("content", "content")
+    human, assistant = ("human", "gpt") if role == "from" else ("user", "assistant")
+    lines = []
+    for i in range(rows):
+        question, answer = f"What is {i} and {i + 1}?", f"It is {2 * i + 1}."
+        if kind == "chat_template":
+            row = {entry.get("field_messages", "messages"):
+                   [{role: human, content: question}, {role: assistant, content: answer}]}
+        elif kind in ("completion", "pretrain"):
+            row = {entry.get("field", "text"): f"{question} {answer} " * 4}
+        else:
+            row = {"instruction": question, "input": "", "output": answer}
+        lines.append(json.dumps(row))
+    pathlib.Path(path).write_text("\n".join(lines) + "\n")
 
 
 def write_data(folder, names, rows=64):

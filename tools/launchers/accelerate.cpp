@@ -5,11 +5,12 @@
 #include "runtime/base/suggest.h"
 #include "tools/launchers/flag_parser.h"
 #include "tools/launchers/launchers.h"
+#include "tools/launchers/not_here.h"
 
 namespace troupe::tools {
 namespace {
 
-constexpr std::string_view kUsage =
+constexpr std::string_view kAccelerateUsage =
     "accelerate, carried out by Troupe:\n"
     "  accelerate launch [flags] SCRIPT …              trains, or runs the script in ranks\n"
     "  accelerate config [--config_file FILE]          asks, and writes the file of launch\n"
@@ -18,11 +19,7 @@ constexpr std::string_view kUsage =
     "  accelerate merge-weights CHECKPOINT_DIR OUT     makes a model of a checkpoint\n"
     "'troupe --help' shows what else there is.\n";
 
-struct NotHere {
-  const char* command;
-  const char* instead;
-};
-constexpr std::array kNotHere{
+constexpr std::array kAccelerateNotHere{
     NotHere{"estimate-memory",
             "no model is fetched to be measured; 'troupe plan FILE' says what a training's file "
             "will need on every rank"},
@@ -68,7 +65,8 @@ Result<Invocation> merge_weights(std::span<const std::string> words,
 
 Result<Invocation> accelerate(std::span<const std::string> words, const LauncherContext& context) {
   if (words.empty() || words.front() == "-h" || words.front() == "--help") {
-    return Invocation{Answer{.text = std::string(kUsage), .exit_code = words.empty() ? 1 : 0}, {}};
+    return Invocation{
+        Answer{.text = std::string(kAccelerateUsage), .exit_code = words.empty() ? 1 : 0}, {}};
   }
   const std::string& command = words.front();
   const auto rest = words.subspan(1);
@@ -80,13 +78,14 @@ Result<Invocation> accelerate(std::span<const std::string> words, const Launcher
     env.words.insert(env.words.end(), rest.begin(), rest.end());
     return Invocation{std::move(env), {}};
   }
-  for (const NotHere& other : kNotHere) {
+  for (const NotHere& other : kAccelerateNotHere) {
     if (command == other.command) {
       return error(Code::kUnsupported, "accelerate {}: {}", command, other.instead);
     }
   }
   return error(Code::kInvalidArgument, "accelerate: error: invalid choice: '{}'{}\n{}", command,
-               did_you_mean(command, {"launch", "config", "env", "merge-weights"}), kUsage);
+               did_you_mean(command, {"launch", "config", "env", "merge-weights"}),
+               kAccelerateUsage);
 }
 
 }  // namespace troupe::tools

@@ -230,7 +230,7 @@ Result<Invocation> start_ranks(const AccelerateSettings& settings, const LaunchF
   const bool has_hosts = settings.find("deepspeed_config.deepspeed_hostfile") != nullptr;
   const OverlayEnvironment environment(context.environment, variables);
   const LauncherContext with_variables{
-      .environment = environment, .files = context.files, .gpu_count = context.gpu_count};
+      .environment = environment, .files = context.files, .gpus_here = context.gpus_here};
   Interpreter launcher = torchrun;
   std::vector<std::string> words;
   std::vector<std::string> notices;

@@ -524,7 +524,7 @@ Result<Invocation> write_default(const std::string& path, std::string precision,
                    path)},
         {}};
   }
-  const int gpus = context.gpu_count ? context.gpu_count() : 0;
+  const int gpus = context.gpus_here();
   const json::Object values{{"compute_environment", "LOCAL_MACHINE"},
                             {"debug", false},
                             {"distributed_type", gpus > 1 ? "MULTI_GPU" : "NO"},

@@ -83,7 +83,7 @@ Result<int> integer(const AccelerateSettings& settings, const char* path, int ot
 }
 
 Status settle_processes(const LauncherContext& context, AccelerateSettings& out) {
-  const int gpus = context.gpu_count ? context.gpu_count() : 0;
+  const int gpus = context.gpus_here();
   const auto* given = out.find("num_processes");
   const bool left_open = !given || train::read_integer(*given).value_or(0) == -1;
   if (left_open && !out.file.empty() && out.text("distributed_type", "") != "NO") {
@@ -267,7 +267,7 @@ Result<AccelerateSettings> settle_accelerate(const AccelerateFlags& flags,
     set("use_cpu", json::Value(true));
     set("distributed_type", json::Value(out.processes > 1 ? "MULTI_CPU" : "NO"));
   } else if (!out.find("distributed_type")) {
-    const int gpus = context.gpu_count ? context.gpu_count() : 0;
+    const int gpus = context.gpus_here();
     const char* several = gpus > 0 ? "MULTI_GPU" : "MULTI_CPU";
     put(out.values, "distributed_type", json::Value(out.processes > 1 ? several : "NO"));
     out.changed = says_something;
@@ -285,7 +285,7 @@ Result<AccelerateSettings> settle_accelerate(const AccelerateFlags& flags,
   // Where there is neither a GPU nor this wish, each process of accelerate's takes itself for the
   // only one. A running cluster's nodes may have GPUs that this machine lacks.
   const bool here = context.environment.get("TROUPE_ADDRESS").value_or("").empty();
-  if (out.processes > 1 && here && context.gpu_count && context.gpu_count() == 0) out.cpu = true;
+  if (out.processes > 1 && here && context.gpus_here() == 0) out.cpu = true;
   out.kind = flags.cpu || type == "NO" || type == "MULTI_CPU" ? AccelerateKind::kSimple
              : type == "DEEPSPEED"                            ? AccelerateKind::kDeepSpeed
                                                               : AccelerateKind::kMultiple;

@@ -19,7 +19,7 @@ std::string cased(std::string text, int (*to_case)(int)) {
   return text;
 }
 std::string lower(std::string text) { return cased(std::move(text), std::tolower); }
-std::string upper(std::string text) { return cased(std::move(text), std::toupper); }
+std::string variable_case(std::string text) { return cased(std::move(text), std::toupper); }
 std::string python_bool(bool value) { return value ? "True" : "False"; }
 
 bool is_on(const AccelerateSettings& settings, std::string_view path) {
@@ -55,10 +55,10 @@ using Variables = std::map<std::string, std::string>;
 
 void set_dynamo(const AccelerateSettings& settings, Variables& variables) {
   const std::string at = "dynamo_config.dynamo_";
-  variables["ACCELERATE_DYNAMO_BACKEND"] = upper(settings.text(at + "backend", "no"));
+  variables["ACCELERATE_DYNAMO_BACKEND"] = variable_case(settings.text(at + "backend", "no"));
   variables["ACCELERATE_DYNAMO_MODE"] = settings.text(at + "mode", "default");
   for (const char* name : {"use_fullgraph", "use_dynamic", "use_regional_compilation"}) {
-    variables["ACCELERATE_DYNAMO_" + upper(name)] = python_bool(is_on(settings, at + name));
+    variables["ACCELERATE_DYNAMO_" + variable_case(name)] = python_bool(is_on(settings, at + name));
   }
 }
 
@@ -104,7 +104,7 @@ Status set_fsdp(const AccelerateSettings& settings, Variables& variables) {
     if (!text) continue;
     const std::string_view otherwise = row.otherwise ? row.otherwise : "";
     const bool is_switch = otherwise == "true" || otherwise == "false";
-    variables["FSDP_" + (row.variable ? std::string(row.variable) : upper(row.key))] =
+    variables["FSDP_" + (row.variable ? std::string(row.variable) : variable_case(row.key))] =
         is_switch ? lower(*text) : *text;
   }
   return {};
@@ -114,7 +114,7 @@ void set_parallelism(const AccelerateSettings& settings, Variables& variables) {
   const std::string at = "parallelism_config.parallelism_config_";
   variables["ACCELERATE_USE_PARALLELISM_CONFIG"] = "true";
   for (const char* axis : {"dp_replicate_size", "tp_size", "cp_size", "dp_shard_size"}) {
-    variables["PARALLELISM_CONFIG_" + upper(axis)] = settings.text(at + axis, "1");
+    variables["PARALLELISM_CONFIG_" + variable_case(axis)] = settings.text(at + axis, "1");
   }
   if (settings.text(at + "cp_size", "1") != "1") {
     variables["PARALLELISM_CONFIG_CP_COMM_STRATEGY"] =

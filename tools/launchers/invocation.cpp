@@ -18,9 +18,14 @@ constexpr std::array kLaunchers{
     Launcher{"torchrun", "torch.distributed.run", torchrun},
     Launcher{"llamafactory-cli", "llamafactory.cli", llamafactory_cli},
     Launcher{"lmf", "", llamafactory_cli},
+    Launcher{"axolotl", "axolotl.cli.main", axolotl},
+    Launcher{"aitraining", "autotrain.cli.autotrain", aitraining},
+    Launcher{"autotrain", "", aitraining},
     Launcher{"accelerate", "accelerate.commands.accelerate_cli", accelerate},
     Launcher{"accelerate-launch", "accelerate.commands.launch", accelerate_launch},
     Launcher{"accelerate-config", "accelerate.commands.config", accelerate_config},
+    Launcher{"deepspeed", "deepspeed.launcher.runner", deepspeed},
+    Launcher{"ds", "", deepspeed},
 };
 
 std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }

@@ -52,9 +52,8 @@ struct Invocation {
 struct LauncherContext {
   const Environment& environment;
   FileSystem& files;
-  // The GPUs of this machine that the environment shows; looking for them takes a moment. Empty:
-  // there are none.
-  std::function<int()> gpu_count = {};
+  // The GPUs of this machine that the environment shows; looking for them takes a moment.
+  std::function<int()> gpus_here = [] { return 0; };
 };
 
 // `words`: those behind the name.

@@ -11,6 +11,9 @@ Result<Invocation> torchrun(std::span<const std::string> words, const LauncherCo
 // `troupe run` with flags: torchrun's, and --address. A script that ends in .py is Python's; any
 // other program runs as it is.
 Result<Invocation> troupe_run(std::span<const std::string> words, const LauncherContext& context);
+// axolotl, and aitraining (autotrain).
+Result<Invocation> axolotl(std::span<const std::string> words, const LauncherContext& context);
+Result<Invocation> aitraining(std::span<const std::string> words, const LauncherContext& context);
 // llamafactory-cli, and lmf.
 Result<Invocation> llamafactory_cli(std::span<const std::string> words,
                                     const LauncherContext& context);
@@ -22,5 +25,7 @@ Result<Invocation> accelerate_launch(std::span<const std::string> words,
 // The questions of `accelerate config`, and the file that comes of them.
 Result<Invocation> accelerate_config(std::span<const std::string> words,
                                      const LauncherContext& context);
+// deepspeed, ds, and python -m deepspeed.launcher.runner.
+Result<Invocation> deepspeed(std::span<const std::string> words, const LauncherContext& context);
 
 }  // namespace troupe::tools

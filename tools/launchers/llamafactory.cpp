@@ -3,11 +3,12 @@
 
 #include "runtime/base/suggest.h"
 #include "tools/launchers/launchers.h"
+#include "tools/launchers/not_here.h"
 
 namespace troupe::tools {
 namespace {
 
-constexpr std::string_view kUsage =
+constexpr std::string_view kLlamaFactoryUsage =
     "llamafactory-cli, carried out by Troupe:\n"
     "  llamafactory-cli train FILE|--key value …    trains a model\n"
     "  llamafactory-cli export FILE|--key value …   merges adapters and writes the model\n"
@@ -16,11 +17,7 @@ constexpr std::string_view kUsage =
     "  llamafactory-cli help                        this text\n"
     "'troupe --help' shows what else there is.\n";
 
-struct NotHere {
-  const char* command;
-  const char* instead;
-};
-constexpr std::array kNotHere{
+constexpr std::array kLlamaFactoryNotHere{
     NotHere{"api", "no model is served; 'troupe generate' continues a text"},
     NotHere{"chat", "there is no conversation at the terminal; 'troupe generate' continues a text"},
     NotHere{"webchat", "there is no page in a browser; 'troupe generate' continues a text"},
@@ -42,7 +39,7 @@ Result<Invocation> llamafactory_cli(std::span<const std::string> words,
         "the argument '...' stands for others in a text: write what is meant in its place");
   }
   if (command == "help" || command == "--help" || command == "-h") {
-    invocation.what = Answer{.text = std::string(kUsage)};
+    invocation.what = Answer{.text = std::string(kLlamaFactoryUsage)};
     return invocation;
   }
   if (command == "version" || command == "env") {
@@ -66,13 +63,14 @@ Result<Invocation> llamafactory_cli(std::span<const std::string> words,
     invocation.what = std::move(ours);
     return invocation;
   }
-  for (const NotHere& other : kNotHere) {
+  for (const NotHere& other : kLlamaFactoryNotHere) {
     if (command == other.command) {
       return error(Code::kUnsupported, "llamafactory-cli {}: {}", command, other.instead);
     }
   }
   return error(Code::kInvalidArgument, "Unknown command: {}.{}\n{}", command,
-               did_you_mean(command, {"train", "export", "env", "version", "help"}), kUsage);
+               did_you_mean(command, {"train", "export", "env", "version", "help"}),
+               kLlamaFactoryUsage);
 }
 
 }  // namespace troupe::tools

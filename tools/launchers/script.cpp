@@ -9,9 +9,9 @@ namespace troupe::tools {
 namespace {
 
 // Their training programs, as `python -m` and the launchers' -m name them.
-constexpr std::array kTrainingModules{"axolotl.cli.train",  "llamafactory.launcher",
+constexpr std::array kTrainingModules{"axolotl.cli.train", "llamafactory.launcher",
                                       "llamafactory.train", "llamafactory.train.tuner",
-                                      "llmtuner.launcher",  "axolotl.cli.main"};
+                                      "llmtuner.launcher"};
 // Packages whose training loop is done here.
 constexpr std::array kTrainingPackages{"llamafactory", "axolotl", "llmtuner"};
 constexpr std::size_t kScriptBytesMax = 1u << 20;
@@ -116,11 +116,11 @@ Result<std::optional<OwnTraining>> own_training(const Script& script,
 std::vector<std::string> program_of(const Script& script, const LauncherContext& context) {
   std::vector<std::string> words;
   if (!script.no_python) {
-    const auto given = context.environment.get("PYTHON_EXEC");
-    const auto virtual_env = context.environment.get("VIRTUAL_ENV");
-    words.push_back(given         ? *given
-                    : virtual_env ? join_path(*virtual_env, "bin/python")
-                                  : std::string("python3"));
+    const auto given = context.environment.get("PYTHON_EXEC").value_or("");
+    const auto virtual_env = context.environment.get("VIRTUAL_ENV").value_or("");
+    words.push_back(!given.empty()         ? given
+                    : !virtual_env.empty() ? join_path(virtual_env, "bin/python")
+                                           : std::string("python3"));
     words.push_back("-u");
     if (script.module) words.push_back("-m");
   }

@@ -3,14 +3,17 @@
 
 #include "runtime/base/suggest.h"
 #include "tools/launchers/flag_parser.h"
+#include "tools/launchers/hostfile.h"
 #include "tools/launchers/launchers.h"
 #include "tools/launchers/script.h"
+#include "tools/launchers/slurm.h"
 
 namespace troupe::tools {
 namespace {
 
 constexpr std::uint16_t kC10dPort = 29400;
 constexpr std::uint16_t kStaticPort = 29500;
+constexpr std::size_t kHostfileBytesMax = 1u << 20;
 
 struct TorchrunFlags {
   std::string nnodes = "1:1", nproc_per_node = "1", rdzv_backend = "static", rdzv_endpoint;
@@ -133,12 +136,95 @@ std::map<std::string, std::string> training_environment(const TorchrunFlags& fla
   return variables;
 }
 
+// The machines of `troupe run --hostfile`.
+struct HostFlags {
+  std::string hostfile, include, exclude, ssh_port;
+};
+
+Status set_hosts(const HostFlags& flags, const FlagParser& parser, bool address_given,
+                 const LauncherContext& context, RunOptions& options) {
+  if (flags.hostfile.empty()) {
+    for (const char* other : {"include", "exclude", "ssh_port"}) {
+      if (!parser.given(other)) continue;
+      return error(Code::kInvalidArgument, "troupe run: --{} needs --hostfile FILE", other);
+    }
+    return {};
+  }
+  for (const char* other : {"nnodes", "node_rank", "rdzv_endpoint", "rdzv_backend", "standalone"}) {
+    if (!parser.given(other)) continue;
+    return error(Code::kInvalidArgument,
+                 "troupe run: --hostfile says which machines there are: leave --{} out", other);
+  }
+  if (address_given) {
+    return Status(Code::kInvalidArgument,
+                  "troupe run: --hostfile and --address exclude each other");
+  }
+  options.hosts = TROUPE_TRY(filter_hosts(
+      TROUPE_TRY(parse_hostfile(TROUPE_TRY(context.files.read(flags.hostfile, kHostfileBytesMax)))),
+      flags.include, flags.exclude));
+  std::erase_if(options.hosts, [](const RunHost& host) { return host.slots.empty(); });
+  if (options.hosts.empty()) {
+    return error(Code::kInvalidArgument, "{}: no host has a slot", flags.hostfile);
+  }
+  options.slots_are_gpus = !parser.given("nproc_per_node");
+  if (parser.given("nproc_per_node")) {
+    const int processes = TROUPE_TRY(processes_of_node(options.processes, 1, 1));
+    for (RunHost& host : options.hosts) {
+      host.slots.clear();
+      for (int slot = 0; slot < processes; ++slot) host.slots.push_back(slot);
+    }
+  }
+  options.processes = std::to_string(options.hosts.front().slots.size());
+  options.nodes_min = options.nodes_max = static_cast<int>(options.hosts.size());
+  options.starts_hosts = options.hosts.size() > 1;
+  options.head_host = parser.given("master_addr") ? options.head_host : std::string();
+  options.head_port = parser.given("master_port") ? options.head_port : std::nullopt;
+  if (!flags.ssh_port.empty()) {
+    const auto port = TROUPE_TRY(number_of("--ssh-port", flags.ssh_port, 1, 65535));
+    options.ssh_arguments = {"-p", std::to_string(port)};
+  }
+  return {};
+}
+
+// What a step of SLURM's says of the machines. `all`: which there are, and their ranks, too.
+void set_step(const SlurmTask& task, bool all, const FlagParser& parser,
+              std::vector<std::string>& notices, RunOptions& options) {
+  options.head_gets_signals = true;
+  if (!all) {
+    if (options.rendezvous != Rendezvous::kStatic || options.nodes_max == 1) return;
+    if (auto notice = expanded_node_rank(task, options.node_rank, options.nodes_max);
+        !notice.empty() && parser.given("node_rank")) {
+      notices.push_back(std::move(notice));
+      options.node_rank = task.node;
+    }
+    return;
+  }
+  options.machines_from_slurm = true;
+  options.nodes_min = options.nodes_max = task.nodes_count();
+  options.rendezvous = Rendezvous::kStatic;
+  options.node_rank = task.node;
+  options.head_host = task.nodes.front();
+  options.head_port = static_cast<std::uint16_t>(task.port());
+  if (!parser.given("nproc_per_node")) options.processes = std::to_string(task.tasks_here());
+}
+
 Result<Invocation> read(std::span<const std::string> words, const LauncherContext& context,
                         bool ours) {
   TorchrunFlags flags;
   std::optional<std::string> address;
   FlagParser parser(ours ? "troupe run" : "torchrun");
-  if (ours) parser.value("address", address);
+  HostFlags machines;
+  bool no_standby = false;
+  std::optional<std::string> standby_after;
+  if (ours) {
+    parser.value("address", address)
+        .toggle("no-standby", no_standby)
+        .value("standby-after", standby_after)
+        .value("hostfile", machines.hostfile)
+        .value("include", machines.include)
+        .value("exclude", machines.exclude)
+        .value("ssh-port", machines.ssh_port);
+  }
   parser.value("nnodes", flags.nnodes)
       .value("nproc-per-node", flags.nproc_per_node)
       .value("rdzv-backend", flags.rdzv_backend)
@@ -197,6 +283,13 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
     return error(Code::kInvalidArgument, "torchrun: --node-rank={} of {} nodes, which count from 0",
                  options.node_rank, options.nodes_max);
   }
+  if (ours) {
+    TROUPE_RETURN_IF_ERROR(set_hosts(machines, parser, address.has_value(), context, options));
+  }
+  if (const auto task = TROUPE_TRY(read_slurm_task(context.environment));
+      task && !address && !options.starts_hosts) {
+    set_step(*task, ours && !parser.given("nnodes"), parser, invocation.notices, options);
+  }
   Script script{.name = rest.front(),
                 .module = flags.module,
                 .no_python = flags.no_python,
@@ -215,6 +308,10 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
                    flags.nnodes);
     }
     TroupeCommand command{.words = {"train"}, .environment = training_environment(flags, options)};
+    if (options.starts_hosts) {
+      command.environment = {{"FORCE_TORCHRUN", "1"}, {"NPROC_PER_NODE", options.processes}};
+      add_hosts(options, context, command.words, command.environment);
+    }
     command.words.insert(command.words.end(), training->arguments.begin(),
                          training->arguments.end());
     invocation.notices.insert(invocation.notices.end(), training->notices.begin(),
@@ -235,6 +332,11 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   }
   options.log_dir = flags.log_dir;
   options.ends_with_ranks_code = ours;
+  options.standbys = !no_standby;
+  if (standby_after) {
+    options.standby_after =
+        std::chrono::seconds(TROUPE_TRY(number_of("--standby-after", *standby_after, 0, 86400)));
+  }
   if (!context.environment.get("OMP_NUM_THREADS") && options.processes != "1") {
     invocation.notices.push_back(
         "OMP_NUM_THREADS is 1 in every rank, so that they do not slow each other down: set it to "

@@ -4,6 +4,8 @@
 
 #include <cctype>
 
+#include "runtime/base/suggest.h"
+
 namespace troupe::tools {
 namespace {
 
@@ -45,15 +47,25 @@ std::map<std::string, std::string> rank_environment(const RunOptions& options, c
   if (options.alone) return variables;
   variables["LOCAL_RANK"] = text(place.local_rank);
   variables["RANK"] = text(place.rank);
+  variables["WORLD_SIZE"] = text(world.size);
+  variables["MASTER_ADDR"] = world.master_addr;
+  variables["MASTER_PORT"] = text(world.master_port);
+  if (options.slots_are_gpus && static_cast<std::size_t>(place.group_rank) < options.hosts.size()) {
+    const auto& slots = options.hosts[static_cast<std::size_t>(place.group_rank)].slots;
+    variables["CUDA_VISIBLE_DEVICES"] = join_numbers(slots, ",");
+  }
+  if (options.variables == RankVariables::kDeepSpeed) {
+    variables["LOCAL_SIZE"] = text(place.local_world_size);
+    variables["CROSS_RANK"] = text(place.group_rank);
+    variables["CROSS_SIZE"] = text(world.nodes);
+    return variables;
+  }
   variables["GROUP_RANK"] = text(place.group_rank);
   variables["ROLE_RANK"] = text(place.rank);
   variables["ROLE_NAME"] = options.role;
   variables["LOCAL_WORLD_SIZE"] = text(place.local_world_size);
-  variables["WORLD_SIZE"] = text(world.size);
   variables["GROUP_WORLD_SIZE"] = text(world.nodes);
   variables["ROLE_WORLD_SIZE"] = text(world.size);
-  variables["MASTER_ADDR"] = world.master_addr;
-  variables["MASTER_PORT"] = text(world.master_port);
   variables["TORCHELASTIC_RESTART_COUNT"] = text(world.restart_count);
   variables["TORCHELASTIC_MAX_RESTARTS"] = text(options.max_restarts);
   variables["TORCHELASTIC_RUN_ID"] = options.run_id;

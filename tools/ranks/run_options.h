@@ -41,6 +41,16 @@ enum class Rendezvous : std::uint8_t {
   kDynamic,  // machines come, in any order, and may go (torchrun's c10d)
 };
 
+// A machine that ranks are started on, and the numbers of its places (its GPUs).
+struct RunHost {
+  std::string name;
+  std::vector<int> slots;
+  friend bool operator==(const RunHost&, const RunHost&) = default;
+};
+
+// Whose variables a rank finds in its environment.
+enum class RankVariables : std::uint8_t { kTorchrun, kDeepSpeed };
+
 struct RunOptions {
   // A rank's program and arguments, [0] a path or a name in PATH.
   std::vector<std::string> program;
@@ -56,6 +66,18 @@ struct RunOptions {
   std::string run_id = "none";
   std::string role = "default";
   int max_restarts = 0;
+  // The machines by name, machine 0 first, with a rank a slot; empty: nobody named them.
+  std::vector<RunHost> hosts;
+  // This machine starts the run on `hosts`, over ssh; else each was given the command line.
+  bool starts_hosts = false;
+  // Flags of ssh besides those that are always given: {"-p", "2222"}.
+  std::vector<std::string> ssh_arguments;
+  // Every rank of a host sees the host's slots as its GPUs (CUDA_VISIBLE_DEVICES).
+  bool slots_are_gpus = false;
+  // Whoever started the machines' processes signals all of them (SLURM): machine 0 alone ends the
+  // run. And whether it numbered and addressed the machines, too.
+  bool head_gets_signals = false;
+  bool machines_from_slurm = false;
   Duration join_timeout = std::chrono::seconds(600);  // until nodes_min are there
   Duration last_call = std::chrono::seconds(30);      // for more than nodes_min
   Duration stop_grace = std::chrono::seconds(30);     // between SIGTERM and SIGKILL
@@ -65,8 +87,13 @@ struct RunOptions {
   std::vector<int> console_ranks;  // local ranks that the console shows; empty: all
   std::string log_dir;             // empty: a temporary folder that goes with the run
 
+  RankVariables variables = RankVariables::kTorchrun;
   // Variables of every rank besides those of the launcher's own environment.
   std::map<std::string, std::string> environment;
+  // Whether Python interpreters that have done the script's imports wait for a restart. They take
+  // the memory of those imports; of ranks whose output goes to files there are none.
+  bool standbys = true;
+  Duration standby_after = std::chrono::seconds(5);  // an attempt's start: its own imports are done
   // ${local_rank} in an argument becomes the rank's number, as torchrun does.
   bool substitutes_local_rank = true;
   // "--local_rank=N" stands before the script's arguments, at this place of `program` (deepspeed).

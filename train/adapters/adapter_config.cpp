@@ -242,10 +242,12 @@ bool AdapterConfig::is_pissa() const {
          std::string_view(init_lora_weights.get_string()).starts_with("pissa");
 }
 
-std::string AdapterConfig::to_text() const {
+std::string AdapterConfig::to_text() const { return json::write_indented(to_json(), true); }
+
+json::Object AdapterConfig::to_json() const {
   // An alpha that LLaMA-Factory or PEFT was given is whole.
   const bool whole_alpha = lora_alpha == std::floor(lora_alpha) && std::abs(lora_alpha) < 1e15;
-  json::Object object{
+  return json::Object{
       {"alora_invocation_tokens", nullptr},
       {"alpha_pattern", alpha_pattern},
       {"arrow_config", nullptr},
@@ -284,7 +286,6 @@ std::string AdapterConfig::to_text() const {
       {"use_qalora", false},
       {"use_rslora", use_rslora},
   };
-  return json::write_indented(object, true);
 }
 
 std::optional<std::string> first_difference(const AdapterConfig& checkpoint,

@@ -55,6 +55,7 @@ struct AdapterConfig {
 
   // The file's text: all keys of PEFT 0.18.1, sorted, as its save_pretrained writes them.
   std::string to_text() const;
+  json::Object to_json() const;
   // The adapter's base is a decomposition's rest: init_lora_weights begins with "pissa".
   bool is_pissa() const;
 };

@@ -142,11 +142,13 @@ std::vector<std::string> module_names(const ModelConfig& model, const ParameterL
 Result<std::vector<std::int64_t>> expanded_layers(const ModelConfig& model, std::int64_t count) {
   if (count < 1)
     return error(Code::kInvalidArgument,
-                 "use_llama_pro needs freeze_trainable_layers of at least 1, found {}", count);
+                 "use_llama_pro needs freeze_trainable_layers of at least 1, found {}", count)
+        .with("key", "use_llama_pro");
   if (model.num_hidden_layers % count != 0)
     return error(Code::kInvalidArgument,
                  "`num_layers` {} should be divisible by `num_layer_trainable` {}.",
-                 model.num_hidden_layers, count);
+                 model.num_hidden_layers, count)
+        .with("key", "use_llama_pro");
   const std::int64_t stride = model.num_hidden_layers / count;
   std::vector<std::int64_t> layers;
   for (std::int64_t layer = stride - 1; layer < model.num_hidden_layers; layer += stride)
@@ -347,8 +349,9 @@ Result<Trainables> freeze_trainables(const ModelConfig& model, const FreezeReque
   }
   const auto not_found = [](std::string_view key, std::string_view name,
                             const std::vector<std::string>& names) {
-    return error(Code::kInvalidArgument, "{}: Module {} is not found, please choose from {}", key,
-                 name, join_words(names));
+    return error(Code::kInvalidArgument, "Module {} is not found, please choose from {}", name,
+                 join_words(names))
+        .with("key", key);
   };
 
   std::vector<std::int64_t> layers;

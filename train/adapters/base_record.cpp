@@ -22,6 +22,18 @@ Result<std::optional<BaseRecord>> read_record(FileSystem& files, const std::stri
       TROUPE_TRY(BaseRecord::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path)));
 }
 
+// Of adapters with the same tensors. Records of earlier versions do not tell configurations.
+std::optional<std::string> config_difference(const BaseRecord& theirs, const BaseRecord& ours) {
+  const std::size_t known = std::min(theirs.merged_configs.size(), ours.merged_configs.size());
+  for (std::size_t i = 0; i < known; ++i) {
+    const auto &was = theirs.merged_configs[i], &is = ours.merged_configs[i];
+    if (!was || !is) continue;
+    if (const auto difference = first_difference(*was, *is))
+      return fmt::format("of merged adapter {}, {}", i + 1, *difference);
+  }
+  return std::nullopt;
+}
+
 Status another_base(const std::string& folder, const std::string& base, const std::string& theirs,
                     const std::string& ours) {
   return error(Code::kInvalidArgument,
@@ -61,17 +73,27 @@ Result<BaseRecord> BaseRecord::make(FileSystem& files, const std::string& model,
                                     const std::vector<std::string>& merged) {
   BaseRecord record;
   record.hash = TROUPE_TRY(folder_hash(files, model));
-  for (const std::string& adapter : merged)
+  for (const std::string& adapter : merged) {
     record.merged.push_back(TROUPE_TRY(folder_hash(files, adapter)));
+    const std::string path = join_path(adapter, kAdapterConfigFile);
+    record.merged_configs.push_back(
+        files.exists(path) ? std::optional(TROUPE_TRY(AdapterConfig::parse(
+                                 TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path)))
+                           : std::nullopt);
+  }
   return record;
 }
 
 std::string BaseRecord::to_text() const {
-  return json::write_indented(
-             json::Object{{"base_weights_xxh3", hash},
-                          {"merged_adapters_xxh3", json::Array(merged.begin(), merged.end())}},
-             false) +
-         "\n";
+  json::Object object{{"base_weights_xxh3", hash},
+                      {"merged_adapters_xxh3", json::Array(merged.begin(), merged.end())}};
+  if (!merged_configs.empty()) {
+    json::Array configs;
+    for (const auto& config : merged_configs)
+      configs.push_back(config ? config->to_json() : json::Value());
+    object["merged_adapters_config"] = std::move(configs);
+  }
+  return json::write_indented(object, false) + "\n";
 }
 
 Result<BaseRecord> BaseRecord::parse(std::string_view text, std::string_view name) {
@@ -84,6 +106,13 @@ Result<BaseRecord> BaseRecord::parse(std::string_view text, std::string_view nam
       merged && merged->is_array())
     for (const json::Value& adapter : merged->get_array())
       if (adapter.is_string()) record.merged.emplace_back(adapter.get_string());
+  if (const json::Value* configs = json::find(value, "merged_adapters_config");
+      configs && configs->is_array())
+    for (const json::Value& config : configs->get_array())
+      record.merged_configs.push_back(
+          config.is_null()
+              ? std::nullopt
+              : std::optional(TROUPE_TRY(AdapterConfig::parse(json::write(config), name))));
   return record;
 }
 
@@ -101,6 +130,11 @@ Status check_adapter_base(FileSystem& files, const std::string& folder, const st
                                             : fmt::format("{} adapters", record->merged.size()),
                  under.merged.empty() ? "is" : "those before it are",
                  record->merged.size() == 1 ? "it" : "them in their order");
+  if (const auto difference = same ? config_difference(*record, under) : std::nullopt;
+      difference && record->merged == under.merged)
+    return error(Code::kInvalidArgument,
+                 "{} was trained over {} with the same adapters merged into it in another way: {}",
+                 folder, base, *difference);
   if (same || !record->merged.empty()) return {};
   const Status other = another_base(folder, base, record->hash, under.hash);
   return error(other.code(), "{}, or remove {} if this one is meant", other.message(),
@@ -110,8 +144,16 @@ Status check_adapter_base(FileSystem& files, const std::string& folder, const st
 Status check_checkpoint_base(FileSystem& files, const std::string& checkpoint,
                              const std::string& base, const BaseRecord& run) {
   const auto record = TROUPE_TRY(read_record(files, checkpoint));
-  if (!record || *record == run) return {};
+  if (!record) return {};
   if (record->hash != run.hash) return another_base(checkpoint, base, record->hash, run.hash);
+  if (record->merged == run.merged) {
+    const auto difference = config_difference(*record, run);
+    if (!difference) return {};
+    return error(Code::kInvalidArgument,
+                 "{} was trained with the same adapters merged into {} in another way: {}; restore "
+                 "their {}, or train in another output_dir",
+                 checkpoint, base, *difference, kAdapterConfigFile);
+  }
   return error(Code::kInvalidArgument,
                "{} was trained beside {} with other adapters merged into it: {} of them, this run "
                "merges {}; give the same adapter_name_or_path in the same order",

@@ -1,12 +1,14 @@
 #pragma once
 // Beside which base an adapter was trained: a file in its folder, and in every checkpoint of it.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
+#include "train/adapters/adapter_config.h"
 #include "train/checkpoint/tensor_reader.h"
 
 namespace troupe::train {
@@ -24,13 +26,14 @@ Result<std::string> folder_hash(FileSystem& files, const std::string& folder);
 struct BaseRecord {
   std::string hash;                 // of the model's folder
   std::vector<std::string> merged;  // of the adapters that were merged into it first, in this order
+  // Their configurations, which scale them; nothing where a record does not tell them.
+  std::vector<std::optional<AdapterConfig>> merged_configs = {};
 
   // `model` and `merged` are folders.
   static Result<BaseRecord> make(FileSystem& files, const std::string& model,
                                  const std::vector<std::string>& merged);
   std::string to_text() const;
   static Result<BaseRecord> parse(std::string_view text, std::string_view name);
-  friend bool operator==(const BaseRecord&, const BaseRecord&) = default;
 };
 
 // kInvalidArgument where the adapter in `folder` was trained beside another base than this one,
@@ -39,7 +42,8 @@ struct BaseRecord {
 // merged into: an export of them has another hash and is the same base.
 Status check_adapter_base(FileSystem& files, const std::string& folder, const std::string& base,
                           const BaseRecord& under);
-// Of a checkpoint that a run goes on from: all of its record, and that of the run.
+// Of a checkpoint that a run goes on from: all of its record, and that of the run. The tensors of a
+// merged adapter with another scale would make another base of them.
 Status check_checkpoint_base(FileSystem& files, const std::string& checkpoint,
                              const std::string& base, const BaseRecord& run);
 

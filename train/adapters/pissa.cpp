@@ -95,7 +95,7 @@ Status check_pissa_rank(const PissaMatrix& matrix) {
   const std::int64_t most = std::min(matrix.in, matrix.out);
   if (matrix.rank <= most) return {};
   return error(Code::kInvalidArgument,
-               "pissa_init: rank {} is above {}, the most that a decomposition of {} ({} to {} "
+               "rank {} is above {}, the most that a PiSSA decomposition of {} ({} to {} "
                "features) has: lower lora_rank, or name other modules in lora_target",
                matrix.rank, most, matrix.module, matrix.in, matrix.out);
 }
@@ -105,7 +105,9 @@ Result<PrincipalFactors> principal_factors(std::span<const float> weight, const 
   const std::int64_t in = matrix.in, out = matrix.out, rank = matrix.rank;
   TROUPE_RETURN_IF_ERROR(check_pissa_rank(matrix));
   if (!std::ranges::all_of(weight, [](float value) { return std::isfinite(value); }))
-    return error(Code::kDataLoss, "pissa_init: {} has values that are not finite", matrix.module);
+    return error(Code::kDataLoss,
+                 "{} has values that are not finite: there is no PiSSA decomposition of it",
+                 matrix.module);
   fix_block_sizes();
   // Columns first: a weight stored [out, in] is the transposed matrix.
   Matrix w = matrix.transposed

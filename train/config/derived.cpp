@@ -28,6 +28,21 @@ std::int64_t interval_of(IntervalStrategy strategy, double value, const RunSched
   return 0;
 }
 
+std::int64_t axolotl_steps(const TrainingSection& training, std::int64_t samples,
+                           std::int64_t world_size, std::optional<std::int64_t> packed_batches) {
+  if (packed_batches) {
+    const auto per_epoch = std::max<std::int64_t>(
+        1, *packed_batches / (training.gradient_accumulation_steps * world_size));
+    const auto steps = training.num_train_epochs * static_cast<double>(per_epoch);
+    const auto dropped = training.dataloader_drop_last ? std::ceil(training.num_train_epochs) : 0.0;
+    return std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(std::floor(std::min(steps - dropped, kStepsMax))));
+  }
+  return std::max<std::int64_t>(
+      1, ceiling(static_cast<double>(samples) * training.num_train_epochs /
+                 static_cast<double>(effective_batch_size(training, world_size))));
+}
+
 }  // namespace
 
 std::int64_t batches_per_epoch(std::int64_t samples, std::int64_t per_device_batch_size,
@@ -51,9 +66,19 @@ std::int64_t epoch_count(std::int64_t total_steps, std::int64_t steps_per_epoch)
 
 std::int64_t warmup_steps(const TrainingSection& training, std::int64_t total_steps) {
   const auto total = static_cast<double>(total_steps);
+  if (training.step_rules == StepRules::kAxolotl) {
+    // There a single step of warm-up counts as two.
+    const auto steps = training.warmup_steps > 0
+                           ? ceiling(training.warmup_steps)
+                           : static_cast<std::int64_t>(training.warmup_ratio * total);
+    const auto most = training.warmup_steps > 0 ? std::nullopt : training.warmup_steps_max;
+    const auto bounded = std::min(steps, most.value_or(steps));
+    return bounded == 1 ? 2 : bounded;
+  }
   if (training.warmup_steps >= 1) return ceiling(training.warmup_steps);
   if (training.warmup_steps > 0) return ceiling(total * training.warmup_steps);
-  return ceiling(total * training.warmup_ratio);
+  const auto steps = ceiling(total * training.warmup_ratio);
+  return std::min(steps, training.warmup_steps_max.value_or(steps));
 }
 
 std::int64_t step_interval(double value, std::int64_t total_steps) {
@@ -66,15 +91,25 @@ std::int64_t effective_batch_size(const TrainingSection& training, std::int64_t 
 }
 
 Result<RunSchedule> plan_steps(const TrainingSection& training, std::int64_t samples,
-                               std::int64_t world_size) {
+                               std::int64_t world_size,
+                               std::optional<std::int64_t> packed_batches) {
   RunSchedule plan;
   plan.samples = samples;
   plan.world_size = world_size;
   if (samples <= 0) {
     return error(Code::kInvalidArgument, "the data set is empty: there is nothing to train on");
   }
-  plan.batches_per_epoch = batches_per_epoch(samples, training.per_device_train_batch_size,
-                                             world_size, training.dataloader_drop_last);
+  plan.batches_per_epoch = packed_batches
+                               ? *packed_batches / world_size
+                               : batches_per_epoch(samples, training.per_device_train_batch_size,
+                                                   world_size, training.dataloader_drop_last);
+  if (packed_batches && plan.batches_per_epoch == 0) {
+    return error(Code::kInvalidArgument,
+                 "packing leaves nothing to train on: {} samples make {} micro-batches, and there "
+                 "are {} workers; use a smaller cutoff_len or per_device_train_batch_size, or "
+                 "troupe.sample_packing: false",
+                 samples, *packed_batches, world_size);
+  }
   if (plan.batches_per_epoch == 0) {
     return error(Code::kInvalidArgument,
                  "dataloader_drop_last leaves nothing: {} samples are fewer than {} workers × {} "
@@ -84,9 +119,20 @@ Result<RunSchedule> plan_steps(const TrainingSection& training, std::int64_t sam
   plan.steps_per_epoch =
       steps_per_epoch(plan.batches_per_epoch, training.gradient_accumulation_steps);
   plan.total_steps = total_steps(training, plan.steps_per_epoch);
+  auto warmed = plan.total_steps;  // what a share of warm-up is a share of
+  if (training.step_rules == StepRules::kAxolotl) {
+    const auto counted = axolotl_steps(training, samples, world_size, packed_batches);
+    if (training.max_steps <= 0) plan.total_steps = counted;
+    warmed = std::min(counted, plan.total_steps);
+  }
   plan.epoch_count = epoch_count(plan.total_steps, plan.steps_per_epoch);
-  plan.warmup_steps = warmup_steps(training, plan.total_steps);
+  plan.warmup_steps = warmup_steps(training, warmed);
   plan.logging_interval = interval_of(training.logging_strategy, training.logging_steps, plan);
+  if (training.logging_steps_max && training.logging_steps < 1 && plan.logging_interval > 0) {
+    const auto share = training.logging_steps * static_cast<double>(plan.total_steps);
+    plan.logging_interval = std::max<std::int64_t>(
+        1, std::min(static_cast<std::int64_t>(share), *training.logging_steps_max));
+  }
   plan.save_interval = interval_of(training.save_strategy, training.save_steps, plan);
   plan.effective_batch_size = effective_batch_size(training, world_size);
   return plan;

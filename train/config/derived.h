@@ -3,6 +3,7 @@
 // Rules: transformers' Trainer (4.57) and accelerate's BatchSamplerShard.
 
 #include <cstdint>
+#include <optional>
 
 #include "train/config/train_config.h"
 
@@ -23,7 +24,8 @@ std::int64_t total_steps(const TrainingSection& training, std::int64_t steps_per
 // Epochs that are begun: ⌈total / steps_per_epoch⌉.
 std::int64_t epoch_count(std::int64_t total_steps, std::int64_t steps_per_epoch);
 
-// warmup_steps where above 0 (below 1: ⌈total · ratio⌉), else ⌈total · warmup_ratio⌉.
+// warmup_steps where above 0 (below 1: ⌈total · ratio⌉), else ⌈total · warmup_ratio⌉, at most
+// warmup_steps_max. By Axolotl's rules a share is rounded down, and 1 becomes 2.
 std::int64_t warmup_steps(const TrainingSection& training, std::int64_t total_steps);
 
 // A step interval: the number itself, or ⌈total · value⌉ where it is below 1; at least 1.
@@ -54,9 +56,16 @@ struct RunSchedule {
   // In epochs of this run's batch.
   double epoch_of(std::int64_t step) const;
 };
-// kInvalidArgument without samples, and with drop_last and too few of them.
+// `samples`: of the data set. `packed_batches`: micro-batches of all ranks in the first epoch,
+// where samples are packed anew in each (troupe.sample_packing). kInvalidArgument without samples,
+// and with drop_last and too few of them.
+//
+// By Axolotl's rules (troupe.step_rules) a run has ⌈samples · epochs / batch⌉ steps, packed
+// ⌊max(1, ⌊packed_batches / (ranks · accumulation)⌋) · epochs⌋, wherever an epoch ends, and warm-up
+// is a share of these steps even where max_steps is more.
 Result<RunSchedule> plan_steps(const TrainingSection& training, std::int64_t samples,
-                               std::int64_t world_size);
+                               std::int64_t world_size,
+                               std::optional<std::int64_t> packed_batches = {});
 // The schedule of a run that goes on after `steps_done` steps, at a sample that its own batch
 // reaches after `steps_here` (Sampler::steps_at): what is left of the samples is trained on,
 // however many steps that comes to. max_steps counts steps of whatever batch. Intervals and warm-up

@@ -55,6 +55,11 @@ constexpr Word<CheckpointFormat> kFormatWords[] = {
     {CheckpointFormat::kSharded, "sharded"},
 };
 
+constexpr Word<StepRules> kStepRuleWords[] = {
+    {StepRules::kTransformers, "transformers"},
+    {StepRules::kAxolotl, "axolotl"},
+};
+
 template <typename E, std::size_t N>
 Status read_word(const Word<E> (&words)[N], const json::Value& value, E& out) {
   const auto text = TROUPE_TRY(read_text(value));
@@ -105,6 +110,11 @@ Status from_value(const json::Value& value, CheckpointFormat& out) {
   return read_word(kFormatWords, value, out);
 }
 
+Status from_value(const json::Value& value, StepRules& out) {
+  return read_word(kStepRuleWords, value, out);
+}
+
+json::Value to_value(StepRules value) { return word_of(kStepRuleWords, value); }
 json::Value to_value(TrainingStage value) { return word_of(kStageWords, value); }
 json::Value to_value(FinetuningType value) { return word_of(kFinetuningWords, value); }
 json::Value to_value(IntervalStrategy value) { return word_of(kIntervalWords, value); }

@@ -12,7 +12,7 @@ std::string origin_text(const LoadedConfig& loaded, const KeySpec& key, bool& gi
   for (const auto& [path, origin] : loaded.source.origins) {
     if (canonical_key(path) == key.name) {
       given = true;
-      return origin.to_string();
+      return origin.key.empty() ? origin.to_string() : origin.to_string() + " " + origin.key;
     }
   }
   const auto above = loaded.source.origin_of(key.name);

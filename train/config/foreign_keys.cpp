@@ -80,20 +80,22 @@ ForeignKeys& ForeignKeys::one_of(std::string_view path, std::string_view allowed
 }
 
 Status ForeignKeys::check(const json::Object& values, const ShownName& shown) const {
-  std::vector<Status> wrong;
-  check_level(values, "", false, shown, wrong);
-  if (wrong.empty()) return {};
   Code code = Code::kUnsupported;
   std::string text;
-  for (const auto& status : wrong) {
+  check_each(values, shown, [&](const std::string&, const Status& status) {
     if (status.code() != Code::kUnsupported) code = Code::kInvalidArgument;
     text += (text.empty() ? "" : "; also: ") + status.message();
-  }
-  return Status(code, std::move(text));
+  });
+  return text.empty() ? Status() : Status(code, std::move(text));
+}
+
+void ForeignKeys::check_each(const json::Object& values, const ShownName& shown,
+                             const WrongKey& wrong) const {
+  check_level(values, "", false, shown, wrong);
 }
 
 void ForeignKeys::check_level(const json::Object& level, const std::string& prefix, bool open,
-                              const ShownName& shown, std::vector<Status>& wrong) const {
+                              const ShownName& shown, const WrongKey& wrong) const {
   for (const auto& member : level) {
     const std::string name(member.key());
     const std::string path = prefix + name;
@@ -102,32 +104,32 @@ void ForeignKeys::check_level(const json::Object& level, const std::string& pref
     if (found != rows_.end()) {
       check_value(found->second, path, member.value(), shown, wrong);
     } else if (!open) {
-      wrong.push_back(error(Code::kInvalidArgument, "unknown key '{}'{}", shown(path),
-                            did_you_mean(name, names_under(prefix))));
+      wrong(path, error(Code::kInvalidArgument, "unknown key '{}'{}", shown(path),
+                        did_you_mean(name, names_under(prefix))));
     }
   }
 }
 
 void ForeignKeys::check_value(const Row& row, const std::string& path, const json::Value& value,
-                              const ShownName& shown, std::vector<Status>& wrong) const {
+                              const ShownName& shown, const WrongKey& wrong) const {
   const auto text = value_text(value).substr(0, kShownValueMax);
   if (row.kind == Kind::kSection || row.kind == Kind::kOpen) {
     if (value.is_object()) {
       check_level(value.get_object(), path + ".", row.kind == Kind::kOpen, shown, wrong);
     } else if (!value.is_null()) {
-      wrong.push_back(error(Code::kInvalidArgument, "'{}': expected a mapping, found {}",
-                            shown(path), json::write(value).substr(0, kShownValueMax)));
+      wrong(path, error(Code::kInvalidArgument, "'{}': expected a mapping, found {}", shown(path),
+                        json::write(value).substr(0, kShownValueMax)));
     }
     return;
   }
   if (row.kind == Kind::kRefused && !is_empty(value) && !is_among(row.nothing, value)) {
-    wrong.push_back(
-        error(Code::kUnsupported, "{}={} is not supported: {}", shown(path), text, row.note));
+    wrong(path,
+          error(Code::kUnsupported, "{}={} is not supported: {}", shown(path), text, row.note));
   }
   if (!row.allowed.empty() && !value.is_null() && !is_among(lower(row.allowed), value)) {
     const auto words = split_words(row.allowed);
-    wrong.push_back(error(Code::kInvalidArgument, "{}: '{}' is no valid value; one of {}{}",
-                          shown(path), text, join_words(words), did_you_mean(text, words)));
+    wrong(path, error(Code::kInvalidArgument, "{}: '{}' is no valid value; one of {}{}",
+                      shown(path), text, join_words(words), did_you_mean(text, words)));
   }
 }
 

@@ -49,6 +49,10 @@ class ForeignKeys {
   // The keys that are unknown, mistyped (kInvalidArgument) or refused (kUnsupported), all of them
   // in one message. Keys that begin with '_' are comments.
   Status check(const json::Object& values, const ShownName& shown) const;
+  // The same one by one: the path of a wrong key, and what is wrong with it.
+  using WrongKey = std::function<void(const std::string& path, const Status& wrong)>;
+  void check_each(const json::Object& values, const ShownName& shown, const WrongKey& wrong) const;
+  bool has(std::string_view path) const { return rows_.contains(path); }
   // One fact for each key of checked values.
   std::vector<KeyFact> describe(const json::Object& values, const ShownName& shown,
                                 const std::string& origin) const;
@@ -75,9 +79,9 @@ class ForeignKeys {
 
   void add(Kind kind, std::string_view paths, std::string_view nothing, std::string_view note);
   void check_level(const json::Object& level, const std::string& prefix, bool open,
-                   const ShownName& shown, std::vector<Status>& wrong) const;
+                   const ShownName& shown, const WrongKey& wrong) const;
   void check_value(const Row& row, const std::string& path, const json::Value& value,
-                   const ShownName& shown, std::vector<Status>& wrong) const;
+                   const ShownName& shown, const WrongKey& wrong) const;
   void describe_level(const json::Object& level, const std::string& prefix, std::string_view reason,
                       const ShownName& shown, const std::string& origin,
                       std::vector<KeyFact>& out) const;

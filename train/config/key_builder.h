@@ -173,6 +173,7 @@ void add_trainer_detail_keys(KeyTable& table);
 void add_launch_keys(KeyTable& table);
 void add_troupe_keys(KeyTable& table);
 void add_sharding_keys(KeyTable& table);
+void add_row_keys(KeyTable& table);
 
 // A member of TrainConfig, for KeyRow::implemented.
 #define TROUPE_FIELD(member) \

@@ -24,6 +24,7 @@ std::vector<KeySpec> build_table() {
   add_launch_keys(table);
   add_troupe_keys(table);
   add_sharding_keys(table);
+  add_row_keys(table);
   return table.take();
 }
 

@@ -75,7 +75,12 @@ void add_lora_keys(KeyTable& t) {
   t.boolean("create_new_adapter", false)
       .implemented("LoRA: merge the given adapters and train a new one",
                    TROUPE_FIELD(finetuning.create_new_adapter))
-      .only_where(trains_lora, kLoraOnly);
+      .only_where(
+          [](const TrainConfig& config) {
+            return trains_lora(config) && !config.finetuning.adapter_name_or_path.empty();
+          },
+          "no effect unless finetuning_type is lora and adapter_name_or_path names an adapter: a "
+          "new one is trained anyway");
 }
 
 void add_oft_keys(KeyTable& t) {

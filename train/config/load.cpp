@@ -1,8 +1,13 @@
 #include "train/config/load.h"
 
+#include <iterator>
+
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
+#include "train/config/aitraining.h"
 #include "train/config/arguments.h"
+#include "train/config/axolotl.h"
+#include "train/config/config_format.h"
 #include "train/config/deepspeed.h"
 #include "train/config/keys.h"
 #include "train/config/launch_variables.h"
@@ -133,18 +138,66 @@ void read_fsdp_config(json::Object& values, FileSystem& files, Problems& problem
   values.erase("fsdp_config");
 }
 
-// `arguments`: what was wrong with the command line.
-Result<LoadedConfig> resolve(SourceDocument source, const Status& arguments,
-                             const Environment& environment, FileSystem& files,
-                             const LoadOptions& options) {
+// What was given, before any of it is understood.
+struct Given {
+  SourceDocument source;
+  bool is_fields = false;  // of AITraining: the fields of flags already
+  std::string name;        // the file
+  ConfigFormat format = ConfigFormat::kLlamaFactory;
+  std::vector<std::string> notices;
+  Status arguments;  // what was wrong with the command line
+};
+
+Translation translate_aitraining_document(const Given& given, const TranslationContext& context,
+                                          Problems& problems) {
+  Translation ours;
+  SourceDocument theirs = given.source;
+  theirs.values = take_our_settings(
+      given.source, [](const std::string& key) { return is_aitraining_key(key); }, ours, problems);
+  Problems problems_of_fields(theirs);
+  const auto fields = given.is_fields ? theirs : aitraining_fields(theirs, problems_of_fields);
+  problems.take(std::move(problems_of_fields));
+  Problems problems_of_translation(fields);
+  auto out = translate_aitraining(fields, context, problems_of_translation);
+  problems.take(std::move(problems_of_translation));
+  put_over(ours.document, out.document);
+  return out;
+}
+
+// Another tool's document in our keys. The places of its own keys stay known beside them.
+Translation translate(const Given& given, const LoadOptions& options, FileSystem& files,
+                      Problems& problems) {
+  const TranslationContext context{files, format_title(given.format), given.name,
+                                   options.gpu_count};
+  if (given.format == ConfigFormat::kAitraining)
+    return translate_aitraining_document(given, context, problems);
+  auto out = translate_axolotl(given.source, context, problems);
+  for (const auto& [path, origin] : given.source.origins)
+    out.document.origins.emplace(path, origin);
+  return out;
+}
+
+Result<LoadedConfig> resolve(Given given_settings, const Environment& environment,
+                             FileSystem& files, const LoadOptions& options) {
   LoadedConfig loaded;
-  loaded.source = std::move(source);
+  loaded.notices = std::move(given_settings.notices);
+  Problems problems_of_theirs(given_settings.source);
+  if (given_settings.format == ConfigFormat::kLlamaFactory) {
+    loaded.source = given_settings.source;
+  } else {
+    auto translated = translate(given_settings, options, files, problems_of_theirs);
+    loaded.source = std::move(translated.document);
+    loaded.facts = std::move(translated.facts);
+    for (auto& notice : translated.notices) loaded.notices.push_back(std::move(notice));
+  }
   Problems problems(loaded.source);
+  problems.take(std::move(problems_of_theirs));
+  const Status& arguments = given_settings.arguments;
   if (!arguments.ok()) problems.add_named(arguments.code(), "arguments", arguments.message());
   loaded.launch = read_launch_environment(environment, problems);
   auto variables = judge_launch_variables(environment, problems);
-  loaded.facts = std::move(variables.facts);
-  loaded.notices = std::move(variables.notices);
+  std::move(variables.facts.begin(), variables.facts.end(), std::back_inserter(loaded.facts));
+  std::move(variables.notices.begin(), variables.notices.end(), std::back_inserter(loaded.notices));
   Reader reader(loaded, environment.enabled("ALLOW_EXTRA_ARGS"), problems);
   auto values = reader.read();
   // A foreign file would only add noise about each of its keys.
@@ -174,15 +227,47 @@ Result<LoadedConfig> resolve(SourceDocument source, const Status& arguments,
   return loaded;
 }
 
+// Settles the format and puts the command line's settings in, in the words of that format.
+Result<Given> with_arguments(Given given, std::span<const std::string> arguments) {
+  std::vector<std::string> settings(arguments.begin(), arguments.end());
+  const auto wanted = TROUPE_TRY(take_format(settings));
+  const auto detected = detect_format(given.source.values);
+  given.format = wanted.value_or(detected.format);
+  if (given.format != ConfigFormat::kLlamaFactory) {
+    given.notices.push_back(
+        wanted ? fmt::format("{} is read as a file of {}", given.name, format_title(given.format))
+               : fmt::format("{} is a file of {} ({}); --format says it otherwise", given.name,
+                             format_title(given.format), join_words(detected.marks)));
+  }
+  KeyTypes types;
+  if (given.format == ConfigFormat::kAitraining) {
+    types = [](const std::string& key) -> std::optional<ValueType> {
+      if (is_aitraining_key(key.substr(0, key.find('.')))) return ValueType::kAny;
+      return std::nullopt;
+    };
+  } else if (given.format == ConfigFormat::kAxolotl) {
+    types = [](const std::string& key) -> std::optional<ValueType> {
+      const auto dot = key.find('.');
+      if (axolotl_keys().has(key) || axolotl_keys().has(key.substr(0, dot))) return ValueType::kAny;
+      return std::nullopt;
+    };
+  }
+  given.arguments = apply_arguments(given.source, settings, types);
+  return given;
+}
+
 }  // namespace
 
 Result<LoadedConfig> load_train_config_text(std::string_view text, std::string_view name,
                                             std::span<const std::string> arguments,
                                             const Environment& environment, FileSystem& files,
                                             const LoadOptions& options) {
-  auto source = TROUPE_TRY(parse_document(text, name));
-  const Status applied = apply_arguments(source, arguments);
-  return resolve(std::move(source), applied, environment, files, options);
+  Given given{.source = TROUPE_TRY(parse_document(text, name)),
+              .name = std::string(name),
+              .notices = {},
+              .arguments = {}};
+  return resolve(TROUPE_TRY(with_arguments(std::move(given), arguments)), environment, files,
+                 options);
 }
 
 Result<LoadedConfig> load_train_config(std::span<const std::string> arguments,
@@ -198,9 +283,50 @@ Result<LoadedConfig> load_train_config(std::span<const std::string> arguments,
     return error(Code::kInvalidArgument,
                  "no configuration: give a .yaml, .yml or .json file, or --key value flags");
   }
-  SourceDocument source;
-  const Status applied = apply_arguments(source, arguments);
-  return resolve(std::move(source), applied, environment, files, options);
+  if (arguments.front() == "--format=aitraining") {
+    return load_aitraining(arguments.subspan(1), environment, files, options);
+  }
+  Given given{.source = {}, .name = {}, .notices = {}, .arguments = {}};
+  return resolve(TROUPE_TRY(with_arguments(std::move(given), arguments)), environment, files,
+                 options);
+}
+
+Result<LoadedConfig> load_aitraining(std::span<const std::string> arguments,
+                                     const Environment& environment, FileSystem& files,
+                                     const LoadOptions& options) {
+  if (!arguments.empty() &&
+      (arguments.front() == "--config" || arguments.front().starts_with("--config="))) {
+    const auto equals = arguments.front().find('=');
+    const std::size_t used = equals == std::string::npos ? 2 : 1;
+    if (arguments.size() < used)
+      return error(Code::kInvalidArgument, "--config needs the path of a YAML file");
+    const std::string path = used == 1 ? arguments.front().substr(equals + 1) : arguments[1];
+    const auto text = files.read(path, limits::kConfigBytesMax);
+    if (!text.ok()) return text.status().prefixed("configuration");
+    std::vector<std::string> more(arguments.begin() + static_cast<std::ptrdiff_t>(used),
+                                  arguments.end());
+    more.emplace_back("--format=aitraining");
+    return load_train_config_text(*text, path, more, environment, files, options);
+  }
+  const std::string command = arguments.empty() ? "" : arguments.front();
+  if (command != "llm") {
+    return error(command.empty() ? Code::kInvalidArgument : Code::kUnsupported,
+                 "'{}' is not supported: language models are trained here, by `aitraining llm "
+                 "--train --model M --data-path D --project-name P` or `aitraining --config FILE`",
+                 command);
+  }
+  std::vector<std::string> flags;
+  std::vector<std::string> ours;  // settings of ours have no flag there
+  for (const auto& argument : arguments.subspan(1))
+    (argument.starts_with("troupe.") ? ours : flags).push_back(argument);
+  Given given{.source = TROUPE_TRY(aitraining_flags(flags)),
+              .is_fields = true,
+              .name = "the command line",
+              .format = ConfigFormat::kAitraining,
+              .notices = {},
+              .arguments = {}};
+  given.arguments = apply_arguments(given.source, ours);
+  return resolve(std::move(given), environment, files, options);
 }
 
 }  // namespace troupe::train

@@ -57,6 +57,9 @@ struct LoadedConfig {
 // or .json, then overrides or flags; or flags alone. Relative paths are relative to the working
 // directory.
 //
+// Files of Axolotl are known by their keys and read as it reads them (axolotl.h), overrides in its
+// keys; `--format llamafactory|axolotl|aitraining` among the arguments decides otherwise.
+//
 // Every problem is found before anything is started, and all are reported together, one a line,
 // each with its place and key ("x.yaml:12: bf16=true is not supported: …"). The context key "key"
 // of the status names the first one's key. The code is that of all problems (kUnsupported where

@@ -1,6 +1,7 @@
 #include "train/config/problems.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 namespace troupe::train {
@@ -9,17 +10,26 @@ namespace {
 // More lines help nobody.
 constexpr std::size_t kShownMax = 12;
 
+bool begins_with_key(std::string_view message, std::string_view key) {
+  if (!message.starts_with(key)) return false;
+  const std::string_view rest = message.substr(key.size());
+  return rest.starts_with(':') || rest.starts_with('=') || rest.starts_with(' ');
+}
+
 }  // namespace
 
 void Problems::insert(Code code, std::string_view key, std::string text) {
   const auto origin = source_.origin_of(key);
+  text = source_.in_words_of_user(text, key);
   if (origin.kind != OriginKind::kDefault) text = origin.to_string() + ": " + text;
   list_.push_back({code, std::string(key), std::move(text),
                    origin.kind == OriginKind::kFile ? origin.line : 1 << 30});
 }
 
 void Problems::add(Code code, std::string_view key, std::string_view message) {
-  insert(code, key, fmt::format("{}: {}", key, message));
+  insert(
+      code, key,
+      begins_with_key(message, key) ? std::string(message) : fmt::format("{}: {}", key, message));
 }
 
 void Problems::add_named(Code code, std::string_view key, std::string_view message) {
@@ -32,6 +42,11 @@ void Problems::add(std::string_view key, const Status& status) {
     if (name != "key") text += fmt::format(" ({}={})", name, value);
   }
   add(status.code(), key, text);
+}
+
+void Problems::take(Problems&& others) {
+  std::move(others.list_.begin(), others.list_.end(), std::back_inserter(list_));
+  others.list_.clear();
 }
 
 bool Problems::has(std::string_view key) const {
@@ -57,7 +72,7 @@ Status Problems::status() const {
   if (sorted.size() > kShownMax) {
     text += fmt::format("\n… and {} more", sorted.size() - kShownMax);
   }
-  return Status(code, text).with("key", sorted.front().key);
+  return Status(code, text).with("key", source_.shown(sorted.front().key));
 }
 
 }  // namespace troupe::train

@@ -88,7 +88,32 @@ void check_data(const TrainConfig& config, const json::Object& values, Problems&
   const auto wrong = [&](std::string_view key, std::string_view message) {
     problems.add(Code::kInvalidArgument, key, message);
   };
-  if (config.data.dataset.empty()) wrong("dataset", "Please specify dataset for training.");
+  if (!config.data.is_named()) wrong("dataset", "Please specify dataset for training.");
+  const auto& rows = config.data.rows;
+  if (!config.data.dataset.empty() && !rows.datasets.empty()) {
+    wrong("troupe.datasets", "dataset names data sets, too; leave one of them out");
+  }
+  for (const char* key : {"template", "train_on_prompt", "mask_history", "default_system",
+                          "max_samples", "packing", "neat_packing", "eval_dataset"}) {
+    if (rows.datasets.empty() || !given(values, key) ||
+        (values.at(key).is_bool() && !is_true(values, key)))
+      continue;
+    wrong(key,
+          "belongs to data sets of dataset_info.json; those of troupe.datasets say it "
+          "themselves");
+  }
+  const bool pretrains = config.method.stage == TrainingStage::kPretrain;
+  for (const auto* sets : {&rows.datasets, &rows.eval_datasets}) {
+    for (const auto& set : *sets) {
+      const auto type = json::find_string(set, "type").value_or("");
+      if (pretrains && type != "text")
+        wrong("troupe.datasets",
+              fmt::format("type={} belongs to stage: sft; stage: pt takes type: text", type));
+    }
+  }
+  if (config.data.sample_packing.on && (config.data.packing || config.data.neat_packing)) {
+    wrong("troupe.sample_packing", "packing packs already; leave one of them out");
+  }
   if (is_true(values, "streaming")) {
     if (config.training.max_steps <= 0) {
       wrong("streaming", "Please specify `max_steps` in streaming mode.");
@@ -167,10 +192,12 @@ bool is_directory(FileSystem& files, const std::string& path) {
 
 std::vector<std::string> scheduler_settings(std::string_view scheduler) {
   // Names: the parameters of Hugging Face's get_*_schedule functions.
-  if (scheduler == "cosine" || scheduler == "cosine_with_restarts") return {"num_cycles"};
+  if (scheduler == "cosine") return {"num_cycles", "warmup_power"};
+  if (scheduler == "cosine_with_restarts") return {"num_cycles"};
   if (scheduler == "polynomial") return {"lr_end", "power"};
   if (scheduler == "inverse_sqrt") return {"timescale"};
-  if (scheduler == "cosine_with_min_lr") return {"min_lr", "min_lr_rate", "num_cycles"};
+  if (scheduler == "cosine_with_min_lr")
+    return {"min_lr", "min_lr_rate", "num_cycles", "constant_from"};
   if (scheduler == "cosine_warmup_with_min_lr") {
     return {"min_lr", "min_lr_rate", "num_cycles", "warmup_lr_rate"};
   }
@@ -220,6 +247,18 @@ void check_paths(const TrainConfig& config, FileSystem& files, Problems& problem
                    fmt::format("the folder '{}' has no dataset_info.json", folder));
     }
   }
+  const auto& rows = config.data.rows;
+  for (const auto* sets : {&rows.datasets, &rows.eval_datasets}) {
+    for (const auto& set : *sets) {
+      const auto path = json::find_string(set, "path").value_or("");
+      if (files.exists(path)) continue;
+      problems.add(Code::kNotFound,
+                   sets == &rows.datasets ? "troupe.datasets" : "troupe.eval_datasets",
+                   fmt::format("'{}' is no file or folder on this machine, and nothing is "
+                               "downloaded from a hub; download it and give the file or folder",
+                               path));
+    }
+  }
   const auto& resume = config.training.resume_from_checkpoint;
   if (resume.mode == ResumeFrom::Mode::kPath && !is_directory(files, resume.path)) {
     problems.add(Code::kNotFound, "resume_from_checkpoint",
@@ -245,13 +284,6 @@ std::optional<ForeignConfig> foreign_config(const json::Object& values) {
       {"compute_environment", "",
        "this is an accelerate launch configuration; give the training configuration, and name "
        "this file by its key troupe.accelerate_config"},
-      {"base_model", "task",
-       "this is an AITraining configuration; write it with LLaMA-Factory's keys (base_model → "
-       "model_name_or_path, data → dataset, params.epochs → num_train_epochs, …)"},
-      {"base_model", "",
-       "this is an Axolotl configuration; write it with LLaMA-Factory's keys (base_model → "
-       "model_name_or_path, datasets → dataset, micro_batch_size → per_device_train_batch_size, "
-       "…)"},
       {"zero_optimization", "",
        "this is a DeepSpeed configuration; name it by the key deepspeed of a training "
        "configuration"},

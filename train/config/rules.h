@@ -36,7 +36,7 @@ void check_paths(const TrainConfig& config, FileSystem& files, Problems& problem
 std::vector<std::string> scheduler_settings(std::string_view scheduler);
 
 // The tool whose configuration this is, when its top-level keys are not LLaMA-Factory's, as the
-// reason for a refusal: accelerate, Axolotl, AITraining, DeepSpeed, LLaMA-Factory v1. `key` is the
+// reason for a refusal: accelerate, DeepSpeed, LLaMA-Factory v1. `key` is the
 // key that gave it away.
 struct ForeignConfig {
   std::string key;

@@ -45,7 +45,8 @@ class Checker {
 
   void check_data() {
     const double size = evaluation_.val_size;
-    const bool has_data = !evaluation_.eval_dataset.empty() || size > 1e-6;
+    const bool has_data = !evaluation_.eval_dataset.empty() ||
+                          !config_.data.rows.eval_datasets.empty() || size > 1e-6;
     if (!asked_by().empty() && !has_data) {
       wrong(asked_by(), "Please make sure eval_dataset be provided or val_size >1e-6");
     }

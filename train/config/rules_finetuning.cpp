@@ -58,15 +58,13 @@ void check_finetuning(const TrainConfig& config, const json::Object& values, Pro
         wrong("adapter_name_or_path",
               "Quantized model only accepts a single adapter. Merge them first.");
     }
-    if (config.model.train_from_scratch && finetuning.pissa_init)
-      wrong(
-          "pissa_init",
-          "PiSSA takes the principal part of a model's weights, and train_from_scratch reads none: "
-          "leave one of the two out");
-    if (config.model.train_from_scratch && !finetuning.adapter_name_or_path.empty())
-      wrong("adapter_name_or_path",
-            "an adapter belongs to a model's weights, and train_from_scratch reads none: leave one "
-            "of the two out");
+    // An adapter is saved alone. LLaMA-Factory trains it here, and it fits no model that anybody
+    // has.
+    if (config.model.train_from_scratch)
+      wrong("train_from_scratch",
+            "with finetuning_type: lora adapters would be trained over random weights, which no "
+            "file would hold: leave train_from_scratch out, or train the whole model "
+            "(finetuning_type: full) and adapters of it in a second run");
     if (finetuning.pissa_convert && finetuning.use_dora)
       wrong(
           "pissa_convert",

@@ -1,6 +1,7 @@
 #include "train/config/source.h"
 
 #include <algorithm>
+#include <cctype>
 #include <vector>
 
 #include "train/config/values.h"
@@ -86,7 +87,7 @@ class JsonKeyScanner {
 std::string Origin::to_string() const {
   switch (kind) {
     case OriginKind::kDefault:
-      return "default";
+      return name.empty() ? "default" : name + "'s default";
     case OriginKind::kFile:
       return line > 0 ? fmt::format("{}:{}", name, line) : name;
     case OriginKind::kOverride:
@@ -107,6 +108,35 @@ Origin SourceDocument::origin_of(std::string_view path) const {
     if (dot == std::string_view::npos) return {};
     path = path.substr(0, dot);
   }
+}
+
+std::string SourceDocument::shown(std::string_view key) const {
+  const auto found = origins.find(key);
+  return found == origins.end() || found->second.key.empty() ? std::string(key) : found->second.key;
+}
+
+std::string SourceDocument::in_words_of_user(std::string_view message, std::string_view key) const {
+  const auto belongs = [](char c) {
+    return c == '_' || c == '.' || std::isalnum(static_cast<unsigned char>(c)) != 0;
+  };
+  std::string out;
+  for (std::size_t at = 0; at < message.size();) {
+    std::size_t end = at;
+    while (end < message.size() && belongs(message[end])) ++end;
+    if (end == at) {
+      out += message[at++];
+      continue;
+    }
+    // A full stop behind a word ends the sentence.
+    auto word = message.substr(at, end - at);
+    while (word.ends_with('.')) word.remove_suffix(1);
+    const bool distinct = word.find('_') != std::string_view::npos ||
+                          word.find('.') != std::string_view::npos || (at == 0 && word == key);
+    out += distinct ? shown(word) : std::string(word);
+    out += message.substr(at + word.size(), end - at - word.size());
+    at = end;
+  }
+  return out;
 }
 
 Result<SourceDocument> parse_document(std::string_view text, std::string_view name) {

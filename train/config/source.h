@@ -15,11 +15,14 @@ enum class OriginKind { kDefault, kFile, kOverride, kFlag, kEnvironment };
 // The place a value was written, for errors and `--explain`.
 struct Origin {
   OriginKind kind = OriginKind::kDefault;
-  std::string name;  // file, or the variable of the environment
-  int line = 0;      // from 1; only for kFile
-  int column = 0;    // from 1; only for kFile
+  // File, the variable of the environment, or of kDefault the program whose default it is.
+  std::string name = {};
+  int line = 0;    // from 1; only for kFile
+  int column = 0;  // from 1; only for kFile
+  // What the user wrote, where a setting of ours was made of another tool's key; else empty.
+  std::string key = {};
 
-  // "x.yaml:12", "override", "flag", "environment NAME", "default".
+  // "x.yaml:12", "override", "flag", "environment NAME", "default", "Axolotl's default".
   std::string to_string() const;
 };
 
@@ -31,6 +34,13 @@ struct SourceDocument {
 
   // The origin of the longest known prefix of a dotted path; kDefault where there is none.
   Origin origin_of(std::string_view path) const;
+
+  // The name by which the user knows a key: Origin::key, or the key itself.
+  std::string shown(std::string_view key) const;
+  // A message with every key that the user wrote otherwise under the name that the user wrote. Keys
+  // that are plain English words (dataset, packing) are changed at the message's begin only, where
+  // `key` stands.
+  std::string in_words_of_user(std::string_view message, std::string_view key) const;
 };
 
 // A YAML or JSON text, by the end of its name (.json is JSON, all else YAML), whose outermost value

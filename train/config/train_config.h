@@ -122,6 +122,33 @@ struct MethodSection {
   bool include_effective_tokens_per_second = false;
 };
 
+// How rows of data sets that are named by their paths (troupe.datasets) become samples. Every data
+// set says of what type its rows are; train/data/row_source.h has the members of an entry.
+struct RowsSection {
+  json::Array datasets, eval_datasets;
+  std::int64_t min_sample_len = 2;  // tokens; shorter samples are dropped
+  // A sample above cutoff_len: "drop", "truncate", "raise".
+  std::string excess_length = "drop";
+  bool shuffle_merged_datasets = true;  // once, before val_size keeps the last ones
+  bool train_on_inputs = false;         // unless the data set says otherwise
+  json::Object special_tokens;          // bos_token, eos_token, pad_token, …: words
+  std::vector<std::string> tokens;      // words that must be one token each
+  // The embedding must have rows for the tokenizer's words, rounded up to a multiple of it.
+  std::int64_t vocabulary_multiple = 1;
+};
+
+// Samples put together into the rows of batches anew in every epoch, by first fit in the order of
+// the epoch. None sees another.
+struct SamplePackingSection {
+  bool on = false;  // troupe.sample_packing
+  // A micro-batch is per_device_train_batch_size bins of cutoff_len tokens, instead of one bin of
+  // as many tokens as all of them.
+  bool rows = false;
+  std::int64_t group_size = 100'000;  // samples that are packed together
+  std::int64_t bin_size = 200;        // samples of a bin at most
+  bool sequentially = false;          // next fit instead of first fit
+};
+
 struct DataSection {
   std::vector<std::string> dataset;  // names in dataset_info.json
   std::string dataset_dir = "data";
@@ -137,6 +164,15 @@ struct DataSection {
   std::optional<std::string> default_system;
   std::optional<bool> enable_thinking = true;
   bool disable_shuffling = false;  // file order in every epoch
+  RowsSection rows;
+  SamplePackingSection sample_packing;
+  bool is_named() const { return !dataset.empty() || !rows.datasets.empty(); }
+};
+
+// By whose rules the steps of a run are counted (derived.h).
+enum class StepRules {
+  kTransformers,
+  kAxolotl,  // all rows · epochs by the batch; shares of the run are rounded down
 };
 
 struct TrainingSection {
@@ -162,6 +198,10 @@ struct TrainingSection {
   json::Object lr_scheduler_kwargs;
   double warmup_ratio = 0;
   double warmup_steps = 0;  // below 1: a ratio of all steps
+  // Of what warmup_ratio and a share in logging_steps come to; with logging_steps_max such a share
+  // is rounded down.
+  std::optional<std::int64_t> warmup_steps_max, logging_steps_max;
+  StepRules step_rules = StepRules::kTransformers;
 
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;

@@ -48,6 +48,7 @@ Status from_value(const json::Value& value, Precision& out);
 Status from_value(const json::Value& value, Deterministic& out);
 Status from_value(const json::Value& value, OffloadChoice& out);
 Status from_value(const json::Value& value, CheckpointFormat& out);
+Status from_value(const json::Value& value, StepRules& out);
 Status from_value(const json::Value& value, ResumeFrom& out);
 Status from_value(const json::Value& value, std::vector<Fault>& out);
 
@@ -66,6 +67,7 @@ json::Value to_value(Precision value);
 json::Value to_value(Deterministic value);
 json::Value to_value(OffloadChoice value);
 json::Value to_value(CheckpointFormat value);
+json::Value to_value(StepRules value);
 json::Value to_value(const ResumeFrom& value);
 json::Value to_value(const std::vector<Fault>& value);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "train/data/load_conversations.h"
+#include "train/data/row_dataset.h"
 #include "train/data/sampler.h"
 
 namespace troupe::train {
@@ -130,7 +131,10 @@ Status check_data_options(const DataOptions& options) {
   const auto invalid = [](std::string message) {
     return Status(Code::kInvalidArgument, std::move(message));
   };
-  if (options.dataset.empty()) return invalid("Please specify dataset for training.");
+  if (options.dataset.empty() && options.rows.datasets.empty())
+    return invalid("Please specify dataset for training.");
+  if (!options.rows.datasets.empty() && options.held_out > kValSizeMin)
+    return invalid("troupe.held_out belongs to data sets of dataset_info.json; leave it out");
   if (options.neat_packing && pretrain) {
     return invalid("`neat_packing` cannot be set as True except SFT.");
   }
@@ -191,6 +195,11 @@ Status check_data_options(const DataOptions& options) {
 Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const DataOptions& options,
                                                      EncodeReport& report) {
   TROUPE_RETURN_IF_ERROR(check_data_options(options));
+  if (!options.rows.datasets.empty()) {
+    return error(Code::kUnsupported,
+                 "a tokenizer is trained on data sets of dataset_info.json only; give the model's "
+                 "folder a tokenizer.json");
+  }
   auto rows = TROUPE_TRY(load_conversations(files, options, options.dataset, report));
   return TROUPE_TRY(split(std::move(rows), options)).train;
 }
@@ -199,6 +208,8 @@ Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& option
                                     const Tokenizer& tokenizer, const DataProgress& progress) {
   TROUPE_RETURN_IF_ERROR(check_data_options(options));
   const bool pretrain = options.stage == DataOptions::Stage::kPretrain;
+  const bool by_path = !options.rows.datasets.empty();
+  if (by_path && !pretrain) return build_row_dataset(files, options, tokenizer, progress);
   // Pre-training uses no template but for its end token: a Jinja template does no harm there.
   auto chat = pretrain && !options.template_name
                   ? TROUPE_TRY(chat_template("empty"))
@@ -219,13 +230,19 @@ Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& option
   if (!out.tokenizer.chat_template() || chat.replace_jinja) {
     out.tokenizer.set_chat_template(jinja_template(chat, out.tokenizer, options.default_system));
   }
-  auto rows = TROUPE_TRY(split(
-      TROUPE_TRY(load_conversations(files, options, options.dataset, out.train_report)), options));
+  auto all =
+      by_path ? TROUPE_TRY(read_row_texts(files, options, options.rows.datasets, out.train_report))
+              : TROUPE_TRY(load_conversations(files, options, options.dataset, out.train_report));
+  auto rows = TROUPE_TRY(split(std::move(all), options));
   std::vector<Conversation> eval_rows, held_out_rows;
   if (options.held_out > kValSizeMin) {
     held_out_rows = std::move(rows.kept);
   } else {
     eval_rows = std::move(rows.kept);
+  }
+  if (!options.rows.eval_datasets.empty()) {
+    eval_rows =
+        TROUPE_TRY(read_row_texts(files, options, options.rows.eval_datasets, out.eval_report));
   }
   if (!options.eval_dataset.empty()) {
     eval_rows =

@@ -7,12 +7,24 @@
 #include <vector>
 
 #include "runtime/base/file_system.h"
+#include "runtime/base/json.h"
 #include "train/data/chat_template.h"
 #include "train/data/encode_samples.h"
 #include "train/data/token_dataset.h"
 #include "train/tokenizer/tokenizer.h"
 
 namespace troupe::train {
+
+// Data sets by their paths instead of names in dataset_info.json (row_dataset.h).
+struct RowOptions {
+  json::Array datasets, eval_datasets;  // entries: row_source.h
+  std::int64_t min_sample_len = 2;
+  std::string excess_length = "drop";  // drop, truncate, raise
+  bool shuffle = true;
+  bool train_on_inputs = false;
+  json::Object special_tokens;
+  std::vector<std::string> tokens;
+};
 
 // The keys of LLaMA-Factory's data arguments, with its defaults.
 struct DataOptions {
@@ -41,6 +53,7 @@ struct DataOptions {
   std::uint32_t seed = 42;
   std::optional<std::string> default_system;
   bool enable_thinking = true;
+  RowOptions rows;  // used where it names data sets; then val_size keeps the last samples
 };
 
 struct DatasetModule {

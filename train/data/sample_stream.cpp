@@ -8,6 +8,7 @@
 #include "runtime/base/limits.h"
 #include "train/data/dataset_info.h"
 #include "train/data/records.h"
+#include "train/data/row_dataset.h"
 
 namespace troupe::train {
 namespace {
@@ -103,6 +104,18 @@ json::Object settings_of(const DataOptions& options, const StreamOrigin& origin,
   if (origin.shuffle) settings["data_seed (else seed)"] = origin.order_seed;
   if (splits) settings["seed"] = options.seed;
   if (packs(options)) settings["preprocessing_batch_size"] = options.preprocessing_batch_size;
+  if (!origin.packing.empty()) settings["troupe.sample_packing"] = origin.packing;
+  const RowOptions& rows = options.rows;
+  if (!rows.datasets.empty()) {
+    settings["seed"] = options.seed;
+    settings["troupe.datasets"] = hash_text(xxh3_64(bytes_of(json::write(rows.datasets))));
+    settings["troupe.min_sample_len"] = rows.min_sample_len;
+    settings["troupe.excess_length"] = rows.excess_length;
+    settings["troupe.shuffle_merged_datasets"] = rows.shuffle;
+    settings["troupe.train_on_inputs"] = rows.train_on_inputs;
+    settings["troupe.special_tokens"] = rows.special_tokens;
+    return settings;
+  }
   if (pretrain) return settings;
   settings["neat_packing"] = options.neat_packing;
   settings["train_on_prompt"] = options.train_on_prompt;
@@ -200,8 +213,12 @@ Result<SampleStream> describe_stream(FileSystem& files, const DataOptions& optio
   SampleStream stream{
       .samples = dataset.size(), .tokens = dataset.token_count(), .xxh3 = hash_of(dataset)};
   std::string columns;
-  for (const auto& attributes :
-       TROUPE_TRY(read_dataset_info(files, options.dataset_dir, options.dataset))) {
+  for (const std::string& path : TROUPE_TRY(row_dataset_files(files, options.rows.datasets)))
+    stream.files.push_back(TROUPE_TRY(describe_file(files, path, known)));
+  std::vector<DatasetAttributes> named;
+  if (!options.dataset.empty())
+    named = TROUPE_TRY(read_dataset_info(files, options.dataset_dir, options.dataset));
+  for (const auto& attributes : named) {
     columns += describe(attributes);
     const auto data =
         TROUPE_TRY(find_data_files(files, join_path(options.dataset_dir, attributes.file_name)));
@@ -209,6 +226,16 @@ Result<SampleStream> describe_stream(FileSystem& files, const DataOptions& optio
       stream.files.push_back(TROUPE_TRY(describe_file(files, path, known)));
   }
   stream.settings = settings_of(options, origin, columns);
+  return stream;
+}
+
+SampleStream own_stream(std::string_view source, std::int64_t samples, const TokenDataset& dataset,
+                        std::uint32_t order_seed, bool shuffle) {
+  SampleStream stream{
+      .samples = samples, .tokens = dataset.token_count(), .xxh3 = hash_of(dataset)};
+  stream.settings = {
+      {"data source", source}, {"samples in an epoch", samples}, {"disable_shuffling", !shuffle}};
+  if (shuffle) stream.settings["data_seed (else seed)"] = order_seed;
   return stream;
 }
 

@@ -43,6 +43,7 @@ struct StreamOrigin {
   std::string_view tokenizer;  // the text of its files
   std::uint32_t order_seed = 0;
   bool shuffle = true;
+  std::string packing = {};  // how samples are packed anew in every epoch; empty: they are not
 };
 
 // Of a data set that was built with `options`. Reads the data files, but for those that have in
@@ -50,6 +51,11 @@ struct StreamOrigin {
 Result<SampleStream> describe_stream(FileSystem& files, const DataOptions& options,
                                      const StreamOrigin& origin, const TokenDataset& dataset,
                                      std::span<const StreamFile> known);
+
+// Of samples that a program has itself: `source` is their name, `samples` the number in an epoch;
+// `dataset` is empty where a source makes them.
+SampleStream own_stream(std::string_view source, std::int64_t samples, const TokenDataset& dataset,
+                        std::uint32_t order_seed, bool shuffle);
 
 // What makes `now` another stream than `before`, a phrase for each difference, such as "cutoff_len
 // was 64 and is 32". Files that only lie elsewhere are no difference, nor are other files that give

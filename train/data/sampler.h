@@ -3,12 +3,16 @@
 // independent of the number of ranks.
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
+#include "train/data/sample_packing.h"
 
 namespace troupe::train {
 
@@ -45,6 +49,10 @@ struct SamplerOptions {
   // even_batches; one rank has a short last batch instead). False for evaluation, and for a run
   // whose batch changed on the way: every sample once, some ranks with short or empty batches.
   bool even_batches = true;
+  // Samples are packed anew in every epoch, in its order. A cursor's next_sample then counts
+  // micro-batches; the last round of an epoch is left out where not every rank has one.
+  std::optional<SamplePacking> packing;
+  std::shared_ptr<const std::vector<std::int32_t>> lengths;  // of all samples, with packing
 };
 
 // The samples of one optimizer step.
@@ -72,7 +80,7 @@ class Sampler {
   static Result<Sampler> make(const SamplerOptions& options);
 
   // Optimizer steps of an epoch from its begin: ceil of batches per rank / accumulation, at
-  // least 1.
+  // least 1. With packing, of the first epoch: others may have more or fewer.
   std::int64_t steps_per_epoch() const;
   // ceil(epochs · steps_per_epoch()).
   std::int64_t total_steps(double epochs) const;
@@ -85,19 +93,30 @@ class Sampler {
   // The step that begins at `cursor`; a cursor at the end of an epoch means the next one's begin.
   StepPlan next_step(const SampleCursor& cursor);
 
+  // Micro-batches of all ranks in the first epoch, with packing.
+  std::optional<std::int64_t> packed_batches() const;
+
   // From now on, instead of SamplerOptions::even_batches.
   void set_even_batches(bool even) { options_.even_batches = even; }
 
  private:
   explicit Sampler(const SamplerOptions& options) : options_(options) {}
   std::int64_t round_size() const { return options_.world_size * options_.per_device_batch_size; }
-  std::int64_t rounds_from(std::int64_t sample) const;
+  std::int64_t rounds_from(std::int64_t epoch, std::int64_t sample) const;
+  std::int64_t steps_of(std::int64_t epoch) const;
+  std::vector<std::uint32_t> order_of(std::int64_t epoch) const;
+  // Micro-batches that the samples of an epoch are packed into.
+  std::int64_t batch_count(std::int64_t epoch) const;
+  std::vector<std::vector<std::uint32_t>> batches_of(std::int64_t epoch) const;
+  StepPlan next_packed_step(SampleCursor now);
   std::uint32_t sample_at(std::int64_t position) const;
   void prepare(std::int64_t epoch);
 
   SamplerOptions options_;
   std::int64_t epoch_ = -1;
-  std::vector<std::uint32_t> order_;  // empty: the order of the file
+  std::vector<std::uint32_t> order_;                     // empty: the order of the file
+  std::vector<std::vector<std::uint32_t>> batches_;      // of the epoch, with packing
+  mutable std::map<std::int64_t, std::int64_t> counts_;  // batch_count() of epochs asked for
 };
 
 }  // namespace troupe::train

@@ -82,7 +82,8 @@ Result<Schedule> Schedule::make(std::string_view name, const json::Object& kwarg
 Status Schedule::read(const json::Object& kwargs) {
   switch (kind_) {
     case Kind::kCosine:
-      TROUPE_RETURN_IF_ERROR(check_keys(name_, kwargs, {"num_cycles"}));
+      TROUPE_RETURN_IF_ERROR(check_keys(name_, kwargs, {"num_cycles", "warmup_power"}));
+      TROUPE_RETURN_IF_ERROR(read_number(kwargs, "warmup_power", warmup_power_));
       return read_number(kwargs, "num_cycles", cycles_);
     case Kind::kCosineWithRestarts:
       cycles_ = 1.0;
@@ -103,7 +104,12 @@ Status Schedule::read(const json::Object& kwargs) {
       if (timescale_ > 0) return {};
       return error(Code::kInvalidArgument, "lr_scheduler_kwargs: timescale must be positive");
     case Kind::kCosineWithMinLr:
-      TROUPE_RETURN_IF_ERROR(check_keys(name_, kwargs, {"num_cycles", "min_lr", "min_lr_rate"}));
+      TROUPE_RETURN_IF_ERROR(
+          check_keys(name_, kwargs, {"num_cycles", "min_lr", "min_lr_rate", "constant_from"}));
+      TROUPE_RETURN_IF_ERROR(read_number(kwargs, "constant_from", constant_from_));
+      if (constant_from_ > 1)
+        return error(Code::kInvalidArgument,
+                     "lr_scheduler_kwargs: constant_from is a share of the run, at most 1");
       return read_min_lr(kwargs);
     case Kind::kCosineWarmupWithMinLr:
       TROUPE_RETURN_IF_ERROR(
@@ -197,6 +203,8 @@ double Schedule::factor(std::int64_t step_number) const {
   if (kind_ == Kind::kConstant) return 1.0;
   if (kind_ == Kind::kWarmupStableDecay) return stable_decay_factor(step);
   if (step < warmup_) {
+    if (kind_ == Kind::kCosine && warmup_power_ != 1.0)
+      return std::pow(step / warmup_, warmup_power_);
     if (kind_ != Kind::kCosineWarmupWithMinLr) return step / warmup_;
     if (!has_warmup_start_) return (step + 1.0) / warmup_;
     return warmup_start_ + (1.0 - warmup_start_) * step / std::max(1.0, warmup_ - 1.0);
@@ -217,6 +225,11 @@ double Schedule::factor(std::int64_t step_number) const {
     case Kind::kInverseSqrt:
       return 1.0 / std::sqrt((step + timescale_ - warmup_) / timescale_);
     case Kind::kCosineWithMinLr:
+      if (constant_from_ > 0) {
+        const double end = std::floor(total_ * constant_from_);
+        const double reached = (std::min(step, end) - warmup_) / std::max(1.0, end - warmup_);
+        return std::max(0.0, half_cosine(cycles_ * reached) * (1.0 - min_ratio_)) + min_ratio_;
+      }
       return std::max(0.0, half_cosine(cycles_ * progress) * (1.0 - min_ratio_) + min_ratio_);
     case Kind::kCosineWarmupWithMinLr: {
       const double next = (step - warmup_ + 1.0) / std::max(1.0, total_ - warmup_);

@@ -13,7 +13,8 @@ namespace troupe::train {
 // A factor of the learning rate for each step: a pure function of (name, kwargs, step, total,
 // warm-up). Names: linear, cosine, cosine_with_restarts, polynomial, constant,
 // constant_with_warmup, inverse_sqrt, cosine_with_min_lr, cosine_warmup_with_min_lr,
-// warmup_stable_decay.
+// warmup_stable_decay. Two arguments are Axolotl's: warmup_power of cosine (2: a quadratic warm-up)
+// and constant_from of cosine_with_min_lr (the least rate is reached at that share of the steps).
 class Schedule {
  public:
   // `kwargs` is lr_scheduler_kwargs. learning_rate is the peak, which min_lr and lr_end are
@@ -55,6 +56,8 @@ class Schedule {
   double warmup_ = 0.0;
   double cycles_ = 0.5;
   double min_ratio_ = 0.0;      // of the peak
+  double warmup_power_ = 1.0;   // cosine: (step / warm-up) to this power
+  double constant_from_ = 0.0;  // cosine_with_min_lr: the share of the run where the least begins
   double end_rate_ = 1e-7;      // polynomial
   double power_ = 1.0;          // polynomial
   double timescale_ = 10000.0;  // inverse_sqrt

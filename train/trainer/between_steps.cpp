@@ -9,13 +9,15 @@ Status BetweenSteps::run(Work work, Deadline deadline) {
   auto item = std::make_shared<Item>();
   item->work = std::move(work);
   MutexLock lock(mutex_);
-  if (ended_) return error(Code::kCancelled, "the trainer ends");
+  if (!ended_.ok()) return ended_;
   items_.push_back(item);
-  const auto begun = [&]() TROUPE_NO_ANALYSIS { return ended_ || item->state != State::kWaits; };
+  const auto begun = [&]() TROUPE_NO_ANALYSIS {
+    return !ended_.ok() || item->state != State::kWaits;
+  };
   changed_.wait_until(mutex_, deadline, begun);
   if (item->state == State::kWaits) {
     std::erase(items_, item);
-    if (ended_) return error(Code::kCancelled, "the trainer ends");
+    if (!ended_.ok()) return ended_;
     return error(Code::kDeadlineExceeded,
                  "the training did not come to the end of a step within the call's time: it may be "
                  "starting, recovering, evaluating, or have ended");
@@ -43,9 +45,14 @@ void BetweenSteps::do_all(const TrainingView& view) {
   }
 }
 
-void BetweenSteps::end() {
+void BetweenSteps::begin() {
   MutexLock lock(mutex_);
-  ended_ = true;
+  ended_ = {};
+}
+
+void BetweenSteps::end(Status why) {
+  MutexLock lock(mutex_);
+  ended_ = std::move(why);
   changed_.notify_all();
 }
 

@@ -19,12 +19,14 @@ class BetweenSteps {
   using Work = std::function<void(const TrainingView&)>;
 
   // Waits until the loop has done it. kDeadlineExceeded: the loop did not come to it, and will not
-  // do it any more. kCancelled: the loop has ended.
+  // do it any more. What end() was told: the loop has ended.
   Status run(Work work, Deadline deadline);
   // The loop's: does all that came, in its order.
   void do_all(const TrainingView& view);
-  // The loop's, at its end: nothing will be done any more.
-  void end();
+  // The loop's, where it begins again: a run that ended on this rank may have another generation.
+  void begin();
+  // The loop's, at its end: nothing will be done until begin(), and whoever asks is told `why`.
+  void end(Status why);
 
  private:
   enum class State { kWaits, kRuns, kDone };
@@ -36,7 +38,7 @@ class BetweenSteps {
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::shared_ptr<Item>> items_ TROUPE_GUARDED_BY(mutex_);
-  bool ended_ TROUPE_GUARDED_BY(mutex_) = false;
+  Status ended_ TROUPE_GUARDED_BY(mutex_);  // ok: it has not
 };
 
 }  // namespace troupe::train

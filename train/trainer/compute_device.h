@@ -1,9 +1,9 @@
 #pragma once
 // What a rank computes on: all that a training run does differently on a CPU and on a GPU.
 //
-// Made once a process, before the process has a rank: the arithmetic of the model and the memory of
-// its passes. With the rank come the state's memory and that of the engine; each generation has
-// communicators and an engine device of its own.
+// Three lifetimes, each a type that only the one before it gives. ComputeDevice is made once a
+// process, before the process has a rank: arithmetic. RankCompute is the memory of one rank's
+// passes and state. GenerationCompute is that rank's communicators in one generation.
 
 #include <cstddef>
 #include <cstdint>
@@ -70,7 +70,7 @@ struct ComputeTask {
   // kCuda: what lies in memory of the host all the same.
   Offload offload = Offload::kNothing;
   // The process has no rank yet and may wait for one for long, beside others that have: it takes no
-  // memory of the device before hold_memory().
+  // memory of the device before hold().
   bool stands_by = false;
   // So long it waits for memory of the device: what a process had that died is free a moment later.
   Duration memory_patience{};
@@ -86,7 +86,57 @@ struct DeviceLinks {
   std::function<void(const std::string&)> notice = [](const std::string&) {};
 };
 
-// One thread, the loop's, unless said otherwise.
+// What it is to hold of a rank. Layout, optimizer and memory outlive what holds it.
+struct RankTask {
+  const RankLayout& layout;
+  DType state = DType::kF32;  // of trained parameters and slots
+  const EngineOptions& engine;
+  const Optimizer& optimizer;
+  // Where the state outlives the process, and what the system is to call it.
+  SurvivingMemory& memory;
+  std::string label;
+  UpdateObserver observer;  // as OptimizerDevice's
+};
+
+// What a rank computes with in one generation.
+struct GenerationCompute {
+  std::shared_ptr<collective::Communicator> world;  // over memory of the host
+  // Over the device's, keeps `world`; null: `world` carries it.
+  std::shared_ptr<DeviceCommunicator> device;
+  std::unique_ptr<EngineDevice> engine_device;  // uses both
+};
+
+// What a device holds for a rank. It outlives its generations. One thread, the loop's.
+class RankCompute {
+ public:
+  virtual ~RankCompute() = default;
+  RankCompute(const RankCompute&) = delete;
+  RankCompute& operator=(const RankCompute&) = delete;
+
+  // For training, in the operators' memory.
+  Activations& activations() { return activations_; }
+  TrainingState& state() { return state_; }
+  // To the buffers that are updated, loaded and saved: those of state().kept().
+  HostAccess& kept_access() { return kept_access_; }
+  // Updates the state.
+  OptimizerDevice& updates() { return *updates_; }
+  // As measure_gemm_rate() of gemm_rate.h; 0 where there is no memory for it.
+  virtual double gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) = 0;
+  // For the generation of `world`. Collective.
+  virtual Result<GenerationCompute> join(std::shared_ptr<collective::Communicator> world,
+                                         const DeviceLinks& links) = 0;
+
+ protected:
+  RankCompute(Activations& activations, HostAccess& kept_access, TrainingState state)
+      : activations_(activations), kept_access_(kept_access), state_(std::move(state)) {}
+
+  Activations& activations_;
+  HostAccess& kept_access_;
+  TrainingState state_;
+  std::unique_ptr<OptimizerDevice> updates_;
+};
+
+// What a process computes on. One thread, the loop's.
 class ComputeDevice {
  public:
   // `environment` names the library and the devices and outlives the object. Errors: kOutOfMemory
@@ -96,9 +146,7 @@ class ComputeDevice {
                                                      const Environment& environment, Logger log);
   virtual ~ComputeDevice() = default;
 
-  // "CPU", "GPU 0 (NVIDIA H200)".
-  virtual std::string name() const = 0;
-  // For the log, once everything is reserved: what this process holds of the device's memory. Empty
+  // For the log, once everything is held: what this process holds of the device's memory. Empty
   // where there is nothing to say.
   virtual std::string memory_text() const = 0;
   // What this process has held of the device's memory at most, as StepRecord::device_bytes: where
@@ -107,52 +155,28 @@ class ComputeDevice {
   // Of the host; for what is made there on all of them.
   virtual Arena& threads() = 0;
   virtual Operators& operators() = 0;
-  // For training, in the operators' memory. Where it stands by: after hold_memory().
-  virtual Activations& activations() = 0;
   // To the buffers that the engine works on.
   virtual HostAccess& access() = 0;
-  // To those that are updated, loaded and saved: TrainingState::kept().
-  virtual HostAccess& kept_access() = 0;
-
-  // --- standing by, once
-  // What the first pass would load, make and choose is there then, and no memory of the device is
-  // held for it afterwards. Nothing depends on it; a failure is what that pass may meet.
-  virtual Status warm_up() = 0;
-
-  // --- with the rank, once
-  // The memory of passes, where open() has not taken it. kOutOfMemory.
-  virtual Status hold_memory() = 0;
-  // TrainingState::open() in this device's memory; the log says what a death will cost where it
-  // cannot outlive the process. Layout and optimizer outlive it, here and below.
-  virtual Result<TrainingState> open_state(const RankLayout& layout, DType state, DType frozen,
-                                           const Optimizer& optimizer, SurvivingMemory& memory,
-                                           const std::string& name, const std::string& label) = 0;
-  // Memory for the engines of this rank. kOutOfMemory.
-  virtual Status reserve(const RankLayout& layout, const EngineOptions& options) = 0;
-  // Updates that state, which outlives it. `observer`: as OptimizerDevice's.
-  virtual Result<std::unique_ptr<OptimizerDevice>> optimizer_device(const RankLayout& layout,
-                                                                    TrainingState& state,
-                                                                    const Optimizer& optimizer,
-                                                                    UpdateObserver observer) = 0;
-
-  // --- by generation
-  // What carries buffers between the ranks beside `world`, which outlives it; null where `world`
-  // does. Collective.
-  virtual Result<std::unique_ptr<DeviceCommunicator>> connect(collective::Communicator& world,
-                                                              const DeviceLinks& links) = 0;
-  // For engines of one generation; `communicator`: what connect() gave. Both outlive it.
-  virtual std::unique_ptr<EngineDevice> engine_device(collective::Communicator& world,
-                                                      DeviceCommunicator* communicator) = 0;
-
-  // --- in the loop
   // Until all arithmetic that was asked for is done: what a clock may be read after. The first
   // failure that it met.
   virtual Status settle() = 0;
-  // As measure_gemm_rate() of gemm_rate.h; 0 where there is no memory for it.
-  virtual double gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) = 0;
   // Ok, or why nothing can be computed in this process any more: the device is lost. Asked after a
   // failure.
   virtual Status alive() = 0;
+  // Where it stands by: what the first pass would load, make and choose is there then, and no
+  // memory of the device is held for it afterwards. Nothing depends on it; a failure is what that
+  // pass may meet.
+  virtual Status warm_up() = 0;
+
+  // Takes a rank's memory: that of its passes where open() has not, the state that a process before
+  // left or a new one, the engines'. The device outlives what holds it. The log says what a death
+  // will cost where the state cannot outlive the process. Errors: kOutOfMemory.
+  virtual Result<std::unique_ptr<RankCompute>> hold(const RankTask& rank) = 0;
 };
+
+// kOutOfMemory for passes of this size with the way out; another status as it is.
+Status with_way_out(const Status& status, const ActivationOptions& activations);
+// `arena` outlives it.
+ParallelFor parallel_for_on(Arena& arena);
 
 }  // namespace troupe::train

@@ -3,23 +3,11 @@
 #include <algorithm>
 
 #include "runtime/base/json.h"
-#include "train/progress/progress_record.h"
 #include "train/report/run_event.h"
 #include "train/trainer/bundle_transfer.h"
-#include "train/trainer/progress_memory.h"
 #include "train/trainer/told_reports.h"
 
 namespace troupe::train {
-namespace {
-
-// For the answer of a trainer that has taken the run's data.
-constexpr auto kStatusTimeout = std::chrono::seconds(20);
-// A death's event waits so long for the memory of the dead.
-constexpr auto kPostMortemTimeout = std::chrono::milliseconds(500);
-// A keeper's processes end together.
-constexpr auto kKeeperEventsApart = std::chrono::seconds(3);
-
-}  // namespace
 
 TrainController::TrainController(ActorContext& context, RunSpec spec)
     : context_(context),
@@ -27,6 +15,14 @@ TrainController::TrainController(ActorContext& context, RunSpec spec)
       journal_(files_, clock_, context.log(), spec_.output_dir),
       state_(settings()),
       bundle_(context),
+      fleet_(context, {.spec = spec_,
+                       .state = state_,
+                       .bundle = bundle_,
+                       .journal = journal_,
+                       .clock = clock_,
+                       .beside = beside_,
+                       .feed = [this](const RunInput& input) { feed(input); },
+                       .remember = [this] { remember(); }}),
       fired_(spec_.faults.size(), 0),
       last_checkpoint_(spec_.resume_path) {
   const auto on_own_thread = [this](void (TrainController::*then)(UniqueFd, bool)) {
@@ -66,7 +62,7 @@ RunSettings TrainController::settings() const {
           .restarts_max = spec_.restarts_max,
           .respawn_timeout = std::chrono::milliseconds(spec_.join_timeout_ms),
           .save_timeout = std::chrono::milliseconds(spec_.stop_timeout_ms),
-          .post_mortem_timeout = kPostMortemTimeout};
+          .post_mortem_timeout = TrainerFleet::kPostMortemTimeout};
 }
 
 // --- the run's data, the driver ------------------------------------------------------------------
@@ -76,7 +72,7 @@ void TrainController::take_bundle(UniqueFd socket, bool same_node) {
     context_.log().error("the run's data did not arrive: {}", received.to_string());
     return;
   }
-  for (const int number : processes_.unserved()) give_bundle(number);
+  fleet_.serve_waiting();
 }
 
 void TrainController::take_driver(UniqueFd socket, bool) {
@@ -102,23 +98,15 @@ void TrainController::want_bundle() {
   journal_.driver().send(snapshot_line());
 }
 
-// --- trainers ------------------------------------------------------------------------------------
-
-GangMember<TrainerActor> TrainController::member(int trainer,
-                                                 const std::optional<SparePlace>& place) {
-  return GangMember<TrainerActor>(trainer_options(spec_, trainer, place),
-                                  context_.self<TrainController>(), trainer_setup(spec_, trainer));
-}
+// --- the ranks, while they run -------------------------------------------------------------------
 
 Status TrainController::start() {
-  if (!trainers_.empty()) return error(Code::kFailedPrecondition, "the run was started before");
+  if (!fleet_.trainers().empty())
+    return error(Code::kFailedPrecondition, "the run was started before");
   if (!bundle_.has_bundle())
     return error(Code::kFailedPrecondition, "the run's data have not arrived");
   TROUPE_RETURN_IF_ERROR(journal_.open(spec_.resume_path.empty()));
-  std::vector<GangMember<TrainerActor>> members;
-  for (int rank = 0; rank < spec_.world_size; ++rank) members.push_back(member(rank));
-  const auto handles = TROUPE_TRY(context_.spawn_gang(std::move(members), spec_.no_wait));
-  for (const auto& handle : handles) add_trainer(handle);
+  TROUPE_RETURN_IF_ERROR(fleet_.place());
   journal_.record({.event = events::kStart,
                    .path = spec_.resume_path,
                    .run = spec_.run,
@@ -160,7 +148,7 @@ void TrainController::look_at_ranks() {
     const auto* place = state_.places().find(number);
     ranks.processes.emplace_back();
     if (place->alive && !state_.ended()) {
-      const Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
+      const TrainerFleet::Trainer& trainer = fleet_[number];
       ranks.processes.back() = {trainer.handle.id(), place->incarnation, trainer.pid};
     }
   }
@@ -190,177 +178,12 @@ void TrainController::noticed(const RankWatch::Noticed& noticed) {
   }
 }
 
-void TrainController::place_spares() {
-  spares_wanted_ = false;
-  if (spec_.spares == 0) return;
-  std::vector<PlacedTrainer> placed;
-  for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    const auto* known = state_.places().find(static_cast<int>(i));
-    placed.push_back({trainers_[i].node_id, known->rank, known->gpu});
-  }
-  std::vector<GangMember<TrainerActor>> members;
-  for (const SparePlace& place : spare_places(spec_, placed)) {
-    for (int i = 0; i < spec_.spares; ++i) {
-      members.push_back(member(spec_.world_size + static_cast<int>(members.size()), place));
-    }
-  }
-  auto shared = std::make_shared<std::vector<GangMember<TrainerActor>>>(std::move(members));
-  beside_.run([this, shared] {
-    auto handles = context_.spawn_gang(std::move(*shared));
-    context_.executor().post([this, handles = std::move(handles)] {
-      if (!handles.ok()) {
-        context_.log().warning("no spares: {}", handles.status().to_string());
-        spares_wanted_ = true;  // after the next begin
-        return;
-      }
-      feed(SparesPlaced{static_cast<int>(handles->size())});
-      for (const auto& handle : *handles) add_trainer(handle);
-      remember();
-    });
-  });
-}
-
-void TrainController::add_trainer(const ActorHandle<TrainerActor>& handle) {
-  trainers_.emplace_back();
-  trainers_.back().handle = handle;
-  processes_.add();
-  watch_trainer(static_cast<int>(trainers_.size()) - 1);
-}
-
-void TrainController::watch_trainer(int number) {
-  Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
-  trainer.watch = context_.watch(trainer.handle, [this, number](const wire::ActorInfo& info) {
-    context_.executor().post([this, number, info] { actor_changed(number, info); });
-  });
-}
-
 void TrainController::tick(TimePoint at) {
   journal_.driver().flush();
-  if (!state_.ended() && !bundle_.wants_bundle()) {
-    for (const int number : processes_.to_end(at))
-      kill_and_restart(number, "it did not take the run's data");
-  }
+  if (!state_.ended() && !bundle_.wants_bundle()) fleet_.end_unserved(at);
   // This thread may have been busy for long: what was posted before the tick has been handled, what
   // came later must not seem late.
   feed(TimePassed{}, at);
-}
-
-void TrainController::kill_and_restart(int number, const std::string& reason) {
-  beside_.run([this, handle = trainers_[static_cast<std::size_t>(number)].handle, reason] {
-    const Status killed = context_.kill(handle, {.allow_restart = true, .reason = reason});
-    if (!killed.ok()) context_.log().warning("ending a trainer: {}", killed.to_string());
-  });
-}
-
-void TrainController::actor_changed(int number, const wire::ActorInfo& info) {
-  if (state_.ended()) return;
-  Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
-  // They are placed together: where one has left the cluster's line, all have.
-  if (state_.generation() == 0 && info.state != wire::ActorState::kPending) feed(TrainersPlaced{});
-  const auto change = processes_.changed(number, info, clock_.now());
-  if (change.died != 0) {
-    trainer.served_later = false;
-    const int rank = state_.places().find(number)->rank;
-    if (change.was_alive) {
-      if (info.death.context("keeper")) keeper_lost(change.node);
-      if (rank >= 0) look_back(number, rank, change.died);
-    }
-    feed(TrainerDied{number, change.died, change.node, info.death});
-    if (!change.was_alive) feed(PostMortem{number, change.died, {}, ""});
-  }
-  if (change.gone) return feed(TrainerGone{number, info.death});
-  if (!info.pending_why.empty()) feed(TrainerWaiting{number, info.pending_why});
-  if (!change.wants_data) return;
-  trainer.node_id = info.node_id;
-  trainer.pid = info.pid;
-  // What a new spare does to be ready would take the processors from the step that everybody waits
-  // for.
-  trainer.served_later = state_.places().find(number)->rank < 0 && state_.recovering();
-  if (!trainer.served_later) give_bundle(number);
-}
-
-// Told of each process that ended with it.
-void TrainController::keeper_lost(const std::string& node) {
-  const TimePoint now = clock_.now();
-  auto& told = keepers_lost_[node];
-  if (told && now - *told < kKeeperEventsApart) return;
-  told = now;
-  journal_.record(
-      {.event = events::kKeeper,
-       .generation = static_cast<std::int64_t>(state_.generation()),
-       .node = node,
-       .step = state_.last_step()},
-      fmt::format("the keeper of node {} died, and with it its trainers and their memory", node));
-}
-
-void TrainController::serve_later_ones() {
-  if (state_.ended() || state_.recovering()) return;
-  for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    if (std::exchange(trainers_[i].served_later, false)) give_bundle(static_cast<int>(i));
-  }
-}
-
-void TrainController::give_bundle(int number) {
-  const std::uint64_t incarnation = processes_[number].alive;
-  if (!bundle_.has_bundle()) {
-    processes_.cannot_serve(number, clock_.now());
-    return feed(TrainerWaiting{number, "the controller waits for the run's data"});
-  }
-  processes_.serving(number);
-  const auto deliver = bundle_.delivery();
-  if (!deliver.ok()) return gave_bundle(number, incarnation, deliver.status());
-  const auto handle = trainers_[static_cast<std::size_t>(number)].handle;
-  beside_.run([this, number, deliver = *deliver, handle, incarnation] {
-    Status given = deliver(handle.id());
-    TrainerStatus status;
-    if (given.ok() && spec_.gpus_per_trainer > 0) {
-      auto told =
-          handle.with({.timeout = kFindTimeout}).call<&TrainerActor::status>().get(kStatusTimeout);
-      given = told.status();
-      if (told.ok()) status = std::move(*told);
-    }
-    context_.executor().post([this, number, incarnation, given, status] {
-      gave_bundle(number, incarnation, given, status);
-    });
-  });
-}
-
-void TrainController::gave_bundle(int number, std::uint64_t incarnation, const Status& given,
-                                  const TrainerStatus& status) {
-  if (!processes_.served(number, incarnation, given.ok(), clock_.now())) return;
-  if (!given.ok()) {
-    // Most likely it died meanwhile, which the head will tell. A process that lives is ended: its
-    // successor may take them, and the failure counts.
-    context_.log().warning("trainer {} did not get the run's data: {}", number, given.to_string());
-    feed(TrainerWaiting{number,
-                        fmt::format("it did not get the run's data: {}", given.to_string())});
-    return;
-  }
-  feed(TrainerAlive{number, incarnation, processes_[number].node, status.gpu});
-}
-
-void TrainController::look_back(int number, int rank, std::uint64_t incarnation) {
-  const Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
-  beside_.run([this, number, rank, incarnation, id = trainer.handle.id(), pid = trainer.pid,
-               same_node = trainer.node_id == context_.node_id()] {
-    PostMortem found{number, incarnation, {}, ""};
-    const auto deadline = Deadline::after(kPostMortemTimeout);
-    // The rank's next process may have put its own there already.
-    for (const char* name : {kProgressName, kProgressBeforeName}) {
-      const auto bytes = context_.read_segment(id, fmt::format("rank-{}/{}", rank, name),
-                                               sizeof(ProgressRecord), deadline);
-      const auto progress = bytes.ok() ? read_progress(*bytes) : std::nullopt;
-      if (!progress || progress->pid != pid) continue;
-      found.doing = describe_progress(*progress);
-      // Other machines have clocks of their own.
-      if (same_node) {
-        found.last_sign = TimePoint(
-            std::chrono::nanoseconds(std::max(progress->beat_at_ns, progress->changed_at_ns)));
-      }
-      break;
-    }
-    context_.executor().post([this, found] { feed(found); });
-  });
 }
 
 // --- what trainers and the driver tell -----------------------------------------------------------
@@ -412,8 +235,8 @@ void TrainController::on(std::int32_t, const CheckpointReport& message) {
 }
 
 void TrainController::save_to(std::string folder) {
-  if (state_.ended() || trainers_.empty()) return;
-  const auto& first = trainers_[static_cast<std::size_t>(state_.trainer_of(0))];
+  if (state_.ended() || fleet_.trainers().empty()) return;
+  const auto& first = fleet_[state_.trainer_of(0)];
   static_cast<void>(first.handle.call<&TrainerActor::save_to>(std::move(folder)));
 }
 
@@ -439,7 +262,7 @@ void TrainController::feed(const RunInput& input, TimePoint now) {
     remember();
     carry_out(commands);
   }
-  serve_later_ones();
+  fleet_.serve_later_ones();
 }
 
 // --- commands ------------------------------------------------------------------------------------
@@ -452,26 +275,22 @@ void TrainController::carry_out(const std::vector<RunCommand>& commands) {
 
 void TrainController::carry_out(const BeginGeneration& command) {
   GenerationPlan plan{.generation = command.generation, .purpose = command.purpose};
-  std::vector<const Trainer*> ranks;
-  for (const int trainer : command.trainers) {
-    ranks.push_back(&trainers_[static_cast<std::size_t>(trainer)]);
-    plan.ranks.push_back(ranks.back()->handle.id());
-  }
+  for (const int trainer : command.trainers) plan.ranks.push_back(fleet_[trainer].handle.id());
   for (std::size_t i = 0; i < spec_.faults.size(); ++i) {
     if (!strikes_at_point(spec_.faults[i]) || fired_[i] >= spec_.faults[i].times) continue;
     plan.fault_numbers.push_back(static_cast<std::int32_t>(i));
     plan.faults.push_back(spec_.faults[i]);
     plan.faults.back().times -= fired_[i];
   }
-  for (const Trainer* trainer : ranks) {
+  for (const int trainer : command.trainers) {
     // How it goes is told by report(), or by the actor's end.
-    static_cast<void>(trainer->handle.call<&TrainerActor::begin>(plan));
+    static_cast<void>(fleet_[trainer].handle.call<&TrainerActor::begin>(plan));
   }
-  if (spares_wanted_) place_spares();
+  fleet_.place_spares();
 }
 
 void TrainController::carry_out(const AbortGeneration& command) {
-  for (const Trainer& trainer : trainers_) {
+  for (const TrainerFleet::Trainer& trainer : fleet_.trainers()) {
     // The dead one's call ends by itself.
     static_cast<void>(trainer.handle.with({.timeout = std::chrono::seconds(10)})
                           .call<&TrainerActor::abort>(command.generation, command.reason));
@@ -480,13 +299,12 @@ void TrainController::carry_out(const AbortGeneration& command) {
 
 void TrainController::carry_out(const KillTrainer& command) {
   context_.log().warning("rank {} is killed: {}", command.rank, command.reason);
-  kill_and_restart(state_.trainer_of(command.rank), command.reason);
+  fleet_.kill_and_restart(state_.trainer_of(command.rank), command.reason);
 }
 
 void TrainController::carry_out(const SaveAndStop&) {
   // Lost with the process; the next generation's rank 0 is told again.
-  const auto& first = trainers_[static_cast<std::size_t>(state_.trainer_of(0))];
-  static_cast<void>(first.handle.call<&TrainerActor::save_and_stop>());
+  static_cast<void>(fleet_[state_.trainer_of(0)].handle.call<&TrainerActor::save_and_stop>());
 }
 
 void TrainController::carry_out(const RecordEvent& command) {
@@ -513,10 +331,7 @@ void TrainController::carry_out(const EndRun& command) {
                    .cause = command.status.ok() ? "" : command.status.to_string(),
                    .code = static_cast<std::int64_t>(command.status.code())});
   journal_.finish(end_line(command.status));
-  for (const Trainer& trainer : trainers_) {
-    const Status killed = context_.kill(trainer.handle, {.reason = "the training run has ended"});
-    if (!killed.ok()) context_.log().warning("ending a trainer: {}", killed.to_string());
-  }
+  fleet_.end_all("the training run has ended");
 }
 
 // --- one controller after another ----------------------------------------------------------------
@@ -528,16 +343,10 @@ void TrainController::remember() {
 
 ControllerMemory TrainController::save() const {
   ControllerMemory memory{.run = state_.memory(),
-                          .spares_wanted = spares_wanted_,
                           .fired = fired_,
                           .last_checkpoint = last_checkpoint_,
                           .total_steps = total_steps_};
-  for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    const Trainer& trainer = trainers_[i];
-    const auto& process = processes_[static_cast<int>(i)];
-    memory.trainers.push_back(
-        {trainer.handle, process.served, process.died, process.node, trainer.node_id, trainer.pid});
-  }
+  fleet_.save(memory);
   return memory;
 }
 
@@ -547,7 +356,6 @@ Status TrainController::load(ControllerMemory memory) {
   fired_ = std::move(memory.fired);
   last_checkpoint_ = std::move(memory.last_checkpoint);
   total_steps_ = memory.total_steps;
-  spares_wanted_ = memory.spares_wanted;
   // The driver had not begun the run, and will hear that its call failed.
   if (memory.trainers.empty()) return {};
   state_ = RunState::adopt(settings(), std::move(memory.run), clock_.now());
@@ -557,16 +365,7 @@ Status TrainController::load(ControllerMemory memory) {
     want_bundle();
   }
   TROUPE_RETURN_IF_ERROR(journal_.open(false));
-  trainers_.resize(memory.trainers.size());
-  for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    auto& known = memory.trainers[i];
-    Trainer& trainer = trainers_[i];
-    trainer.handle = std::move(known.handle);
-    processes_.add();
-    processes_.restore(static_cast<int>(i), known.served, known.died, std::move(known.node));
-    trainer.node_id = known.node_id;
-    trainer.pid = known.pid;
-  }
+  fleet_.restore(memory);
   context_.executor().post([this] {
     journal_.record({.event = events::kController,
                      .generation = static_cast<std::int64_t>(state_.generation()),
@@ -575,7 +374,7 @@ Status TrainController::load(ControllerMemory memory) {
                     "the run's controller was replaced");
     carry_out(state_.commands_again());
     if (state_.ended()) return;
-    for (std::size_t i = 0; i < trainers_.size(); ++i) watch_trainer(static_cast<int>(i));
+    fleet_.watch();
     start_watching();
   });
   return {};
@@ -587,8 +386,8 @@ void TrainController::found_run(const FoundRun& run) {
   const auto hear = [&] {
     for (const auto& [rank, message] : unheard) report(rank, message);
   };
-  if (!trainers_.empty()) return hear();  // the driver has begun it anew
-  if (run.trainers.empty()) return;       // it has not begun it yet
+  if (!fleet_.trainers().empty()) return hear();  // the driver has begun it anew
+  if (run.trainers.empty()) return;               // it has not begun it yet
   if (const Status opened = journal_.open(false); !opened.ok()) {
     context_.log().warning("events.jsonl: {}", opened.to_string());
   }
@@ -597,20 +396,8 @@ void TrainController::found_run(const FoundRun& run) {
   all.spares = std::max(0, static_cast<int>(run.trainers.size()) - spec_.world_size);
   state_ =
       RunState::adopt_found(all, living, run.generations, clock_.now(), run.steps, run.silent_for);
-  spares_wanted_ = all.spares == 0;
   if (!bundle_.has_bundle()) want_bundle();
-  for (const FoundTrainer& one : run.trainers) {
-    trainers_.emplace_back();
-    trainers_.back().handle = one.handle;
-    processes_.add();
-  }
-  for (const TrainerFound& one : living) {
-    Trainer& trainer = trainers_[static_cast<std::size_t>(one.trainer)];
-    const TrainerStatus& status = *run.trainers[static_cast<std::size_t>(one.trainer)].status;
-    processes_.found(one.trainer, status.incarnation, one.node);
-    trainer.node_id = status.node_id;
-    trainer.pid = status.pid;
-  }
+  fleet_.adopt(run, living);
   journal_.record(
       {.event = events::kController,
        .generation = static_cast<std::int64_t>(state_.generation()),
@@ -621,10 +408,10 @@ void TrainController::found_run(const FoundRun& run) {
       "the run's controller was replaced; its memory was lost");
   remember();
   carry_out(state_.commands_again());
-  for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    watch_trainer(static_cast<int>(i));
+  fleet_.watch();
+  for (std::size_t i = 0; i < run.trainers.size(); ++i) {
     // What lives and does not say where it is could be in any generation.
-    if (!run.trainers[i].status) kill_and_restart(static_cast<int>(i), "it does not answer");
+    if (!run.trainers[i].status) fleet_.kill_and_restart(static_cast<int>(i), "it does not answer");
   }
   start_watching();
   hear();

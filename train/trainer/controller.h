@@ -11,7 +11,6 @@
 // one that died.
 
 #include <chrono>
-#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -31,9 +30,8 @@
 #include "train/trainer/side_threads.h"
 #include "train/trainer/told_reports.h"
 #include "train/trainer/trainer_actor.h"
+#include "train/trainer/trainer_fleet.h"
 #include "train/trainer/trainer_messages.h"
-#include "train/trainer/trainer_options.h"
-#include "train/trainer/trainer_processes.h"
 
 namespace troupe::train {
 
@@ -72,39 +70,15 @@ class TrainController {
                       &TrainController::save_to, &TrainController::stop>;
 
  private:
-  struct Trainer {
-    ActorHandle<TrainerActor> handle;
-    ActorWatch watch;
-    // Of the process that the head told alive last.
-    NodeId node_id;
-    std::int64_t pid = 0;
-    // A spare that gets the run's data when the ranks do not need the processors for a recovery.
-    bool served_later = false;
-  };
-
   void take_bundle(UniqueFd socket, bool same_node);
   void take_driver(UniqueFd socket, bool same_node);
   RunSettings settings() const;
-  GangMember<TrainerActor> member(int trainer, const std::optional<SparePlace>& place = {});
-  void place_spares();
-  void add_trainer(const ActorHandle<TrainerActor>& handle);
-  void watch_trainer(int number);
-  void actor_changed(int number, const wire::ActorInfo& info);
-  void keeper_lost(const std::string& node);
-  void give_bundle(int number);
-  void serve_later_ones();
-  // `status`: of the trainer, where its node's GPUs matter.
-  void gave_bundle(int number, std::uint64_t incarnation, const Status& given,
-                   const TrainerStatus& status = {});
-  // Reads what the memory of a rank's dead process says.
-  void look_back(int number, int rank, std::uint64_t incarnation);
   void start_watching();
   // Tells the watch which processes have ranks now.
   void look_at_ranks();
   void noticed(const RankWatch::Noticed& noticed);
   // Once a second, on the actor's thread, in order with what else came; `at`: when it was posted.
   void tick(TimePoint at);
-  void kill_and_restart(int number, const std::string& reason);
   // Takes over a run whose controller left no memory.
   void found_run(const FoundRun& run);
   // Saves; what is then carried out is done again by the next process where this one dies.
@@ -144,11 +118,8 @@ class TrainController {
   PosixFileSystem files_;
   RunJournal journal_;
   RunState state_;
-  std::vector<Trainer> trainers_;
-  TrainerProcesses processes_;  // of the same numbers
-  bool spares_wanted_ = true;
-  std::map<std::string, std::optional<TimePoint>> keepers_lost_;  // by node, when last told
   BundleCourier bundle_;
+  TrainerFleet fleet_;
   bool restored_ = false;  // load() found what the process before knew
   // It looks for the run; what trainers tell meanwhile.
   bool finding_ = false;

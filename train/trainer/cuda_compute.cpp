@@ -69,7 +69,7 @@ Status CudaCompute::prepare(const ComputeChoice& choice, const ComputeTask& task
                     .notice = [this](const std::string& text) { log_.info("{}", text); }};
   operators_ = TROUPE_TRY(CudaOperators::create(*stream_, *algorithms_, {}, telling));
   access_.emplace(*operators_);
-  return task.stands_by ? Status() : hold_memory();
+  return task.stands_by ? Status() : hold_passes();
 }
 
 Status CudaCompute::warm_up() {
@@ -92,7 +92,7 @@ Result<DeviceArena> CudaCompute::allocate(const ArenaPlan& plan) {
   }
 }
 
-Status CudaCompute::hold_memory() {
+Status CudaCompute::hold_passes() {
   if (memory_) return {};
   ArenaPlan plan;
   plan.add(kActivations, MemoryPurpose::kActivations,
@@ -106,38 +106,10 @@ Status CudaCompute::hold_memory() {
   return operators_->failure();
 }
 
-Activations& CudaCompute::activations() {
-  TROUPE_CHECK(activations_, "a pass without memory for it");
-  return *activations_;
-}
-
 CudaCompute::~CudaCompute() {
   // Before the memory that its work uses.
   activations_.reset();
   operators_.reset();
-}
-
-Result<TrainingState> CudaCompute::open_state(const RankLayout& layout, DType state, DType frozen,
-                                              const Optimizer& optimizer, SurvivingMemory& memory,
-                                              const std::string& name, const std::string& label) {
-  return TrainingState::open_on_device(layout,
-                                       {.state = state,
-                                        .frozen = frozen,
-                                        .slots = optimizer.slots(),
-                                        .threads = threads_,
-                                        .offload = offload_,
-                                        .used = activations_->options().compute},
-                                       device_, memory, name, label, log_);
-}
-
-Status CudaCompute::reserve(const RankLayout& layout, const EngineOptions& options) {
-  ArenaPlan plan;
-  plan.add(kEngine, MemoryPurpose::kCommunication, engine_bytes(layout, options));
-  plan.add(kSums, MemoryPurpose::kWorkspace,
-           offload_ == Offload::kNothing ? CudaOptimizerDevice::scratch_bytes(layout)
-                                         : OffloadedOptimizerDevice::scratch_bytes(layout));
-  engine_memory_ = TROUPE_TRY(allocate(plan));
-  return {};
 }
 
 std::string CudaCompute::memory_text() const {
@@ -163,74 +135,6 @@ std::vector<NamedBytes> CudaCompute::memory_growth() {
   return bytes;
 }
 
-Result<std::unique_ptr<OptimizerDevice>> CudaCompute::optimizer_device(const RankLayout& layout,
-                                                                       TrainingState& state,
-                                                                       const Optimizer& optimizer,
-                                                                       UpdateObserver observer) {
-  TROUPE_CHECK(engine_memory_);
-  if (offload_ != Offload::kNothing) {
-    const auto parallel_for = [this](std::int64_t count,
-                                     const std::function<void(std::int64_t, int)>& fn) {
-      arena_.parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
-    };
-    return std::unique_ptr<OptimizerDevice>(TROUPE_TRY(OffloadedOptimizerDevice::create(
-        *stream_, layout,
-        {.kept = state.kept(),
-         .parameters = state.buffers().parameters,
-         .used = state.buffers().state,
-         .offload = offload_},
-        optimizer, parallel_for, kRecovery ? &state.update_log() : nullptr,
-        engine_memory_->part(kSums), std::move(observer))));
-  }
-  return std::unique_ptr<OptimizerDevice>(TROUPE_TRY(
-      CudaOptimizerDevice::create(*stream_, OptimizerShard::of(layout, state.buffers(), optimizer),
-                                  kRecovery ? state.device_log() : std::span<std::byte>(),
-                                  engine_memory_->part(kSums), std::move(observer))));
-}
-
-Result<std::unique_ptr<DeviceCommunicator>> CudaCompute::connect(collective::Communicator& world,
-                                                                 const DeviceLinks& links) {
-  const NcclTimeout timeout = TROUPE_TRY(nccl_timeout(environment_, links.timeout));
-  for (const std::string& notice : timeout.notices) links.notice(notice);
-  DeviceCommunicatorOptions options;
-  options.nccl.library = device_->library();
-  options.nccl.context = device_->context();
-  options.nccl.host = &world;
-  options.nccl.operation_timeout = timeout.limit;
-  options.nccl.reduction = links.deterministic ? DeviceReduction::kTree : DeviceReduction::kLibrary;
-  options.device_index = device_->index();
-  options.node = links.node;
-  options.environment = &environment_;
-  options.without_peer_access =
-      split_words(environment_.get(kGpusWithoutPeerAccess).value_or(std::string()), ',');
-  options.notice = links.notice;
-  return make_device_communicator(options);
-}
-
-std::unique_ptr<EngineDevice> CudaCompute::engine_device(collective::Communicator&,
-                                                         DeviceCommunicator* communicator) {
-  TROUPE_CHECK(communicator && engine_memory_);
-  return std::make_unique<CudaEngineDevice>(
-      CudaEngineDeviceOptions{.device = device_,
-                              .communicator = communicator,
-                              .compute = &*stream_,
-                              .memory = engine_memory_->part(kEngine)});
-}
-
-double CudaCompute::gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) {
-  const ActivationOptions& options = activations_->options();
-  const GemmProbe probe = gemm_probe(model, options.rows_max * options.length_max);
-  auto memory = DeviceMemory::allocate(
-      device_, probe.bytes(), "operands of products that are timed", MemoryPurpose::kOther);
-  if (!memory.ok()) {
-    log_.warning("how fast products are is not measured: {}", memory.status().to_string());
-    return 0;
-  }
-  const double rate = measure_gemm_rate(*operators_, clock, probe, arithmetic, memory->bytes(),
-                                        [this] { static_cast<void>(operators_->synchronize()); });
-  return operators_->failure().ok() ? rate : 0;
-}
-
 Status CudaCompute::alive() {
   // Too little memory is no fault of the device's, nor what it cannot do: another process would
   // fail as well, and the run is told why.
@@ -240,6 +144,117 @@ Status CudaCompute::alive() {
   if (!failure.ok() && of_device) return failure;
   // A context that a fault has ended answers nothing any more.
   return device_->memory_use().status();
+}
+
+// --- a rank's ------------------------------------------------------------------------------------
+
+class CudaCompute::Rank final : public RankCompute {
+ public:
+  Rank(CudaCompute& device, TrainingState state, DeviceArena engine_memory)
+      : RankCompute(*device.activations_,
+                    device.offload_ == Offload::kNothing ? *device.access_ : device.host_access_,
+                    std::move(state)),
+        device_(device),
+        engine_memory_(std::move(engine_memory)) {}
+  ~Rank() override {
+    // Before the memory that it uses, as work that is still enqueued does.
+    updates_.reset();
+    static_cast<void>(device_.settle());
+  }
+
+  // The last part of hold().
+  Status make_updates(const RankTask& rank);
+  double gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) override;
+  Result<GenerationCompute> join(std::shared_ptr<collective::Communicator> world,
+                                 const DeviceLinks& links) override;
+
+ private:
+  CudaCompute& device_;
+  DeviceArena engine_memory_;
+};
+
+Result<std::unique_ptr<RankCompute>> CudaCompute::hold(const RankTask& rank) {
+  if (const Status held = hold_passes(); !held.ok()) return with_way_out(held, activation_options_);
+  auto state = TROUPE_TRY(TrainingState::open_on_device(rank.layout,
+                                                        {.state = rank.state,
+                                                         .frozen = rank.engine.compute.frozen,
+                                                         .slots = rank.optimizer.slots(),
+                                                         .threads = arena_.threads(),
+                                                         .offload = offload_,
+                                                         .used = activation_options_.compute},
+                                                        device_, rank.memory, rank.label, log_));
+  ArenaPlan plan;
+  plan.add(kEngine, MemoryPurpose::kCommunication, engine_bytes(rank.layout, rank.engine));
+  plan.add(kSums, MemoryPurpose::kWorkspace,
+           offload_ == Offload::kNothing ? CudaOptimizerDevice::scratch_bytes(rank.layout)
+                                         : OffloadedOptimizerDevice::scratch_bytes(rank.layout));
+  auto made = std::make_unique<Rank>(*this, std::move(state), TROUPE_TRY(allocate(plan)));
+  TROUPE_RETURN_IF_ERROR(made->make_updates(rank));
+  return std::unique_ptr<RankCompute>(std::move(made));
+}
+
+Status CudaCompute::Rank::make_updates(const RankTask& rank) {
+  if (device_.offload_ == Offload::kNothing) {
+    updates_ = TROUPE_TRY(CudaOptimizerDevice::create(
+        *device_.stream_, OptimizerShard::of(rank.layout, state_.buffers(), rank.optimizer),
+        kRecovery ? state_.device_log() : std::span<std::byte>(), engine_memory_.part(kSums),
+        rank.observer));
+    return {};
+  }
+  updates_ = TROUPE_TRY(OffloadedOptimizerDevice::create(
+      *device_.stream_, rank.layout,
+      {.kept = state_.kept(),
+       .parameters = state_.buffers().parameters,
+       .used = state_.buffers().state,
+       .offload = device_.offload_},
+      rank.optimizer, parallel_for_on(device_.arena_), kRecovery ? &state_.update_log() : nullptr,
+      engine_memory_.part(kSums), rank.observer));
+  return {};
+}
+
+double CudaCompute::Rank::gemm_rate(const Clock& clock, const ModelConfig& model,
+                                    Arithmetic arithmetic) {
+  const ActivationOptions& options = activations_.options();
+  const GemmProbe probe = gemm_probe(model, options.rows_max * options.length_max);
+  auto memory = DeviceMemory::allocate(
+      device_.device_, probe.bytes(), "operands of products that are timed", MemoryPurpose::kOther);
+  if (!memory.ok()) {
+    device_.log_.warning("how fast products are is not measured: {}", memory.status().to_string());
+    return 0;
+  }
+  const double rate =
+      measure_gemm_rate(device_.operators(), clock, probe, arithmetic, memory->bytes(),
+                        [this] { static_cast<void>(device_.settle()); });
+  return device_.operators().failure().ok() ? rate : 0;
+}
+
+Result<GenerationCompute> CudaCompute::Rank::join(std::shared_ptr<collective::Communicator> world,
+                                                  const DeviceLinks& links) {
+  const CudaDevice& cuda = *device_.device_;
+  const NcclTimeout timeout = TROUPE_TRY(nccl_timeout(device_.environment_, links.timeout));
+  for (const std::string& notice : timeout.notices) links.notice(notice);
+  DeviceCommunicatorOptions options;
+  options.nccl.library = cuda.library();
+  options.nccl.context = cuda.context();
+  options.nccl.host = world.get();
+  options.nccl.operation_timeout = timeout.limit;
+  options.nccl.reduction = links.deterministic ? DeviceReduction::kTree : DeviceReduction::kLibrary;
+  options.device_index = cuda.index();
+  options.node = links.node;
+  options.environment = &device_.environment_;
+  options.without_peer_access =
+      split_words(device_.environment_.get(kGpusWithoutPeerAccess).value_or(std::string()), ',');
+  options.notice = links.notice;
+  auto made = TROUPE_TRY(make_device_communicator(options));
+  // It lives on `world`, whoever still ends it.
+  std::shared_ptr<DeviceCommunicator> communicator(
+      made.release(), [world](DeviceCommunicator* ended) { delete ended; });
+  auto engine_device = std::make_unique<CudaEngineDevice>(
+      CudaEngineDeviceOptions{.device = device_.device_,
+                              .communicator = communicator.get(),
+                              .compute = &*device_.stream_,
+                              .memory = engine_memory_.part(kEngine)});
+  return GenerationCompute{std::move(world), std::move(communicator), std::move(engine_device)};
 }
 
 }  // namespace troupe::train

@@ -1,5 +1,5 @@
 #pragma once
-// A rank's arithmetic, memory and communicators on a GPU.
+// A process's arithmetic, and a rank's memory and communicators, on a GPU.
 //
 // One compute stream. Memory of the device in four allocations: activations with the operators'
 // scratch, the state (which outlives the process where the device can export it), the engine's
@@ -28,50 +28,33 @@ class CudaCompute final : public ComputeDevice {
   // Waits for the device's work.
   ~CudaCompute() override;
 
-  std::string name() const override { return device_->name(); }
   std::string memory_text() const override;
   std::vector<NamedBytes> memory_growth() override;
   Arena& threads() override { return arena_; }
   Operators& operators() override { return *operators_; }
-  Activations& activations() override;
   HostAccess& access() override { return *access_; }
-  HostAccess& kept_access() override {
-    return offload_ == Offload::kNothing ? *access_ : host_access_;
-  }
-
-  Status warm_up() override;
-  Status hold_memory() override;
-  Result<TrainingState> open_state(const RankLayout& layout, DType state, DType frozen,
-                                   const Optimizer& optimizer, SurvivingMemory& memory,
-                                   const std::string& name, const std::string& label) override;
-  Status reserve(const RankLayout& layout, const EngineOptions& options) override;
-  Result<std::unique_ptr<OptimizerDevice>> optimizer_device(const RankLayout& layout,
-                                                            TrainingState& state,
-                                                            const Optimizer& optimizer,
-                                                            UpdateObserver observer) override;
-  Result<std::unique_ptr<DeviceCommunicator>> connect(collective::Communicator& world,
-                                                      const DeviceLinks& links) override;
-  std::unique_ptr<EngineDevice> engine_device(collective::Communicator& world,
-                                              DeviceCommunicator* communicator) override;
-
   Status settle() override { return operators_->synchronize(); }
-  double gemm_rate(const Clock& clock, const ModelConfig& model, Arithmetic arithmetic) override;
   Status alive() override;
+  Status warm_up() override;
+  Result<std::unique_ptr<RankCompute>> hold(const RankTask& rank) override;
 
  private:
+  class Rank;
+
   CudaCompute(std::shared_ptr<CudaDevice> device, const ComputeTask& task,
               const Environment& environment, Logger log)
       : environment_(environment),
         log_(std::move(log)),
         device_(std::move(device)),
         offload_(task.offload),
-        threads_(task.threads),
         model_(task.model),
         objective_(task.objective),
         ragged_(task.ragged),
         memory_patience_(task.memory_patience),
         arena_(task.threads) {}
   Status prepare(const ComputeChoice& choice, const ComputeTask& task);
+  // The memory of passes, where it is not held yet.
+  Status hold_passes();
   // Waits for memory as the task says.
   Result<DeviceArena> allocate(const ArenaPlan& plan);
 
@@ -79,7 +62,6 @@ class CudaCompute final : public ComputeDevice {
   Logger log_;
   const std::shared_ptr<CudaDevice> device_;
   const Offload offload_;
-  const int threads_;
   const ModelConfig model_;
   const std::shared_ptr<const Objective> objective_;
   const bool ragged_;
@@ -96,7 +78,6 @@ class CudaCompute final : public ComputeDevice {
   std::optional<HostAccess> access_;
   HostAccess host_access_;  // to what is offloaded
   std::unique_ptr<Activations> activations_;
-  std::optional<DeviceArena> engine_memory_;
   std::int64_t told_peak_ = 0;  // by memory_growth()
 };
 

@@ -190,12 +190,13 @@ std::string newest_checkpoint(FileSystem& files, const RunSpec& spec, const RunE
   return end.last_checkpoint;
 }
 
-Status explain_end(const RunEnd& end, const TrainingSection& training) {
+Status explain_end(const RunEnd& end, const TrainingSection& training, bool& saved) {
   Status status = end.status;
   if (status.ok()) return status;
   if (const auto step = saved_step_of(status)) {
     const std::string name = fmt::format("checkpoint-{}", *step);
     if (end.last_checkpoint == join_path(training.output_dir, name)) {
+      saved = true;
       return error(Code::kCancelled, "stopped at step {}, saved {}; {}", *step, name,
                    how_to_go_on(training));
     }
@@ -366,10 +367,11 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   }
   const int world_size = static_cast<int>(loaded.world_size.value);
   // The sampler's rounds are those of all ranks.
+  const std::int64_t samples = prepared.bundle.dataset.size();
+  const Sampler sampler = TROUPE_TRY(
+      Sampler::make(sampler_options(config, samples, world_size, &prepared.bundle.dataset)));
   const RunSchedule schedule =
-      TROUPE_TRY(run_schedule(config, prepared.bundle.dataset.size(), world_size));
-  TROUPE_RETURN_IF_ERROR(
-      Sampler::make(sampler_options(config, prepared.bundle.dataset.size(), world_size)));
+      TROUPE_TRY(run_schedule(config, samples, world_size, sampler.packed_batches()));
   if (environment.check_disk) {
     const std::string& folder = config.training.output_dir;
     const DiskPlan disk =
@@ -439,7 +441,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   RunEnd end = std::move(*followed);
   report_never_struck(environment, config, told, end);
   if (!end.status.ok()) end.last_checkpoint = newest_checkpoint(environment.files, spec, end);
-  const Status explained = explain_end(end, config.training);
+  const Status explained = explain_end(end, config.training, environment.saved_at_stop);
   note.end(explained, end.last_step);
   if (!explained.ok()) {
     if (environment.registry != nullptr && explained.code() != Code::kCancelled) {

@@ -83,6 +83,8 @@ struct DriverEnvironment {
   std::function<Result<TrainingCluster>(int trainers)> make_cluster;
   // Told when the run has ended and only its results are still to be shown.
   std::function<void()> on_ended;
+  // Set by run_training: an interrupt ended the run, and all that it did is saved.
+  bool saved_at_stop = false;
   // The texts of faults that somebody outside of the trainers struck so far, one for each strike.
   // Nothing: nobody does.
   std::function<std::vector<std::string>()> struck_from_outside;

@@ -183,9 +183,14 @@ class LogitProbe {
   std::vector<std::int32_t> ids_;
 };
 
+struct LogitDifference {
+  double largest_delta = 0;
+  double largest_logit = 0;  // of the base with the adapters beside it
+};
+
 // Of what lies in `out` from the base with the adapters beside it.
-Result<double> logit_difference(FileSystem& files, const ExportRequest& request,
-                                const AdaptedModel& model, const Trainables& beside) {
+Result<LogitDifference> logit_difference(FileSystem& files, const ExportRequest& request,
+                                         const AdaptedModel& model, const Trainables& beside) {
   LogitProbe probe(files, request.base, model.config(), request.threads);
   const auto expected = TROUPE_TRY(
       probe.logits(model.config(), beside, [&](const ParameterInfo& info, std::span<float> values) {
@@ -196,14 +201,16 @@ Result<double> logit_difference(FileSystem& files, const ExportRequest& request,
       probe.logits(merged.config(), {}, [&](const ParameterInfo& info, std::span<float> values) {
         return merged.read_merged(info, AdaptedModel::Rounding::kNone, values);
       }));
-  double difference = 0;
+  LogitDifference found;
   for (std::size_t i = 0; i < written.size(); ++i) {
+    const double logit = std::abs(static_cast<double>(expected[i]));
+    if (std::isfinite(logit)) found.largest_logit = std::max(found.largest_logit, logit);
     const double delta = std::abs(static_cast<double>(written[i]) - expected[i]);
     // A NaN is the largest difference of all.
-    if (!(delta <= difference)) difference = delta;
+    if (!(delta <= found.largest_delta)) found.largest_delta = delta;
     if (std::isnan(delta)) break;
   }
-  return difference;
+  return found;
 }
 
 Status append_tensor(const AdaptedModel& model, const ParameterInfo& info, DType dtype,
@@ -234,6 +241,10 @@ void remove_weights(FileSystem& files, const std::string& out, const MergedModel
 }
 
 }  // namespace
+
+double logit_difference_max(bool exact, double largest_logit) {
+  return (exact ? 1e-3 : 0.5) * std::max(1.0, largest_logit);
+}
 
 Result<ExportRequest> export_request(const TrainConfig& config) {
   const FinetuningSection& finetuning = config.finetuning;
@@ -293,14 +304,17 @@ Result<ExportedModel> export_model(FileSystem& files, const ExportRequest& reque
     exported.no_probe = beside.status().message();
     return exported;
   }
-  exported.logit_difference = TROUPE_TRY(logit_difference(files, request, model, *beside));
+  const LogitDifference found = TROUPE_TRY(logit_difference(files, request, model, *beside));
+  exported.logit_difference = found.largest_delta;
   const bool exact = exported.dtype == DType::kF32 && all_fp32(model, layout);
-  if (exact && !(*exported.logit_difference <= kLogitDifferenceMax)) {
+  const double limit = logit_difference_max(exact, found.largest_logit);
+  if (!(found.largest_delta <= limit)) {
     remove_weights(files, request.out, exported.written);
     return error(Code::kDataLoss,
                  "the merged model differs from {} with its adapters by {:.3g} in a logit of the "
-                 "probe text, more than {}: its weights were removed from {}",
-                 request.base, *exported.logit_difference, kLogitDifferenceMax, request.out);
+                 "probe text, more than {:.3g} (the largest logit is {:.3g}): its weights were "
+                 "removed from {}",
+                 request.base, found.largest_delta, limit, found.largest_logit, request.out);
   }
   return exported;
 }

@@ -47,8 +47,13 @@ struct ExportedModel {
   std::vector<std::string> notes;
 };
 
-// Above this an export of fp32 weights to fp32 fails (kDataLoss), and its weights are removed.
-inline constexpr double kLogitDifferenceMax = 1e-3;
+// Above this an export fails (kDataLoss), and its weights are removed. A logit is a sum, and what
+// rounding changes of it grows with its terms: where logits are above 1, the limit is a share of
+// the largest one. `exact`, fp32 weights to fp32: a thousandth, some hundred times what the order
+// of the sums changes. Types that round weights to 8 bits or so shift a good model's logits by some
+// hundredths: only what is half of the largest logit away, infinite or no number is refused, which
+// is another model.
+double logit_difference_max(bool exact, double largest_logit);
 
 // Memory: the largest tensor a few times; of the probe, the largest unit and the logits of some
 // forty tokens. Nothing is written over a model, an adapter or a checkpoint (kAlreadyExists).

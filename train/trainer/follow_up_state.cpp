@@ -120,8 +120,8 @@ Status FollowUpState::agree_on_gemm_rate(collective::Communicator& world) {
   // Measured once a rank: the machine does not change.
   if (gemm_flops_per_s_here == 0) {
     const bool bf16 = compute_dtype(parts_.config()) == DType::kBF16;
-    gemm_flops_per_s_here = parts_.compute->gemm_rate(parts_.clock, parts_.bundle.model,
-                                                      bf16 ? Arithmetic::kBf16 : Arithmetic::kFp32);
+    gemm_flops_per_s_here = parts_.rank_compute->gemm_rate(
+        parts_.clock, parts_.bundle.model, bf16 ? Arithmetic::kBf16 : Arithmetic::kFp32);
   }
   const auto ranks = static_cast<std::size_t>(world.world_size());
   std::vector<double> all(ranks);

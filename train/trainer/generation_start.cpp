@@ -133,7 +133,7 @@ Status GenerationStart::resume(RunGeneration& generation, const Meeting& meeting
   place(transaction.record());
   loaded.step = parts_.step();
   // Owners' parameters may not have reached all, nor where they are used.
-  TROUPE_RETURN_IF_ERROR(f.updates->place_parameters());
+  TROUPE_RETURN_IF_ERROR(f.rank_compute->updates().place_parameters());
   TROUPE_RETURN_IF_ERROR(generation.engine->frozen_loaded());
   TROUPE_RETURN_IF_ERROR(generation.engine->parameters_changed(true));
   if (f.leads()) TROUPE_RETURN_IF_ERROR(follow_.open_recorder(&left));
@@ -190,29 +190,28 @@ Status GenerationStart::load(RunGeneration& generation, TrainerLoaded& loaded) {
         record.step, record.step - f.facts.step_offset, f.facts.effective_batch_size,
         std::max(record.step, parts_.total_steps())));
   }
-  const bool zeroed = f.state->take_zeroed();
+  const bool zeroed = f.state().take_zeroed();
   const auto seed = static_cast<std::uint64_t>(f.config().training.seed);
-  const StateBuffers kept = f.state->kept();
+  const StateBuffers kept = f.state().kept();
+  HostAccess& access = f.rank_compute->kept_access();
   if (source.path.empty()) {
-    TROUPE_RETURN_IF_ERROR(initialize_state(f.bundle.model, seed, *f.layout, kept,
-                                            f.compute->kept_access(), zeroed,
+    TROUPE_RETURN_IF_ERROR(initialize_state(f.bundle.model, seed, *f.layout, kept, access, zeroed,
                                             f.compute->threads()));
   } else {
     TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, f.model->model_layout(),
-                                      seed, *f.layout, kept, f.compute->kept_access(), zeroed,
-                                      generation.world));
+                                      seed, *f.layout, kept, access, zeroed, generation.world));
   }
   if (f.layout->frozen()) {
     const DType type = f.engine_options.compute.frozen;
     const ModelSection& model = f.config().model;
     TROUPE_RETURN_IF_ERROR(
         model.train_from_scratch
-            ? initialize_frozen(f.bundle.model, seed, *f.layout, kept, type,
-                                f.compute->kept_access(), f.compute->threads())
+            ? initialize_frozen(f.bundle.model, seed, *f.layout, kept, type, access,
+                                f.compute->threads())
             : load_frozen(f.files,
                           StateSource{.path = model.model_name_or_path, .base = source.base},
-                          f.bundle.model, f.model->model_layout(), *f.layout, kept, type,
-                          f.compute->kept_access(), generation.world));
+                          f.bundle.model, f.model->model_layout(), *f.layout, kept, type, access,
+                          generation.world));
   }
   if (f.leads() && f.config().finetuning.pissa_convert) {
     const AdapterConfig adapter = TROUPE_TRY(
@@ -226,7 +225,7 @@ Status GenerationStart::load(RunGeneration& generation, TrainerLoaded& loaded) {
   follow_.finished_step = unevaluated ? -1 : record.step;
   follow_.before = follow_.now();
   follow_.note();
-  TROUPE_RETURN_IF_ERROR(f.updates->forget_updates());
+  TROUPE_RETURN_IF_ERROR(f.rank_compute->updates().forget_updates());
   f.transaction().load(record);
   loaded.how = source.checkpoint ? LoadedFrom::kCheckpoint : LoadedFrom::kInitial;
   loaded.step = record.step;
@@ -234,9 +233,9 @@ Status GenerationStart::load(RunGeneration& generation, TrainerLoaded& loaded) {
 }
 
 Status GenerationStart::parameters_loaded(RunGeneration& generation) {
-  TROUPE_RETURN_IF_ERROR(parts_.updates->place_parameters());
+  TROUPE_RETURN_IF_ERROR(parts_.rank_compute->updates().place_parameters());
   // Of what is offloaded a rank loads no more than it updates.
-  return generation.engine->parameters_changed(parts_.state->offload() != Offload::kNothing);
+  return generation.engine->parameters_changed(parts_.state().offload() != Offload::kNothing);
 }
 
 Result<StateSource> GenerationStart::choose_source(std::uint64_t generation, CommitRecord& record) {

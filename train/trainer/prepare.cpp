@@ -14,6 +14,7 @@
 #include "train/checkpoint/weights.h"
 #include "train/data/build_dataset.h"
 #include "train/data/load_conversations.h"
+#include "train/data/row_dataset.h"
 #include "train/data/sample_stream.h"
 #include "train/model/model_layout.h"
 #include "train/report/format.h"
@@ -46,6 +47,14 @@ DataOptions data_options(const TrainConfig& config) {
   options.seed = static_cast<std::uint32_t>(config.training.seed);
   options.default_system = data.default_system;
   options.enable_thinking = data.enable_thinking.value_or(true);
+  options.rows = {.datasets = data.rows.datasets,
+                  .eval_datasets = data.rows.eval_datasets,
+                  .min_sample_len = data.rows.min_sample_len,
+                  .excess_length = data.rows.excess_length,
+                  .shuffle = data.rows.shuffle_merged_datasets,
+                  .train_on_inputs = data.rows.train_on_inputs,
+                  .special_tokens = data.rows.special_tokens,
+                  .tokens = data.rows.tokens};
   return options;
 }
 
@@ -94,7 +103,17 @@ Result<std::optional<Tokenizer>> load_tokenizer(FileSystem& files, const TrainCo
       folder);
 }
 
-Status check_vocabulary(std::int64_t tokens, const ModelConfig& model, const std::string& folder) {
+Status check_vocabulary(std::int64_t tokens, const ModelConfig& model, const TrainConfig& config) {
+  const std::string& folder = config.model.model_name_or_path;
+  const std::int64_t multiple = config.data.rows.vocabulary_multiple;
+  if (const auto rows = (tokens + multiple - 1) / multiple * multiple;
+      tokens <= model.vocab_size && rows > model.vocab_size) {
+    return error(
+        Code::kUnsupported,
+        "troupe.vocabulary_multiple={} asks for {} rows of the embedding, the model has {}: "
+        "it is taken as the folder has it; leave the key out",
+        multiple, rows, model.vocab_size);
+  }
   if (tokens <= model.vocab_size) return {};
   return error(Code::kInvalidArgument,
                "the tokenizer has ids up to {}, the model's vocab_size is {}: the embedding has no "
@@ -120,6 +139,7 @@ Status read_model(FileSystem& files, const TrainConfig& config, RunContents& con
 // The template of SFT; without a tokenizer only its name is known.
 Status look_at_template(const DataOptions& options, const std::optional<Tokenizer>& tokenizer) {
   if (options.stage == DataOptions::Stage::kPretrain && !options.template_name) return {};
+  if (!options.rows.datasets.empty()) return {};  // its data sets name their templates
   if (!options.template_name && !tokenizer) return {};
   const auto chat = tokenizer ? choose_template(options.template_name, *tokenizer)
                               : chat_template(*options.template_name);
@@ -221,6 +241,15 @@ Status check_trained_tokenizer(const std::string& checkpoint,
                checkpoint, checkpoint);
 }
 
+// What decides which samples are packed together.
+std::string packing_text(const TrainConfig& config) {
+  const auto packing = packing_of(config);
+  if (!packing) return {};
+  return fmt::format("{} bins of {} tokens and {} samples, groups of {}{}", packing->batch_bins,
+                     packing->capacity, packing->bin_size, packing->group_size,
+                     packing->sequentially ? ", next fit" : "");
+}
+
 // The run's stream of samples, which must be the checkpoint's. Kept in output_dir, where the next
 // start finds the hashes of files that it need not read for that.
 Result<std::string> settle_stream(FileSystem& files, const TrainConfig& config,
@@ -236,7 +265,8 @@ Result<std::string> settle_stream(FileSystem& files, const TrainConfig& config,
       describe_stream(files, data_options(config),
                       {.tokenizer = tokenizer,
                        .order_seed = static_cast<std::uint32_t>(config.training.order_seed()),
-                       .shuffle = !config.data.disable_shuffling},
+                       .shuffle = !config.data.disable_shuffling,
+                       .packing = packing_text(config)},
                       dataset, known));
   TROUPE_RETURN_IF_ERROR(
       check_stream(checkpoint, before, now, config.troupe.allow_data_change, notes));
@@ -270,17 +300,6 @@ void describe(const ModelConfig& model, const Trainables& trainables,
   notes.push_back(fmt::format("trainable params: {} || all params: {} || trainable%: {:.4f}",
                               layout.trained().parameter_elements(), layout.parameter_elements(),
                               100 * trained / all));
-}
-
-// A learned position table ends; a longer row would stop the run at its step.
-Status check_lengths(const ModelConfig& model, const TokenDataset& dataset) {
-  const auto limit = model.length_limit();
-  const std::int64_t longest = longest_collated_length(dataset);
-  if (!limit || longest <= *limit) return {};
-  return error(Code::kInvalidArgument,
-               "rows have up to {} tokens, the model's position table has {}; use cutoff_len: {}",
-               longest, *limit, *limit / 8 * 8)
-      .with("key", "cutoff_len");
 }
 
 // An adapter goes on as what it was: another scale or base would make another model of its tensors.
@@ -370,6 +389,23 @@ Status check_home(const TrainConfig& config) {
 
 }  // namespace
 
+Status check_length(const ModelConfig& model, std::int64_t longest) {
+  const auto limit = model.length_limit();
+  if (!limit || longest <= *limit) return {};
+  return error(Code::kInvalidArgument,
+               "rows have up to {} tokens, the model's position table has {}; use cutoff_len: {}, "
+               "or shorter samples where they are the program's own",
+               longest, *limit, *limit / 8 * 8)
+      .with("key", "cutoff_len");
+}
+
+Status check_checkpoint_stream(FileSystem& files, const TrainConfig& config,
+                               const std::string& checkpoint, const SampleStream& now,
+                               std::vector<std::string>& notes) {
+  const auto before = checkpoint.empty() ? std::nullopt : read_stream(files, checkpoint);
+  return check_stream(checkpoint, before, now, config.troupe.allow_data_change, notes);
+}
+
 Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
                                  std::vector<std::string>& notes) {
   const ResumeFrom& from = config.training.resume_from_checkpoint;
@@ -389,8 +425,10 @@ Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
 RunContents read_contents(FileSystem& files, const TrainConfig& config,
                           std::vector<ContentProblem>& problems) {
   RunContents contents;
+  // `key` counts for what does not tell its own.
   const auto wrong = [&](const char* key, const Status& status) {
-    if (!status.ok()) problems.push_back({key, status});
+    if (!status.ok())
+      problems.push_back({std::string(status.context("key").value_or(key)), status});
     return !status.ok();
   };
   for (const Status& folders :
@@ -407,8 +445,7 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
     contents.tokenizer = std::move(tokenizer).value_or(std::nullopt);
     if (contents.tokenizer)
       wrong("model_name_or_path",
-            check_vocabulary(contents.tokenizer->vocab_size(), *contents.model,
-                             config.model.model_name_or_path));
+            check_vocabulary(contents.tokenizer->vocab_size(), *contents.model, config));
     std::string key;
     auto trained = trained_part(files, config, *contents.model, key);
     wrong(key.c_str(), trained.status());
@@ -438,6 +475,10 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
   }
   // The first rows say of what kind all are.
   constexpr std::int64_t kRows = 100;
+  if (!data.rows.datasets.empty()) {
+    wrong("troupe.datasets", look_at_row_datasets(files, data, contents.tokenizer, kRows));
+    return contents;
+  }
   wrong("dataset", look_at_conversations(files, data, data.dataset, kRows));
   if (!data.eval_dataset.empty())
     wrong("eval_dataset", look_at_conversations(files, data, data.eval_dataset, kRows));
@@ -461,13 +502,13 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   ModelConfig& model = *contents.model;
   auto tokenizer = contents.tokenizer ? std::move(*contents.tokenizer)
                                       : TROUPE_TRY(train_tokenizer(files, config, companions, say));
-  TROUPE_RETURN_IF_ERROR(
-      check_vocabulary(tokenizer.vocab_size(), model, config.model.model_name_or_path));
+  TROUPE_RETURN_IF_ERROR(check_vocabulary(tokenizer.vocab_size(), model, config));
   // As it was loaded or trained; what is saved may have other special tokens.
   const std::string tokenizer_text = tokenizer_text_of(companions);
   auto module = TROUPE_TRY(build_dataset(files, data_options(config), tokenizer));
-  TROUPE_RETURN_IF_ERROR(check_lengths(model, module.train));
-  if (module.eval) TROUPE_RETURN_IF_ERROR(check_lengths(model, *module.eval));
+  TROUPE_RETURN_IF_ERROR(check_length(model, longest_collated_length(module.train)));
+  if (module.eval)
+    TROUPE_RETURN_IF_ERROR(check_length(model, longest_collated_length(*module.eval)));
   std::string stream = TROUPE_TRY(
       settle_stream(files, config, tokenizer_text, module.train, contents.resume_path, notes));
   TROUPE_RETURN_IF_ERROR(

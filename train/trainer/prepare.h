@@ -10,6 +10,7 @@
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
+#include "train/data/sample_stream.h"
 #include "train/data/token_dataset.h"
 #include "train/tokenizer/tokenizer.h"
 #include "train/trainer/run_bundle.h"
@@ -43,6 +44,15 @@ struct ContentProblem {
   Status status;
   bool of_settings = false;  // settings contradict each other, whatever the files hold
 };
+
+// A learned position table ends: a row longer than it would stop the run at its step.
+Status check_length(const ModelConfig& model, std::int64_t longest);
+
+// Refuses to go on from `checkpoint` (empty: nothing) with other samples than it was trained on,
+// unless troupe.allow_data_change allows it; `notes` tells that then.
+Status check_checkpoint_stream(FileSystem& files, const TrainConfig& config,
+                               const std::string& checkpoint, const SampleStream& now,
+                               std::vector<std::string>& notes);
 
 // The checkpoint to go on from, as the configuration asks; empty: from the beginning. `notes`: what
 // was found and refused.

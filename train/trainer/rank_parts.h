@@ -83,17 +83,17 @@ struct RankParts {
   int rank = -1;
   SurvivingMemory* memory = nullptr;
   std::unique_ptr<RankLayout> layout;
-  std::optional<TrainingState> state;
-  std::unique_ptr<OptimizerDevice> updates;  // of the state's tensors
-  HeldPieces held;                           // of the save under way
-  double gemm_flops_per_s = 0;               // of all ranks
+  std::unique_ptr<RankCompute> rank_compute;
+  HeldPieces held;              // of the save under way
+  double gemm_flops_per_s = 0;  // of all ranks
 
-  StepTransaction& transaction() { return state->transaction(); }
+  TrainingState& state() { return rank_compute->state(); }
+  StepTransaction& transaction() { return state().transaction(); }
   const TrainConfig& config() const { return bundle.config; }
   const std::string& output_dir() const { return config().training.output_dir; }
   bool leads() const { return rank == 0; }
   // Steps done; 0 before anything is loaded. Any thread.
-  std::int64_t step() { return state ? transaction().position().step : 0; }
+  std::int64_t step() { return rank_compute ? transaction().position().step : 0; }
   // The samples that the next step's plan names.
   const TokenDataset& dataset() const { return own_data ? own_data->dataset() : bundle.dataset; }
   // The step that was finished last, as its record tells it.
@@ -104,12 +104,10 @@ struct RankParts {
 // What lives as long as a generation.
 struct RunGeneration {
   collective::Communicator& world;  // over memory of the host
-  DeviceCommunicator* device;       // over the device's; null: `world` carries it
   std::uint64_t number;
   TrainingObserver& observer;
   GenerationPurpose purpose = GenerationPurpose::kTrain;
   const RankLayout* saved_layout = nullptr;  // what this rank saves; null: its part of the run's
-  std::unique_ptr<EngineDevice> engine_device;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<CheckpointSaver> saver;
   std::uint64_t saver_bytes = 0;  // sent for saves in the midst of a step

@@ -138,7 +138,13 @@ std::int64_t sample_count(const RunBundle& bundle) {
 std::int64_t length_max(const RunBundle& bundle) {
   // As batches of a data set of such samples are padded.
   constexpr std::int64_t kMultiple = 8;
-  if (!bundle.parts.data_source) return longest_collated_length(bundle.dataset);
+  if (!bundle.parts.data_source) {
+    const std::int64_t longest = longest_collated_length(bundle.dataset);
+    // Bins hold so many tokens for each of per_device_train_batch_size rows.
+    if (!bundle.config.data.sample_packing.on) return longest;
+    return std::max(longest,
+                    (bundle.config.data.cutoff_len + kMultiple - 1) / kMultiple * kMultiple);
+  }
   return (bundle.source.length_max + kMultiple - 1) / kMultiple * kMultiple;
 }
 

@@ -28,6 +28,16 @@ bool is_of_the_disk(const Status& status) {
   }
 }
 
+// A model that no step has changed would pass for a trained one. All ranks have the same record.
+Status check_trained(const CommitRecord& record) {
+  if (record.step == 0 || record.updates() > 0) return {};
+  return error(Code::kFailedPrecondition,
+               "nothing was trained: every step was skipped, from step 1 to step {}, the last one "
+               "because {}; look for damaged weights (model_name_or_path) or data, and where the "
+               "run computes in bf16 try fp32. No model was written",
+               record.step, record.why());
+}
+
 }  // namespace
 
 Status RunFinish::finish(RunGeneration& generation) {
@@ -35,6 +45,7 @@ Status RunFinish::finish(RunGeneration& generation) {
   f.progress.stage(parts_.step(), Stage::kFinish);
   TROUPE_RETURN_IF_ERROR(saves_.seal(generation));
   TROUPE_RETURN_IF_ERROR(saves_.settle(generation));
+  TROUPE_RETURN_IF_ERROR(check_trained(f.transaction().record()));
   // A checkpoint of the best model may have failed since that was told: the one before is meant.
   if (f.leads()) follow_.recorder->set_best(follow_.best);
   std::int64_t final_step = parts_.step();
@@ -139,7 +150,7 @@ Status RunFinish::load_best_model(RunGeneration& generation, std::int64_t& final
   follow_.note();
   TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, f.model->model_layout(),
                                     static_cast<std::uint64_t>(f.config().training.seed), *f.layout,
-                                    f.state->kept(), f.compute->kept_access(), false,
+                                    f.state().kept(), f.rank_compute->kept_access(), false,
                                     generation.world));
   // That step was evaluated, or it would not be the best.
   follow_.evaluated_step = final_step = best_step;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -62,5 +63,13 @@ struct RunMemory {
   std::optional<std::int64_t> saved_step;  // told by rank 0
   std::deque<HeldEvent> held;
 };
+
+// Where all of it is lost: from what the trainers that live tell. Their generation is over for
+// them; they and all others meet again. `places`: as the run began with. `generations_before`,
+// `steps_before`: at least so many were begun, and finished. `silent_for`: since the last of them
+// was.
+RunMemory found_memory(const TrainerPlaces& places, std::span<const TrainerFound> found,
+                       std::uint64_t generations_before, TimePoint now, std::int64_t steps_before,
+                       std::optional<Duration> silent_for);
 
 }  // namespace troupe::train

@@ -9,6 +9,7 @@
 #include "train/cpu/cpu_operators.h"
 #include "train/data/dataset_info.h"
 #include "train/data/records.h"
+#include "train/data/row_dataset.h"
 #include "train/trainer/device_choice.h"
 #include "train/trainer/sharding_setup.h"
 
@@ -28,6 +29,9 @@ PlanFacts launch_facts(const LoadedConfig& loaded, std::int64_t machines, std::i
 // A token is about four bytes of text and four of memory; labels are as much again.
 Result<std::int64_t> data_file_bytes(FileSystem& files, const DataSection& data) {
   std::int64_t sum = 0;
+  for (const std::string& path : TROUPE_TRY(row_dataset_files(files, data.rows.datasets)))
+    sum += static_cast<std::int64_t>(TROUPE_TRY(files.size(path)));
+  if (data.dataset.empty()) return sum;
   for (const auto& attributes :
        TROUPE_TRY(read_dataset_info(files, data.dataset_dir, data.dataset))) {
     const auto found =
@@ -111,7 +115,7 @@ PlanFacts facts_of(const RunBundle& bundle, const LoadedConfig& loaded, std::int
   PlanFacts facts = launch_facts(loaded, machines, cores);
   const TokenDataset* evaluation = bundle.eval ? &*bundle.eval : nullptr;
   facts.trainables = bundle.trainables;
-  facts.length_max = longest_collated_length(bundle.dataset);
+  facts.length_max = length_max(bundle);
   if (evaluation) {
     facts.evaluation_length_max = longest_collated_length(*evaluation);
     facts.evaluation_rows = evaluation->size();

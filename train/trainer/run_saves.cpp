@@ -49,13 +49,13 @@ SaveContents RunSaves::contents_of(const RankLayout& layout, bool final_model) {
   RankParts& f = parts_;
   const CommitRecord& record = f.transaction().record();
   SaveContents contents{.step = record.step,
-                        .weights = weight_pieces(f.model->model_layout(), layout, f.state->kept(),
+                        .weights = weight_pieces(f.model->model_layout(), layout, f.state().kept(),
                                                  f.engine_options.compute.frozen),
                         .files = f.bundle.companions};
   if (final_model) return contents;
   contents.has_optimizer = !f.config().training.save_only_model;
   if (contents.has_optimizer)
-    contents.optimizer = optimizer_pieces(f.model->model_layout(), layout, f.state->kept());
+    contents.optimizer = optimizer_pieces(f.model->model_layout(), layout, f.state().kept());
   json::Object scheduler{{"last_step", record.step},
                          {"skipped_steps", record.skipped},
                          {"skipped_steps_in_a_row", record.skipped_in_a_row},
@@ -80,7 +80,7 @@ Result<SaveContents> RunSaves::held_contents(RunGeneration& generation, bool fin
   SaveContents contents =
       contents_of(generation.saved_layout ? *generation.saved_layout : *parts_.layout, final_model);
   TROUPE_RETURN_IF_ERROR(
-      parts_.held.hold(parts_.compute->kept_access(), {contents.weights, contents.optimizer}));
+      parts_.held.hold(parts_.rank_compute->kept_access(), {contents.weights, contents.optimizer}));
   return contents;
 }
 

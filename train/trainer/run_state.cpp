@@ -38,51 +38,10 @@ RunState RunState::adopt(const RunSettings& settings, RunMemory memory, TimePoin
 RunState RunState::adopt_found(const RunSettings& settings, std::span<const TrainerFound> found,
                                std::uint64_t generations_before, TimePoint now,
                                std::int64_t steps_before, std::optional<Duration> silent_for) {
-  RunState state(settings);
-  auto trainers = state.places_.trainers();
-  state.known_.generation = generations_before;
-  state.known_.last_step = steps_before;
-  for (const TrainerFound& trainer : found) {
-    state.known_.generation = std::max(state.known_.generation, trainer.generation);
-    state.known_.last_step = std::max(state.known_.last_step, trainer.step);
-  }
-  for (const TrainerFound& trainer : found) {
-    auto& place = trainers.at(static_cast<std::size_t>(trainer.trainer));
-    place.alive = true;
-    place.incarnation = trainer.incarnation;
-    place.node = trainer.node;
-    place.gpu = trainer.gpu;
-    if (!trainer.fit) place.unfit = trainer.incarnation;
-    // Ranks are where the newest plan has them.
-    if (trainer.generation != state.known_.generation || trainer.rank < 0) continue;
-    for (auto& other : trainers) {
-      if (other.rank != trainer.rank) continue;
-      std::swap(other.rank, place.rank);
-      break;
-    }
-  }
-  state.places_ = TrainerPlaces(settings.world_size, std::move(trainers));
-  for (Rank& rank : state.known_.ranks) {
-    rank.died_before = true;
-    rank.absent_since = now;
-  }
-  for (const TrainerFound& trainer : found) {
-    const int number = state.places_.find(trainer.trainer)->rank;
-    if (number < 0) continue;
-    Rank& rank = *state.rank_of(number);
-    rank.absent_since.reset();
-    rank.phase = trainer.in_generation ? RankPhase::kRunning : RankPhase::kReady;
-    rank.generation = trainer.generation;
-  }
-  state.known_.told_step = state.known_.farthest_step = state.known_.last_step;
-  state.known_.failures = 1;
-  state.known_.lost_at = now;
-  state.recovery(now).add_fault(-1, "the controller was lost, with its memory");
-  // Ranks that live went on with their steps; where one was lost, too, none was finished since.
-  const bool all_live = std::none_of(state.known_.ranks.begin(), state.known_.ranks.end(),
-                                     [](const Rank& r) { return r.absent_since.has_value(); });
-  if (silent_for && !all_live) state.recovery_->silent_before(*silent_for);
-  return state;
+  return adopt(settings,
+               found_memory(TrainerPlaces(settings.world_size, settings.spares), found,
+                            generations_before, now, steps_before, silent_for),
+               now);
 }
 
 const RunMemory& RunState::memory() const {

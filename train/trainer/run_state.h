@@ -67,9 +67,7 @@ class RunState {
   // As another one was: for the successor of a controller. Times of another clock (the controller
   // came back on another machine) are those of now. apply() goes on; commands() are given anew.
   static RunState adopt(const RunSettings& settings, RunMemory memory, TimePoint now);
-  // Where that is lost: from what the trainers that live tell. Their generation is over for them;
-  // they and all others meet again. `generations_before`, `steps_before`: at
-  // least so many were begun, and finished. `silent_for`: since the last of them was.
+  // Where that is lost: as found_memory() has it.
   static RunState adopt_found(const RunSettings& settings, std::span<const TrainerFound> found,
                               std::uint64_t generations_before, TimePoint now,
                               std::int64_t steps_before = 0,

@@ -143,14 +143,37 @@ ActivationOptions evaluation_options(const TrainConfig& config, const ModelConfi
           .adapters = adapter_sizes(model, trainables.lora)};
 }
 
-SamplerOptions sampler_options(const TrainConfig& config, std::int64_t samples, int world_size) {
+std::optional<SamplePacking> packing_of(const TrainConfig& config) {
+  const SamplePackingSection& packing = config.data.sample_packing;
+  if (!packing.on) return std::nullopt;
+  const auto rows = config.training.per_device_train_batch_size;
+  return SamplePacking{
+      .capacity = packing.rows ? config.data.cutoff_len : rows * config.data.cutoff_len,
+      .batch_bins = packing.rows ? rows : 1,
+      .group_size = packing.group_size,
+      .bin_size = packing.bin_size,
+      .sequentially = packing.sequentially};
+}
+
+SamplerOptions sampler_options(const TrainConfig& config, std::int64_t samples, int world_size,
+                               const TokenDataset* packed) {
   SamplerOptions options{.sample_count = samples,
                          .world_size = world_size,
                          .per_device_batch_size = config.training.per_device_train_batch_size,
                          .gradient_accumulation_steps = config.training.gradient_accumulation_steps,
                          .seed = static_cast<std::uint32_t>(config.training.order_seed()),
                          .shuffle = !config.data.disable_shuffling,
-                         .drop_last = config.training.dataloader_drop_last};
+                         .drop_last = config.training.dataloader_drop_last,
+                         .packing = packing_of(config),
+                         .lengths = nullptr};
+  if (!packed) options.packing.reset();
+  if (options.packing) {
+    auto lengths = std::make_shared<std::vector<std::int32_t>>();
+    for (std::int64_t i = 0; i < samples; ++i)
+      lengths->push_back(
+          static_cast<std::int32_t>(real_length(*packed, static_cast<std::uint32_t>(i))));
+    options.lengths = std::move(lengths);
+  }
   if (config.sharding.deterministic == Deterministic::kAcrossWorldSizes) {
     options.gradient_accumulation_steps *= world_size;
     options.world_size = 1;
@@ -159,12 +182,13 @@ SamplerOptions sampler_options(const TrainConfig& config, std::int64_t samples, 
 }
 
 // Across world sizes an epoch's steps are those that one rank would make.
-Result<RunSchedule> run_schedule(const TrainConfig& config, std::int64_t samples, int world_size) {
+Result<RunSchedule> run_schedule(const TrainConfig& config, std::int64_t samples, int world_size,
+                                 std::optional<std::int64_t> packed_batches) {
   if (config.sharding.deterministic != Deterministic::kAcrossWorldSizes)
-    return plan_steps(config.training, samples, world_size);
+    return plan_steps(config.training, samples, world_size, packed_batches);
   TrainingSection alone = config.training;
   alone.gradient_accumulation_steps *= world_size;
-  return plan_steps(alone, samples, 1);
+  return plan_steps(alone, samples, 1, packed_batches);
 }
 
 }  // namespace troupe::train

@@ -54,10 +54,17 @@ ActivationOptions evaluation_options(const TrainConfig& config, const ModelConfi
                                      const Trainables& trainables, std::int64_t rows_max,
                                      std::int64_t length_max);
 
+// Nothing without troupe.sample_packing.
+std::optional<SamplePacking> packing_of(const TrainConfig& config);
 // The order of the samples. Across world sizes a step's micro-batches are those that one rank would
 // have with accumulation · world_size of them.
-SamplerOptions sampler_options(const TrainConfig& config, std::int64_t samples, int world_size);
-// The steps that follow from it. kInvalidArgument where no step can ever be made.
-Result<RunSchedule> run_schedule(const TrainConfig& config, std::int64_t samples, int world_size);
+// With troupe.sample_packing the samples of `packed` are packed by their lengths; null: a data
+// source of the program's own, whose samples are not.
+SamplerOptions sampler_options(const TrainConfig& config, std::int64_t samples, int world_size,
+                               const TokenDataset* packed);
+// The steps that follow from it; `packed_batches` is the sampler's. kInvalidArgument where no step
+// can ever be made.
+Result<RunSchedule> run_schedule(const TrainConfig& config, std::int64_t samples, int world_size,
+                                 std::optional<std::int64_t> packed_batches);
 
 }  // namespace troupe::train

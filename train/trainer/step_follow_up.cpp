@@ -11,17 +11,22 @@ namespace {
 // The arena of the activations, cut for evaluation as long as this lives.
 class EvaluationCut {
  public:
-  EvaluationCut(ComputeDevice& compute, const ModelConfig& model, ActivationOptions evaluation)
-      : compute_(compute), model_(model), training_(compute.activations().options()) {
+  EvaluationCut(Activations& activations, Operators& operators, const ModelConfig& model,
+                ActivationOptions evaluation)
+      : activations_(activations),
+        operators_(operators),
+        model_(model),
+        training_(activations.options()) {
     evaluation.type = training_.type;
-    compute_.activations().cut_for(model_, evaluation, compute_.operators());
+    activations_.cut_for(model_, evaluation, operators_);
   }
-  ~EvaluationCut() { compute_.activations().cut_for(model_, training_, compute_.operators()); }
+  ~EvaluationCut() { activations_.cut_for(model_, training_, operators_); }
   EvaluationCut(const EvaluationCut&) = delete;
   EvaluationCut& operator=(const EvaluationCut&) = delete;
 
  private:
-  ComputeDevice& compute_;
+  Activations& activations_;
+  Operators& operators_;
   const ModelConfig& model_;
   const ActivationOptions training_;
 };
@@ -85,11 +90,12 @@ Status StepFollowUp::evaluate(RunGeneration& generation) {
   if (!f.evaluator) return {};
   f.progress.stage(parts_.step(), Stage::kEvaluate);
   generation.engine->units().begin_pass(ShardedUnits::Pass::kForwardOnly);
-  const EvaluationCut cut(*f.compute, f.bundle.model, *evaluation_of(f.bundle));
+  Activations& activations = f.rank_compute->activations();
+  const EvaluationCut cut(activations, f.compute->operators(), f.bundle.model,
+                          *evaluation_of(f.bundle));
   const EvalResult result = TROUPE_TRY(unless_abandoned([&] {
-    return f.evaluator->run(*f.objective, *f.model, generation.engine->units(),
-                            f.compute->activations(), generation.world, f.clock,
-                            [&](std::int64_t, std::int64_t) -> Status {
+    return f.evaluator->run(*f.objective, *f.model, generation.engine->units(), activations,
+                            generation.world, f.clock, [&](std::int64_t, std::int64_t) -> Status {
                               if (!generation.observer.stop_requested()) return {};
                               return error(Code::kCancelled, "the run was told to stop");
                             });

@@ -91,12 +91,7 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
       }
       if (part.adapter.empty()) {
         key = "lora_target";
-        auto made = new_adapter(config, model);
-        if (!made.ok()) {
-          key = made.status().context("key").value_or(key);
-          return made.status();
-        }
-        adapter = std::move(*made);
+        adapter = TROUPE_TRY(new_adapter(config, model));
         part.trainables = TROUPE_TRY(lora_trainables(model, adapter));
       } else {
         OpenedAdapter opened = TROUPE_TRY(known_adapter(files, part.adapter, model));

@@ -36,8 +36,6 @@ constexpr int kUnfitExitCode = 69;
 constexpr auto kMemoryPatience = std::chrono::seconds(10);
 // How long the ranks may take to end their communicators in the good case.
 constexpr auto kEndTimeout = std::chrono::seconds(30);
-// Outcomes of changes of the data that are kept for callers that still wait.
-constexpr std::size_t kWishesKept = 64;
 constexpr const char* kBootIdFile = "/proc/sys/kernel/random/boot_id";
 
 // Equal for all processes that may share a GPU, whatever nodes they belong to: the machine as it
@@ -116,15 +114,9 @@ class TrainerActor::Observer final : public TrainingObserver {
   void model_saved(const std::string& folder) override { trainer_.tell(ModelSavedReport{folder}); }
   void warning(const std::string& text) override { trainer_.tell(WarningReport{text}); }
   void between_steps(const TrainingView& view) override { trainer_.between_steps_.do_all(view); }
-  std::optional<std::string> data_wish() override {
-    MutexLock lock(trainer_.mutex_);
-    return trainer_.data_wish_;
-  }
+  std::optional<std::string> data_wish() override { return trainer_.data_changes_.asked(); }
   void data_wish_done(const std::string& arguments, const Status& outcome) override {
-    MutexLock lock(trainer_.mutex_);
-    if (trainer_.data_wish_ == arguments) trainer_.data_wish_.reset();
-    trainer_.data_wishes_done_[arguments] = outcome;
-    trainer_.changed_.notify_all();
+    trainer_.data_changes_.done(arguments, outcome);
   }
   bool stop_requested() override { return trainer_.ending_ || trainer_.cancelled_; }
   bool save_and_stop_requested() override { return trainer_.save_and_stop_; }
@@ -182,7 +174,8 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
 
 TrainerActor::~TrainerActor() {
   ending_ = true;
-  between_steps_.end();
+  between_steps_.end(error(Code::kCancelled, "the trainer ends"));
+  data_changes_.end();
   abort(~std::uint64_t{0}, error(Code::kCancelled, "the trainer ends"));
   {
     MutexLock lock(mutex_);
@@ -259,43 +252,14 @@ Status TrainerActor::wait_between_steps(BetweenSteps::Work work, Duration timeou
 Status TrainerActor::change_data(const json::Object& arguments, Duration timeout) {
   const std::string text = json::write(arguments);
   const Deadline deadline = Deadline::after(timeout);
-  bool stands = false;
-  TROUPE_RETURN_IF_ERROR(between_steps(
-      [&](const TrainingView& run) -> Status {
-        if (run.rank() != 0)
-          return error(Code::kFailedPrecondition,
-                       "the data are changed through rank 0's trainer, and this is rank {}",
-                       run.rank());
-        if (!run.has_own_data())
-          return error(Code::kFailedPrecondition, "the run has no data source of its own");
-        stands = run.data_arguments() == text;
-        if (run.step() >= run.total_steps())
-          return stands ? Status()
-                        : error(Code::kFailedPrecondition,
-                                "no step follows in which new data "
-                                "could be used");
-        if (stands) return {};
-        MutexLock lock(mutex_);
-        if (data_wish_ && *data_wish_ != text)
-          return error(Code::kUnavailable, "another change of the data is under way: try again");
-        data_wish_ = text;
-        data_wishes_done_.erase(text);
-        if (data_wishes_done_.size() > kWishesKept) data_wishes_done_.clear();
-        return {};
-      },
-      timeout));
-  if (stands) return {};
-  MutexLock lock(mutex_);
-  const auto done = [&]()
-                        TROUPE_NO_ANALYSIS { return ending_ || data_wishes_done_.contains(text); };
-  changed_.wait_until(mutex_, deadline, done);
-  // It stays for other callers that wait for the same.
-  if (const auto found = data_wishes_done_.find(text); found != data_wishes_done_.end())
-    return found->second;
-  if (data_wish_ == text) data_wish_.reset();
-  return error(Code::kDeadlineExceeded,
-               "no step was finished with the new data within the call's time: whether one will be "
-               "is not known");
+  const bool stands = TROUPE_TRY(between_steps(
+      [&](const TrainingView& run) { return data_changes_.ask(run, text); }, timeout));
+  return stands ? Status() : data_changes_.wait(text, deadline);
+}
+
+void TrainerActor::answer_ended() {
+  between_steps_.end(run_has_ended());
+  data_changes_.run_ended();
 }
 
 std::optional<GenerationPlan> TrainerActor::next_plan() {
@@ -401,6 +365,7 @@ TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
     faults.push_back({plan.fault_numbers[i], plan.faults[i]});
   injector_.begin_generation(rank(), plan.generation, std::move(faults));
   recorder_.begin_generation(plan.generation);
+  between_steps_.begin();
   Status status;
   try {
     status = train_generation(plan);
@@ -409,7 +374,10 @@ TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
     context_.log().error("rank {} ends: the loop threw: {}", rank(), e.what());
     ::_exit(kExceptionExitCode);
   }
-  if (status.ok()) return TrainerFinished{rank(), plan.generation};
+  if (status.ok()) {
+    answer_ended();
+    return TrainerFinished{rank(), plan.generation};
+  }
   leave_dead_device(status);
   if (const auto step = saved_step_of(status)) return TrainerSaved{rank(), plan.generation, *step};
   status.with("rank", rank());
@@ -534,23 +502,21 @@ Result<std::shared_ptr<collective::Communicator>> TrainerActor::meet(const Gener
   return std::shared_ptr<collective::Communicator>(TROUPE_TRY(std::move(made)));
 }
 
-Result<std::shared_ptr<DeviceCommunicator>> TrainerActor::connect_device(
+Result<GenerationCompute> TrainerActor::join(
     const GenerationPlan& plan, const std::shared_ptr<collective::Communicator>& world) {
   // All ranks go the same way: one of them says which, once.
   const bool tells = rank() == 0 && !told_transport_;
-  auto made = TROUPE_TRY(run_->connect(*world, {.node = machine_name(files_, context_.node_id()),
-                                                .notice = [&](const std::string& text) {
-                                                  if (tells) context_.log().info("{}", text);
-                                                }}));
-  if (!made) return std::shared_ptr<DeviceCommunicator>();
-  // It lives on the other one, whoever still ends it.
-  std::shared_ptr<DeviceCommunicator> device(
-      made.release(), [world](DeviceCommunicator* communicator) { delete communicator; });
+  GenerationCompute compute =
+      TROUPE_TRY(run_->join(world, {.node = machine_name(files_, context_.node_id()),
+                                    .notice = [&](const std::string& text) {
+                                      if (tells) context_.log().info("{}", text);
+                                    }}));
+  if (!compute.device) return compute;
   if (tells && world->world_size() > 1)
-    context_.log().info("collectives of GPUs: {}", device->transport());
+    context_.log().info("collectives of GPUs: {}", compute.device->transport());
   told_transport_ = true;
-  TROUPE_RETURN_IF_ERROR(take_over(plan, device));
-  return device;
+  TROUPE_RETURN_IF_ERROR(take_over(plan, compute.device));
+  return compute;
 }
 
 Status TrainerActor::train_generation(const GenerationPlan& plan) {
@@ -563,12 +529,11 @@ Status TrainerActor::train_generation(const GenerationPlan& plan) {
   TROUPE_RETURN_IF_ERROR(prepare(*world));
   if (plan.purpose == GenerationPurpose::kSaveAlone)
     return run_->save_alone(*world, plan.generation, observer);
-  const auto device = TROUPE_TRY(connect_device(plan, world));
-  Status status =
-      run_->run_generation(*world, plan.generation, observer, device.get(), plan.purpose);
-  if (status.ok() && device) {
+  const GenerationCompute compute = TROUPE_TRY(join(plan, world));
+  Status status = run_->run_generation(compute, plan.generation, observer, plan.purpose);
+  if (status.ok() && compute.device) {
     // The run is complete, whatever becomes of the library's objects.
-    if (const Status ended = device->end(Deadline::after(kEndTimeout)); !ended.ok())
+    if (const Status ended = compute.device->end(Deadline::after(kEndTimeout)); !ended.ok())
       context_.log().warning("ending the collectives: {}", ended.to_string());
   }
   return status;

@@ -24,7 +24,6 @@
 
 #include <atomic>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -41,6 +40,7 @@
 #include "train/progress/progress_recorder.h"
 #include "train/trainer/actor_memory.h"
 #include "train/trainer/between_steps.h"
+#include "train/trainer/data_changes.h"
 #include "train/trainer/peer_links.h"
 #include "train/trainer/progress_memory.h"
 #include "train/trainer/run_bundle.h"
@@ -104,8 +104,9 @@ class TrainerActor {
   // Runs `work` on the loop's thread before the next step, or behind the last one: no rank is in a
   // step then, and what `work` gives is what this returns (a Status or Result as it is). The order
   // is that of the calls. After a recovery and beside an evaluation it waits for these.
-  // kDeadlineExceeded: the loop did not come to it. For methods in trainer_groups:
-  // kFailedPrecondition on the actor's own thread, which must stay free to leave a lost generation.
+  // kDeadlineExceeded: the loop did not come to it. kFailedPrecondition: the run has ended. For
+  // methods in trainer_groups: kFailedPrecondition on the actor's own thread, which must stay free
+  // to leave a lost generation.
   template <typename Work>
   auto between_steps(Work&& work, Duration timeout = kBetweenStepsTimeout)
       -> ResultOf<std::invoke_result_t<Work, const TrainingView&>>;
@@ -152,9 +153,9 @@ class TrainerActor {
   void leave(TrainerMessage outcome);
   Status train_generation(const GenerationPlan& plan);
   Result<std::shared_ptr<collective::Communicator>> meet(const GenerationPlan& plan);
-  // What carries a GPU's buffers beside it; null on a CPU.
-  Result<std::shared_ptr<DeviceCommunicator>> connect_device(
-      const GenerationPlan& plan, const std::shared_ptr<collective::Communicator>& world);
+  // What the rank computes with in the generation of `world`.
+  Result<GenerationCompute> join(const GenerationPlan& plan,
+                                 const std::shared_ptr<collective::Communicator>& world);
   // The communicator that abort() is to end from now on, unless it was asked to before.
   Status take_over(const GenerationPlan& plan,
                    const std::shared_ptr<collective::Communicator>& communicator);
@@ -164,6 +165,8 @@ class TrainerActor {
   // whose rank a spare may have taken.
   bool stands_by() const { return setup_.rank < 0 || context_.generation() > 1; }
 
+  // Whoever waits for a step, or asks later, is told that the run has ended.
+  void answer_ended();
   // As between_steps(); `work` may be left out.
   Status wait_between_steps(BetweenSteps::Work work, Duration timeout);
 
@@ -203,9 +206,8 @@ class TrainerActor {
   std::uint64_t aborted_ TROUPE_GUARDED_BY(mutex_) = 0;  // all generations up to this are
   Status abort_reason_ TROUPE_GUARDED_BY(mutex_);
   std::optional<std::string> save_to_ TROUPE_GUARDED_BY(mutex_);
-  std::optional<std::string> data_wish_ TROUPE_GUARDED_BY(mutex_);
-  std::map<std::string, Status> data_wishes_done_ TROUPE_GUARDED_BY(mutex_);
   BetweenSteps between_steps_;
+  DataChanges data_changes_;
   std::atomic<bool> cancelled_{false};  // the generation in work is aborted
   std::atomic<bool> save_and_stop_{false};
   std::atomic<bool> ending_{false};

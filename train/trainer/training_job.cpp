@@ -12,6 +12,7 @@
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/config/launch.h"
 #include "train/config/ray_settings.h"
+#include "train/data/sample_stream.h"
 #include "train/report/run_registry.h"
 #include "train/trainer/own_data.h"
 #include "train/trainer/prepare.h"
@@ -66,10 +67,7 @@ Result<RunBundle> bundle_of(FileSystem& files, TrainingJob job, const TrainingPa
   } else {
     bundle.dataset = std::move(job.dataset);
   }
-  if (const auto limit = bundle.model.length_limit(); limit && length_max(bundle) > *limit)
-    return error(Code::kInvalidArgument,
-                 "samples have up to {} tokens, the model's position table has {}",
-                 length_max(bundle), *limit);
+  TROUPE_RETURN_IF_ERROR(check_length(bundle.model, length_max(bundle)));
   return bundle;
 }
 
@@ -161,13 +159,26 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
     if (value < 1)
       return error(Code::kInvalidArgument, "config.{} is {}: expected at least 1", name, value);
   const int world_size = static_cast<int>(config.troupe.workers.value_or(1));
-  TROUPE_RETURN_IF_ERROR(run_schedule(config, sample_count(bundle), world_size).status());
+  if (bundle.parts.data_source && config.data.sample_packing.on)
+    return error(
+        Code::kUnsupported,
+        "troupe.sample_packing with a data source of the program's own, whose samples have "
+        "no lengths before they are made: leave one of them out");
+  const TokenDataset* packed = bundle.parts.data_source ? nullptr : &bundle.dataset;
+  const Sampler sampler =
+      TROUPE_TRY(Sampler::make(sampler_options(config, sample_count(bundle), world_size, packed)));
   TROUPE_RETURN_IF_ERROR(
-      Sampler::make(sampler_options(config, sample_count(bundle), world_size)).status());
+      run_schedule(config, sample_count(bundle), world_size, sampler.packed_batches()).status());
   RunSpec spec = spec_of(bundle, world_size, SystemClock());
   TROUPE_RETURN_IF_ERROR(mesh_of(config, world_size, spec.ranks_per_node).status());
   std::vector<std::string> notes;
   spec.resume_path = TROUPE_TRY(resume_point(files, config, notes));
+  const auto& source = bundle.parts.data_source;
+  const SampleStream stream = own_stream(
+      source ? source->name : "TrainingJob::dataset", sample_count(bundle), bundle.dataset,
+      static_cast<std::uint32_t>(config.training.order_seed()), !config.data.disable_shuffling);
+  TROUPE_RETURN_IF_ERROR(check_checkpoint_stream(files, config, spec.resume_path, stream, notes));
+  bundle.sample_stream = stream.to_text();
   auto lock = FileLock::take(join_path(config.training.output_dir, kOutputLockFile), spec.run);
   if (!lock.ok() && lock.status().code() != Code::kUnsupported)
     return lock.status().prefixed("output_dir is another run's, or cannot be written");

@@ -20,29 +20,16 @@ namespace {
 // How long a generation that is lost waits for a commit under way.
 constexpr auto kLastCommit = std::chrono::seconds(2);
 
-// The way out where there is too little memory for a pass.
-Status with_way_out(const Status& status, const ActivationOptions& activations) {
-  if (status.code() != Code::kOutOfMemory) return status;
-  return Status(status).prefixed(
-      fmt::format("{} rows of {} tokens: lower per_device_train_batch_size (with "
-                  "gradient_accumulation_steps the step keeps its size) or cutoff_len",
-                  activations.rows_max, activations.length_max));
-}
-
-ActivationOptions activations_of(const RunBundle& bundle) {
-  return activation_options(bundle.config, bundle.model, bundle.trainables, length_max(bundle));
-}
-
 Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
                                                     std::shared_ptr<const Objective> objective,
                                                     const TrainingRunOptions& options,
                                                     const Logger& log) {
   static const SystemEnvironment environment;
-  const ActivationOptions activations = activations_of(bundle);
-  auto opened = ComputeDevice::open(
+  return ComputeDevice::open(
       options.compute,
       {.model = bundle.model,
-       .activations = activations,
+       .activations =
+           activation_options(bundle.config, bundle.model, bundle.trainables, length_max(bundle)),
        .objective = std::move(objective),
        .evaluation = evaluation_of(bundle),
        .threads = options.threads,
@@ -52,8 +39,6 @@ Result<std::unique_ptr<ComputeDevice>> open_compute(const RunBundle& bundle,
        .stands_by = options.stands_by,
        .memory_patience = options.memory_patience},
       environment, log);
-  if (opened.ok()) return opened;
-  return with_way_out(opened.status(), activations);
 }
 
 // What checkpoints and shards name them by.
@@ -85,7 +70,7 @@ TrainingStep step_of(RankParts& f, RunGeneration& generation,
                        .dataset = f.dataset(),
                        .model = *f.model,
                        .objective = *f.objective,
-                       .activations = f.compute->activations(),
+                       .activations = f.rank_compute->activations(),
                        .layout = *f.layout,
                        .schedule = f.schedule,
                        .schedule_offset = f.facts.schedule_offset,
@@ -128,8 +113,10 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   auto observed = std::make_unique<ObservedOperators>(compute->operators(), progress);
   auto model = make_model(bundle.model, *observed, bundle.trainables);
   const std::int64_t samples = sample_count(bundle);
-  auto sampler = TROUPE_TRY(Sampler::make(sampler_options(config, samples, options.world_size)));
-  const auto facts = TROUPE_TRY(run_schedule(config, samples, options.world_size));
+  auto sampler = TROUPE_TRY(Sampler::make(sampler_options(
+      config, samples, options.world_size, bundle.parts.data_source ? nullptr : &bundle.dataset)));
+  const auto facts =
+      TROUPE_TRY(run_schedule(config, samples, options.world_size, sampler.packed_batches()));
   const auto& training = config.training;
   auto schedule =
       TROUPE_TRY(Schedule::make(training.lr_scheduler_type, training.lr_scheduler_kwargs,
@@ -176,8 +163,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                                .own_data = nullptr,
                                                .callbacks = std::move(callbacks),
                                                .layout = nullptr,
-                                               .state = std::nullopt,
-                                               .updates = nullptr,
+                                               .rank_compute = nullptr,
                                                .held = {}});
   if (const auto& choice = parts->bundle.parts.data_source)
     parts->own_data = TROUPE_TRY(OwnData::make(parts->options.parts, *choice, parts->bundle.source,
@@ -208,18 +194,19 @@ Status TrainingRun::warm_up() {
 Status TrainingRun::take_rank(int rank, SurvivingMemory& memory) {
   RankParts& f = parts_;
   TROUPE_CHECK(f.rank < 0, "rank {} is to become rank {}", f.rank, rank);
-  if (const Status held = f.compute->hold_memory(); !held.ok())
-    return with_way_out(held, activations_of(f.bundle));
   const Strategy strategy = TROUPE_TRY(strategy_of(f.config()));
   const Mesh mesh = TROUPE_TRY(mesh_of(f.config(), f.options.world_size, f.options.ranks_per_node));
   f.layout = std::make_unique<RankLayout>(f.model->model_layout(), strategy, mesh, rank);
-  f.state = TROUPE_TRY(f.compute->open_state(
-      *f.layout, state_dtype(f.config()), f.engine_options.compute.frozen, *f.optimizer, memory,
-      "state", fmt::format("troupe-{}-rank{}", f.options.run, rank)));
-  TROUPE_RETURN_IF_ERROR(f.compute->reserve(*f.layout, f.engine_options));
-  f.updates = TROUPE_TRY(f.compute->optimizer_device(
-      *f.layout, *f.state, *f.optimizer,
-      [&f](std::uint64_t chunk, std::string_view moment) { f.progress.chunk(chunk, moment); }));
+  f.rank_compute =
+      TROUPE_TRY(f.compute->hold({.layout = *f.layout,
+                                  .state = state_dtype(f.config()),
+                                  .engine = f.engine_options,
+                                  .optimizer = *f.optimizer,
+                                  .memory = memory,
+                                  .label = fmt::format("troupe-{}-rank{}", f.options.run, rank),
+                                  .observer = [&f](std::uint64_t chunk, std::string_view moment) {
+                                    f.progress.chunk(chunk, moment);
+                                  }}));
   f.memory = &memory;
   f.rank = rank;
   if (const std::string text = f.compute->memory_text(); f.leads() && !text.empty())
@@ -227,52 +214,45 @@ Status TrainingRun::take_rank(int rank, SurvivingMemory& memory) {
   return {};
 }
 
-Result<std::unique_ptr<DeviceCommunicator>> TrainingRun::connect(
-    collective::Communicator& communicator, DeviceLinks links) {
+Result<GenerationCompute> TrainingRun::join(std::shared_ptr<collective::Communicator> world,
+                                            DeviceLinks links) {
+  TROUPE_CHECK(parts_.rank_compute, "a generation without a rank");
   const TrainConfig& config = parts_.config();
   links.deterministic = config.sharding.deterministic != Deterministic::kOff;
   // The default is nobody's word: the environment's counts then.
   if (const auto seconds = config.training.ddp_timeout_s;
       seconds != TrainingSection().ddp_timeout_s)
     links.timeout = std::chrono::seconds(seconds);
-  return parts_.compute->connect(communicator, links);
+  return parts_.rank_compute->join(std::move(world), links);
 }
 
 Status TrainingRun::alive() { return parts_.compute->alive(); }
 
-Status TrainingRun::run_generation(collective::Communicator& communicator, std::uint64_t number,
-                                   TrainingObserver& observer, DeviceCommunicator* device,
-                                   GenerationPurpose purpose) {
+Status TrainingRun::run_generation(const GenerationCompute& compute, std::uint64_t number,
+                                   TrainingObserver& observer, GenerationPurpose purpose) {
   RankParts& f = parts_;
-  TROUPE_CHECK(f.rank >= 0, "a generation without a rank");
-  RunGeneration generation{.world = communicator,
-                           .device = device,
+  RunGeneration generation{.world = *compute.world,
                            .number = number,
                            .observer = observer,
                            .purpose = purpose,
-                           .engine_device = nullptr,
                            .engine = nullptr,
                            .saver = nullptr};
   f.progress.stage(parts_.step(), Stage::kLoad);
-  communicator.observe(&f.collectives);
-  if (device) device->observe(&f.collectives);
-  const Status ended = run_observed(generation);
+  compute.world->observe(&f.collectives);
+  if (compute.device) compute.device->observe(&f.collectives);
+  const Status ended = run_observed(generation, *compute.engine_device);
   generation.saver.reset();
   generation.engine.reset();
-  generation.engine_device.reset();
-  if (device) device->observe(nullptr);
-  communicator.observe(nullptr);
+  if (compute.device) compute.device->observe(nullptr);
+  compute.world->observe(nullptr);
   return ended;
 }
 
-Status TrainingRun::run_observed(RunGeneration& generation) {
+Status TrainingRun::run_observed(RunGeneration& generation, EngineDevice& device) {
   RankParts& f = parts_;
-  collective::Communicator& communicator = generation.world;
   TrainingObserver& observer = generation.observer;
-  generation.engine_device = f.compute->engine_device(communicator, generation.device);
-  generation.engine =
-      TROUPE_TRY(Engine::make(*f.layout, f.engine_options, *generation.engine_device, f.clock,
-                              *f.updates, f.state->buffers()));
+  generation.engine = TROUPE_TRY(Engine::make(*f.layout, f.engine_options, device, f.clock,
+                                              f.rank_compute->updates(), f.state().buffers()));
   TrainerLoaded loaded{.rank = f.rank, .generation = generation.number};
   TROUPE_RETURN_IF_ERROR(start_.begin(generation, loaded));
   generation.saver = saves_.make_saver(generation, f.output_dir());
@@ -290,7 +270,7 @@ Status TrainingRun::run_observed(RunGeneration& generation) {
   if (ended.ok()) return ended;
   // The others must not wait for a rank that gave up for a reason of its own, nor this one's
   // communication for them.
-  if (!saved_step_of(ended)) communicator.abort(ended);
+  if (!saved_step_of(ended)) generation.world.abort(ended);
   // A checkpoint that all ranks have written is good, whatever ended the generation.
   if (!generation.saver->started())
     static_cast<void>(generation.saver->wait(Deadline::after(kLastCommit)));
@@ -350,7 +330,7 @@ Status TrainingRun::loop(RunGeneration& generation) {
     if (f.own_data) f.own_data->step_stands(generation.observer);
     if (outcome.save_and_stop) return saves_.leave(generation);
   }
-  generation.observer.between_steps(TrainingView(f));
+  generation.observer.between_steps(TrainingView(f, true));
   return {};
 }
 
@@ -409,12 +389,10 @@ Status TrainingRun::save_alone(collective::Communicator& communicator, std::uint
   const RankLayout whole(f.model->model_layout(), strategy,
                          TROUPE_TRY(make_mesh(strategy, 1, 1, 0, 0)), 0);
   RunGeneration generation{.world = communicator,
-                           .device = nullptr,
                            .number = number,
                            .observer = observer,
                            .purpose = GenerationPurpose::kSaveAlone,
                            .saved_layout = &whole,
-                           .engine_device = nullptr,
                            .engine = nullptr,
                            .saver = nullptr};
   TROUPE_RETURN_IF_ERROR(saves_.take_up_left(generation));

@@ -51,21 +51,19 @@ class TrainingRun {
   // to the end of the run. Returns ok when the run is complete; kAborted and its like when the
   // communicator ended; kCancelled when it was told to stop; kDataLoss, kInvalidArgument, … when
   // nobody could go on.
-  // `device`: what connect() gave for that communicator. kSave: nothing is computed, a checkpoint
-  // of the last finished step is written, and it ends with saved_stop().
-  Status run_generation(collective::Communicator& communicator, std::uint64_t generation,
-                        TrainingObserver& observer, DeviceCommunicator* device = nullptr,
+  // `compute`: what join() gave for this generation. kSave: nothing is computed, a checkpoint of
+  // the last finished step is written, and it ends with saved_stop().
+  Status run_generation(const GenerationCompute& compute, std::uint64_t generation,
+                        TrainingObserver& observer,
                         GenerationPurpose purpose = GenerationPurpose::kTrain);
   // Rank 0, where others cannot come any more: saves a checkpoint of the last finished step from
   // its own memory, which holds everything where no rank's does in shards. `communicator` is of
   // this rank alone. Ends with saved_stop(); kFailedPrecondition where its memory is not enough.
   Status save_alone(collective::Communicator& communicator, std::uint64_t generation,
                     TrainingObserver& observer);
-  // Before a generation: what carries the device's buffers between the ranks of `communicator`,
-  // which outlives it; null where there is no other device than the host. Collective. The
-  // configuration's part of `links` is filled in.
-  Result<std::unique_ptr<DeviceCommunicator>> connect(collective::Communicator& communicator,
-                                                      DeviceLinks links);
+  // With a rank: RankCompute::join(). The configuration's part of `links` is filled in.
+  Result<GenerationCompute> join(std::shared_ptr<collective::Communicator> world,
+                                 DeviceLinks links);
   // After a failure: ok, or why this process can compute nothing any more.
   Status alive();
 
@@ -78,7 +76,7 @@ class TrainingRun {
  private:
   explicit TrainingRun(std::unique_ptr<RankParts> parts);
 
-  Status run_observed(RunGeneration& generation);
+  Status run_observed(RunGeneration& generation, EngineDevice& device);
   Status loop(RunGeneration& generation);
   double step_flops(const StepPlan& plan) const;
   // Saves the last finished step, and ends the generation with saved_stop().

@@ -14,6 +14,9 @@ namespace {
 constexpr std::uint32_t kStateVersion = 4;
 constexpr std::uint32_t kDeviceStateVersion = 1;
 constexpr std::size_t kPageBytes = 4096;
+// In memory that survives.
+constexpr const char* kStateName = "state";
+constexpr const char* kTensorsName = "state-tensors";
 
 std::size_t region_bytes(const RankLayout& layout, Region region, DType type) {
   return static_cast<std::size_t>(layout.elements(region)) * dtype_size(type);
@@ -91,13 +94,10 @@ DeviceRecord record_of(const ArenaPlan& plan, const CudaDevice& device) {
   return record;
 }
 
-std::string tensors_name(const std::string& name) { return name + "-tensors"; }
-
 // What an earlier process left; nothing where there is none or where it is not this device's.
 Result<std::optional<DeviceArena>> find_arena(const std::shared_ptr<CudaDevice>& device,
                                               const ArenaPlan& plan, const DeviceRecord& left,
-                                              SurvivingMemory& memory, const std::string& name,
-                                              const Logger& log) {
+                                              SurvivingMemory& memory, const Logger& log) {
   const DeviceRecord wanted = record_of(plan, *device);
   if (left.plan_hash != wanted.plan_hash) return std::optional<DeviceArena>();
   if (left.device != wanted.device) {
@@ -105,7 +105,7 @@ Result<std::optional<DeviceArena>> find_arena(const std::shared_ptr<CudaDevice>&
                 left.device.data(), wanted.device.data());
     return std::optional<DeviceArena>();
   }
-  const auto descriptor = TROUPE_TRY(memory.take_descriptor(tensors_name(name)));
+  const auto descriptor = TROUPE_TRY(memory.take_descriptor(kTensorsName));
   if (!descriptor) return std::optional<DeviceArena>();
   auto arena = DeviceArena::import(device, plan, descriptor->get(),
                                    static_cast<std::int64_t>(left.arena_bytes));
@@ -135,8 +135,7 @@ void TrainingState::open_log(const UpdateLog::Layout& chunks) {
 }
 
 Result<TrainingState> TrainingState::open(const RankLayout& layout, const StateOptions& options,
-                                          SurvivingMemory& memory, const std::string& name,
-                                          const std::string& label) {
+                                          SurvivingMemory& memory, const std::string& label) {
   const UpdateLog::Layout chunks = chunks_of(layout, options);
   memory::SegmentLayout regions = segment_layout(layout, options, chunks);
   const auto made = [&](memory::Segment segment, bool attached) {
@@ -145,14 +144,14 @@ Result<TrainingState> TrainingState::open(const RankLayout& layout, const StateO
     opened.has_frozen_ = layout.frozen() != nullptr;
     return opened;
   };
-  if (auto found = TROUPE_TRY(memory.take(name))) {
+  if (auto found = TROUPE_TRY(memory.take(kStateName))) {
     // Of another layout: of a run that was something else.
     if (regions.verify(*found).ok()) return made(std::move(*found), true);
   }
   auto segment =
       TROUPE_TRY(memory::Segment::create(label, regions.size_bytes(), memory::Populate::kNow));
   regions.write_header(segment);
-  TROUPE_RETURN_IF_ERROR(memory.keep(name, segment));
+  TROUPE_RETURN_IF_ERROR(memory.keep(kStateName, segment));
   return made(std::move(segment), false);
 }
 
@@ -178,9 +177,11 @@ ArenaPlan TrainingState::device_plan(const RankLayout& layout, const StateOption
   return plan;
 }
 
-Result<TrainingState> TrainingState::open_on_device(
-    const RankLayout& layout, const StateOptions& options, std::shared_ptr<CudaDevice> device,
-    SurvivingMemory& memory, const std::string& name, const std::string& label, const Logger& log) {
+Result<TrainingState> TrainingState::open_on_device(const RankLayout& layout,
+                                                    const StateOptions& options,
+                                                    std::shared_ptr<CudaDevice> device,
+                                                    SurvivingMemory& memory,
+                                                    const std::string& label, const Logger& log) {
   const ArenaPlan plan = device_plan(layout, options);
   const UpdateLog::Layout chunks = chunks_of(layout, options);
   const memory::SegmentLayout regions = device_segment_layout(layout, options, chunks);
@@ -199,9 +200,8 @@ Result<TrainingState> TrainingState::open_on_device(
     pinned = TROUPE_TRY(PinnedMemory::allocate(device, bytes, "offloaded parameters"));
   }
   std::optional<memory::Segment> left;
-  if (auto found = TROUPE_TRY(memory.take(name)); found && regions.verify(*found).ok()) {
-    if (auto arena =
-            TROUPE_TRY(find_arena(device, plan, record_in(regions, *found), memory, name, log)))
+  if (auto found = TROUPE_TRY(memory.take(kStateName)); found && regions.verify(*found).ok()) {
+    if (auto arena = TROUPE_TRY(find_arena(device, plan, record_in(regions, *found), memory, log)))
       return made(std::move(*found), std::move(*arena), true);
     // What it says is of tensors that are not there: nobody must find it beside others. Where much
     // is offloaded there may be no room for a second one.
@@ -227,8 +227,8 @@ Result<TrainingState> TrainingState::open_on_device(
   record.arena_bytes = static_cast<std::uint64_t>(arena.bytes());
   if (outlives) {
     const UniqueFd descriptor = TROUPE_TRY(arena.export_descriptor());
-    TROUPE_RETURN_IF_ERROR(memory.keep_descriptor(tensors_name(name), descriptor.get()));
-    TROUPE_RETURN_IF_ERROR(memory.keep(name, segment));
+    TROUPE_RETURN_IF_ERROR(memory.keep_descriptor(kTensorsName, descriptor.get()));
+    TROUPE_RETURN_IF_ERROR(memory.keep(kStateName, segment));
   }
   TrainingState opened = made(std::move(segment), std::move(arena), false);
   opened.outlives_ = outlives;

@@ -7,7 +7,7 @@
 // train/transaction's; marks and undo: UpdateLog's.
 //
 // On a GPU: a segment with the transaction, and one allocation of the device with the rest, whose
-// descriptor is kept beside the segment under "NAME-tensors". What is offloaded lies in the
+// descriptor is kept beside the segment under "state-tensors". What is offloaded lies in the
 // segment, as on a CPU: the parameters that this rank updates, slots, marks and undo. The device
 // has the gradients then, and parameters in the type that they are used in (with
 // Offload::kParameters pinned memory has them): a copy that any process can make again.
@@ -48,19 +48,18 @@ struct StateOptions {
 
 class TrainingState {
  public:
-  // What an earlier process of the rank kept under `name` in `memory`, where it was laid out the
+  // What an earlier process of the rank kept as "state" in `memory`, where it was laid out the
   // same way, or a new one, zeroed, which is kept. Every page is touched: no page fault and no lack
   // of memory comes later.
   static Result<TrainingState> open(const RankLayout& layout, const StateOptions& options,
-                                    SurvivingMemory& memory, const std::string& name,
-                                    const std::string& label);
+                                    SurvivingMemory& memory, const std::string& label);
   // The same on a GPU; new memory of it has any content. What an earlier process left on another
   // GPU is not taken. A device that cannot export its memory keeps nothing: `log` is told what that
   // means. kOutOfMemory by purpose.
   static Result<TrainingState> open_on_device(const RankLayout& layout, const StateOptions& options,
                                               std::shared_ptr<CudaDevice> device,
-                                              SurvivingMemory& memory, const std::string& name,
-                                              const std::string& label, const Logger& log);
+                                              SurvivingMemory& memory, const std::string& label,
+                                              const Logger& log);
   // What that takes of the device's memory.
   static ArenaPlan device_plan(const RankLayout& layout, const StateOptions& options);
 

@@ -29,10 +29,10 @@ Result<std::vector<ParameterValues>> TrainingView::weights() const {
                   0);
     layout = &*whole;
   }
-  std::vector<TensorPiece> pieces = weight_pieces(f.model->model_layout(), *layout, f.state->kept(),
-                                                  f.engine_options.compute.frozen);
+  std::vector<TensorPiece> pieces = weight_pieces(
+      f.model->model_layout(), *layout, f.state().kept(), f.engine_options.compute.frozen);
   HeldPieces held;
-  TROUPE_RETURN_IF_ERROR(held.hold(f.compute->kept_access(), {pieces}));
+  TROUPE_RETURN_IF_ERROR(held.hold(f.rank_compute->kept_access(), {pieces}));
   std::vector<ParameterValues> weights;
   for (const TensorPiece& piece : pieces) {
     ParameterValues& values = weights.emplace_back();

@@ -25,12 +25,15 @@ struct ParameterValues {
 // parts of several ranks are put together.
 class TrainingView {
  public:
-  explicit TrainingView(RankParts& parts) : parts_(parts) {}
+  // `ended`: no step follows.
+  explicit TrainingView(RankParts& parts, bool ended = false) : parts_(parts), ended_(ended) {}
 
   std::string run() const;
   int rank() const;
   std::int64_t step() const;  // steps done
   std::int64_t total_steps() const;
+  // No step follows: it was the last one, or a callback or early stopping has ended the run.
+  bool has_ended() const { return ended_; }
   // The last step; its times are not there. Without one: of step 0.
   StepRecord last_step() const;
   bool has_own_data() const;
@@ -42,6 +45,7 @@ class TrainingView {
 
  private:
   RankParts& parts_;
+  bool ended_;
 };
 
 }  // namespace troupe::train

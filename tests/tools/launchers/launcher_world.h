@@ -43,7 +43,7 @@ class LauncherWorld {
     variables.try_emplace("HOME", path("home"));
     const MapEnvironment environment(variables);
     return tools::interpret(
-        words, {.environment = environment, .files = files_, .gpu_count = [this] { return gpus; }});
+        words, {.environment = environment, .files = files_, .gpus_here = [this] { return gpus; }});
   }
   std::string refusal(const Words& words) {
     const auto result = interpret(words);

@@ -228,8 +228,15 @@ TEST_CASE("freeze: modules of layers, and modules outside of them") {
           "model.layers.1.input_layernorm.weight", "model.layers.1.post_attention_layernorm.weight",
           "model.layers.1.mlp.gate_proj.weight", "model.layers.1.mlp.up_proj.weight",
           "model.layers.1.mlp.down_proj.weight", "model.norm.weight"});
+  const auto key_of = [&](const FreezeRequest& request) {
+    const Status refused = freeze_trainables(model, request).status();
+    return std::string(refused.context("key").value_or(""));
+  };
+  CHECK(key_of({.modules = {"nosuch"}}) == "freeze_trainable_modules");
+  CHECK(key_of({.extra_modules = {"nosuch"}}) == "freeze_extra_modules");
+  CHECK(key_of({.layers = -2, .use_llama_pro = true}) == "use_llama_pro");
   CHECK(freeze_trainables(model, {.modules = {"nosuch"}}).status().message() ==
-        "freeze_trainable_modules: Module nosuch is not found, please choose from input_layernorm, "
+        "Module nosuch is not found, please choose from input_layernorm, "
         "self_attn, post_attention_layernorm, mlp");
   CHECK(freeze_trainables(model, {.extra_modules = {"lm_head"}}).ok());
   // Tied: there is no such parameter.

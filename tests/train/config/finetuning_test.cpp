@@ -93,7 +93,7 @@ TEST_CASE("every setting that training does not do is refused by its key, with i
     CHECK(contains(message, "; "));  // what to do instead
   }
   for (const char* type : {"lora", "freeze", "full"})
-    CHECK(load_with("", {std::string("finetuning_type=") + type}).ok());
+    CHECK(load_with("", {std::string("finetuning_type=") + type, "train_from_scratch=false"}).ok());
   CHECK(contains(refusal(load_with("", {"finetuning_type=oft"})), "OFT is not supported"));
 }
 
@@ -153,6 +153,9 @@ TEST_CASE("LLaMA-Factory's own errors, at the key's place") {
                  "Quantized model only accepts a single adapter. Merge them first."));
   CHECK(contains(lora("adapter_name_or_path: a\ncreate_new_adapter: true\nquantization_bit: 4"),
                  "Cannot create new adapter upon a quantized model."));
+  CHECK(contains(lora(""),  // which trains from scratch
+                 "train_from_scratch: with finetuning_type: lora adapters would be trained over "
+                 "random weights, which no file would hold"));
   CHECK(contains(lora("lora_dropout: 1"), "lora_dropout: dropping everything"));
   CHECK(contains(lora("lora_target: null"), "lora_target: names no module"));
   CHECK(contains(lora("lora_rank: 0"), "lora_rank: 0 is too small"));
@@ -179,6 +182,18 @@ TEST_CASE("with full training, keys of adapters have no effect, and --explain sa
     CHECK(row.treatment == Treatment::kInert);
   }
   CHECK(seen.size() == 6);
+}
+
+TEST_CASE("create_new_adapter without an adapter has no effect, and --explain says so") {
+  for (const bool given : {false, true}) {
+    const auto loaded = accepted(load_with(
+        given ? "create_new_adapter: true\nadapter_name_or_path: a" : "create_new_adapter: true",
+        {"finetuning_type=lora", "train_from_scratch=false"}));
+    std::optional<Treatment> treatment;
+    for (const auto& row : explain(loaded))
+      if (row.key == "create_new_adapter") treatment = row.treatment;
+    CHECK(treatment == (given ? Treatment::kImplemented : Treatment::kInert));
+  }
 }
 
 TEST_CASE("every implemented key that counts only at times has a reason") {

@@ -58,6 +58,19 @@ TEST_CASE("with a least learning rate") {
         near(0.3));
 }
 
+TEST_CASE("Axolotl's arguments of the cosine schedules") {
+  CHECK(at("cosine", 4, R"({"warmup_power": 2})") == near(0.16));
+  CHECK(at("cosine", 55, R"({"warmup_power": 2})") == near(0.5));
+  const char* constant = R"({"min_lr_rate": 0.1, "constant_from": 0.5})";
+  CHECK(at("cosine_with_min_lr", 4, constant) == near(0.4));
+  CHECK(at("cosine_with_min_lr", 30, constant) == near(0.9 * 0.5 + 0.1));
+  CHECK(at("cosine_with_min_lr", 50, constant) == near(0.1));
+  CHECK(at("cosine_with_min_lr", 90, constant) == near(0.1));
+  CHECK_FALSE(Schedule::make("cosine_with_min_lr",
+                             kwargs(R"({"min_lr_rate": 0.1, "constant_from": 1.5})"), 1e-3, 100, 10)
+                  .ok());
+}
+
 TEST_CASE("warm-up, stable, decay") {
   CHECK(at("warmup_stable_decay", 39) == 1.0);  // 90 // 3 stable
   CHECK(at("warmup_stable_decay", 70) == near(0.5));

@@ -3,6 +3,7 @@
 
 #include "tests/train/trainer/run_fixture.h"
 #include "train/parts/elementwise_optimizer.h"
+#include "train/trainer/between_steps.h"
 
 namespace troupe::train::tests {
 namespace {
@@ -138,13 +139,29 @@ TEST_CASE("a callback ends the run behind a step, on all ranks, with a checkpoin
   troupe::tests::TemporaryDirectory dir;
   EndsAt::saves.clear();
   auto ranks = make_ranks(dir.file("out"), own_run("zero1", 2, 6));
+  std::vector<std::int64_t> ended_at;  // one view alone is behind the last step
+  ranks->observers[1].look = [&](const TrainingView& view) {
+    if (view.has_ended()) ended_at.push_back(view.step());
+  };
   for (const Status& status : run_generation(*ranks, 1))
     CHECK_MESSAGE(status.ok(), status.to_string());
   CHECK(ranks->observers[0].steps_done == 6);
   CHECK(ranks->observers[1].steps_done == 6);
+  CHECK(ended_at == std::vector<std::int64_t>{6});
   CHECK(EndsAt::begun == 6);
   CHECK(EndsAt::saves == std::vector<std::int64_t>{4, 6});
   CHECK(file(dir.file("out/model.safetensors")).size() > 1000);
+}
+
+TEST_CASE("work between steps is refused at once behind the end, until another begin") {
+  BetweenSteps steps;
+  const auto run = [&](Duration timeout) {
+    return steps.run([](const TrainingView&) {}, Deadline::after(timeout));
+  };
+  steps.end(error(Code::kFailedPrecondition, "the run has ended"));
+  CHECK(run(std::chrono::hours(1)).message() == "the run has ended");
+  steps.begin();
+  CHECK(run(std::chrono::milliseconds(1)).code() == Code::kDeadlineExceeded);
 }
 
 TEST_CASE("an end by a callback stands over a kill behind its step") {

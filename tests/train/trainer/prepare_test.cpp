@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tests/support/test_data.h"
+#include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/safetensors.h"
 
 namespace troupe::train {
@@ -255,6 +256,30 @@ TEST_CASE("a checkpoint that does not know its samples is gone on from, and that
   CHECK(std::ranges::any_of(run->notes, [](const std::string& note) {
     return note.find("has no sample_stream.json") != std::string::npos;
   }));
+}
+
+TEST_CASE("a checkpoint of another data source of a program's own is refused") {
+  troupe::tests::TemporaryDirectory dir;
+  PosixFileSystem files;
+  const TokenDataset none(TokenDataset::Kind::kSupervised, 0);
+  const std::string checkpoint = dir.file("checkpoint-1");
+  REQUIRE(files.create_directories(checkpoint).ok());
+  REQUIRE(write_file_atomically(files, checkpoint + "/" + kSampleStreamFile,
+                                own_stream("counts", 40, none, 42, true).to_text())
+              .ok());
+  TrainConfig config;
+  std::vector<std::string> notes;
+  const auto check = [&](const char* source) {
+    return check_checkpoint_stream(files, config, checkpoint,
+                                   own_stream(source, 40, none, 42, true), notes);
+  };
+  CHECK(check("counts").ok());
+  CHECK(notes.empty());
+  CHECK(check("letters").message().find("data source was \"counts\" and is \"letters\"") !=
+        std::string::npos);
+  config.troupe.allow_data_change = true;
+  CHECK(check("letters").ok());
+  CHECK(notes.size() == 1);
 }
 
 TEST_CASE("a start that came to nothing leaves a folder that the next one accepts") {

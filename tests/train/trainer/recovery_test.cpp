@@ -62,12 +62,12 @@ RunChange change_of(const World& world) {
 // One generation, in which ranks may die; who died.
 std::vector<bool> run_killed(Ranks& ranks, std::uint64_t generation, std::vector<Killer>& killers) {
   std::vector<int> died(ranks.runs.size(), 0);
-  const auto results = run_ranks(
-      ranks, generation, [&](std::size_t rank, collective::Communicator& communicator) -> Status {
+  const auto results =
+      run_ranks(ranks, generation, [&](std::size_t rank, const RankWorld& world) -> Status {
         Status status;
         ranks.recorders[rank]->observe(&killers[rank]);
         try {
-          status = run_rank(ranks, rank, communicator, generation);
+          status = run_rank(ranks, rank, world, generation);
         } catch (const KilledHere&) {
           died[rank] = 1;
           status = error(Code::kUnavailable, "killed");

@@ -194,6 +194,8 @@ inline std::unique_ptr<Ranks> make_ranks(const std::string& output_dir, const Ru
   return ranks;
 }
 
+using RankWorld = std::shared_ptr<collective::Communicator>;
+
 // All ranks at once, each on a thread that calls `body(rank, its communicator)`. Who fails takes
 // the others along.
 template <typename Body>
@@ -204,17 +206,18 @@ std::vector<Status> run_ranks(Ranks& ranks, std::uint64_t generation, Body body)
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
-      auto communicator = collective::make_cpu_communicator({.rank = static_cast<int>(rank),
-                                                             .world_size = static_cast<int>(world),
-                                                             .generation = generation},
-                                                            std::move(links[rank]));
-      if (!communicator.ok()) {
-        results[rank] = communicator.status();
+      auto made = collective::make_cpu_communicator({.rank = static_cast<int>(rank),
+                                                     .world_size = static_cast<int>(world),
+                                                     .generation = generation},
+                                                    std::move(links[rank]));
+      if (!made.ok()) {
+        results[rank] = made.status();
         return;
       }
-      ranks.observers[rank].communicator = communicator->get();
-      results[rank] = body(rank, **communicator);
-      if (!results[rank].ok()) (*communicator)->abort(results[rank]);
+      const RankWorld communicator = std::move(*made);
+      ranks.observers[rank].communicator = communicator.get();
+      results[rank] = body(rank, communicator);
+      if (!results[rank].ok()) communicator->abort(results[rank]);
     });
   }
   for (auto& thread : threads) thread.join();
@@ -222,20 +225,19 @@ std::vector<Status> run_ranks(Ranks& ranks, std::uint64_t generation, Body body)
 }
 
 // As a trainer does it.
-inline Status run_rank(Ranks& ranks, std::size_t rank, collective::Communicator& communicator,
-                       std::uint64_t generation) {
+inline Status run_rank(Ranks& ranks, std::size_t rank, const RankWorld& world,
+                       std::uint64_t generation,
+                       GenerationPurpose purpose = GenerationPurpose::kTrain) {
   TrainingRun& run = *ranks.runs[rank];
-  const auto device = TROUPE_TRY(run.connect(communicator, {.node = "here"}));
-  TROUPE_RETURN_IF_ERROR(
-      run.run_generation(communicator, generation, ranks.observers[rank], device.get()));
-  return device ? device->end(Deadline::after(std::chrono::seconds(30))) : Status();
+  const GenerationCompute compute = TROUPE_TRY(run.join(world, {.node = "here"}));
+  TROUPE_RETURN_IF_ERROR(run.run_generation(compute, generation, ranks.observers[rank], purpose));
+  return compute.device ? compute.device->end(Deadline::after(std::chrono::seconds(30))) : Status();
 }
 
 inline std::vector<Status> run_generation(Ranks& ranks, std::uint64_t generation) {
-  return run_ranks(ranks, generation,
-                   [&](std::size_t rank, collective::Communicator& communicator) {
-                     return run_rank(ranks, rank, communicator, generation);
-                   });
+  return run_ranks(ranks, generation, [&](std::size_t rank, const RankWorld& world) {
+    return run_rank(ranks, rank, world, generation);
+  });
 }
 
 inline std::string file(const std::string& path) {

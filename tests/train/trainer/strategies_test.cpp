@@ -367,6 +367,30 @@ TEST_CASE("ten skipped steps in a row end the run") {
   }
 }
 
+TEST_CASE("a run whose steps were all skipped fails, and leaves no model") {
+  const Golden golden;
+  troupe::tests::TemporaryDirectory dir;
+  const std::string folder = dir.file("model");
+  write_damaged_model(golden, folder);
+  auto ranks =
+      make_ranks(dir.file("out"), {.world = 2, .change = [&](RunBundle& bundle) {
+                                     under({"zero3"}, 3)(bundle);
+                                     golden_bundle(golden, bundle);
+                                     TokenDataset dataset(TokenDataset::Kind::kPretrain, 0);
+                                     for (int i = 0; i < 20; ++i)
+                                       dataset.append(std::vector<TokenId>(16, kDamagedToken));
+                                     bundle.dataset = std::move(dataset);
+                                     bundle.config.model.model_name_or_path = folder;
+                                     bundle.config.training.max_steps = 3;
+                                   }});
+  for (const Status& status : run_generation(*ranks, 1)) {
+    CHECK(status.code() == Code::kFailedPrecondition);
+    CHECK(status.message().find("nothing was trained: every step was skipped, from step 1 to step "
+                                "3, the last one because the loss and the gradient of ") == 0);
+  }
+  CHECK_FALSE(PosixFileSystem().exists(dir.file("out") + "/model.safetensors"));
+}
+
 TEST_CASE("asked to save and to stop, the run leaves a checkpoint of its step") {
   troupe::tests::TemporaryDirectory dir;
   auto ranks = make_ranks(dir.file("out"), {.world = 2, .change = under({"zero3"}, 12)});

@@ -370,11 +370,9 @@ TEST_CASE("early stopping and the loading of the best model are said") {
 
   // Told to save and stop now, it has the parameters of one step and the moments of another.
   REQUIRE(ranks->files.remove_tree(dir.file("out/checkpoint-6")).ok());
-  const auto saved =
-      run_ranks(*ranks, 2, [&](std::size_t rank, collective::Communicator& communicator) {
-        return ranks->runs[rank]->run_generation(communicator, 2, ranks->observers[rank], nullptr,
-                                                 GenerationPurpose::kSave);
-      });
+  const auto saved = run_ranks(*ranks, 2, [&](std::size_t rank, const RankWorld& world) {
+    return run_rank(*ranks, rank, world, 2, GenerationPurpose::kSave);
+  });
   for (const Status& status : saved) {
     CHECK(status.code() == Code::kCancelled);
     CHECK_MESSAGE(status.message().find("its best model had taken the place of step 6's") !=

@@ -1,0 +1,24 @@
+// aitraining's command line (and autotrain's, the older one): what trains a language model goes to
+// `troupe train --format aitraining`, which knows its words; the rest is refused there by name.
+#include "tools/launchers/launchers.h"
+
+namespace troupe::tools {
+
+Result<Invocation> aitraining(std::span<const std::string> words, const LauncherContext&) {
+  for (const std::string& word : words) {
+    if (word != "...") continue;
+    return Status(
+        Code::kInvalidArgument,
+        "the argument '...' stands for others in a text: write what is meant in its place");
+  }
+  if (words.empty()) {
+    return Status(Code::kInvalidArgument,
+                  "aitraining: no command: aitraining llm --train --model M --data-path D "
+                  "--project-name P, or aitraining --config FILE");
+  }
+  TroupeCommand command{.words = {"train", "--format=aitraining"}, .environment = {}};
+  command.words.insert(command.words.end(), words.begin(), words.end());
+  return Invocation{std::move(command), {}};
+}
+
+}  // namespace troupe::tools

@@ -1,0 +1,34 @@
+#pragma once
+// Conversations rendered by a template as one text, and what of it is trained: Axolotl's way. (The
+// tables of chat_template.h tokenise every piece of a template by itself.)
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "train/data/row_encoder.h"
+
+namespace troupe::train {
+
+struct RenderedTurn {
+  std::string role, content;
+};
+
+// Axolotl's templates that are there: alpaca, chatml, gemma, gemma3, llama3, phi_3, qwen_25.
+std::vector<std::string> rendered_template_names();
+// The text of turns; `bos` and `eos` are the tokenizer's words, or empty. kInvalidArgument: what
+// the template itself refuses (roles that do not alternate, a system turn where it has none).
+Result<std::string> render_turns(std::string_view name, const std::string& bos,
+                                 const std::string& eos, const std::vector<RenderedTurn>& turns);
+// The template as Jinja text, for the folder of the trained model.
+std::string rendered_template_jinja(std::string_view name);
+
+// The conversation is rendered once and tokenised as a whole, without added tokens. A trained
+// turn's content has labels, the role in front of it never has; its span is found by rendering the
+// turn with another text. The token that ends the turn, among the three behind the content, has a
+// label by train_on_eot, the end token by train_on_eos.
+Result<std::unique_ptr<RowEncoder>> make_conversation_encoder(const RowSource& source,
+                                                              const Tokenizer& tokenizer,
+                                                              std::vector<std::string>& notes);
+
+}  // namespace troupe::train

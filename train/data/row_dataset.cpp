@@ -1,0 +1,301 @@
+#include "train/data/row_dataset.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "train/data/conversation_encoder.h"
+#include "train/data/numpy_random.h"
+#include "train/data/row_encoder.h"
+#include "train/data/row_source.h"
+#include "train/data/sampler.h"
+
+namespace troupe::train {
+namespace {
+
+std::string name_of(std::size_t index, const json::Value& entry) {
+  return fmt::format("data set {} ({})", index, json::find_string(entry, "path").value_or(""));
+}
+
+// Puts the words of special_tokens and tokens into the tokenizer: all of them must be tokens.
+Status set_special_tokens(const RowOptions& rows, Tokenizer& tokenizer) {
+  const auto is_token = [&](std::string_view name, const std::string& word) -> Status {
+    if (tokenizer.token_id(word)) return {};
+    return error(Code::kNotFound,
+                 "{}: '{}' is no token of the vocabulary, which is taken as the folder has it",
+                 name, word);
+  };
+  for (const auto& member : rows.special_tokens) {
+    const std::string name(member.key());
+    if (member.value().is_null()) continue;
+    std::vector<std::string> words;
+    if (member.value().is_string()) {
+      words.emplace_back(member.value().get_string());
+    } else if (const auto* list = member.value().if_array()) {
+      for (const auto& word : *list)
+        if (word.is_string()) words.emplace_back(word.get_string());
+    }
+    if (words.empty())
+      return error(Code::kInvalidArgument, "special_tokens.{}: expected a token's word", name);
+    for (const auto& word : words) TROUPE_RETURN_IF_ERROR(is_token("special_tokens." + name, word));
+    if (name == "eos_token") {
+      TROUPE_RETURN_IF_ERROR(tokenizer.set_eos(words.front()));
+    } else if (name == "pad_token") {
+      TROUPE_RETURN_IF_ERROR(tokenizer.set_pad(words.front()));
+    } else if (name == "additional_special_tokens") {
+      for (const auto& word : words) TROUPE_RETURN_IF_ERROR(tokenizer.add_special_token(word));
+    } else if (name == "bos_token" || name == "unk_token") {
+      const auto now = name == "bos_token" ? tokenizer.bos_id() : tokenizer.unk_id();
+      if (now != tokenizer.token_id(words.front())) {
+        return error(Code::kUnsupported,
+                     "special_tokens.{}={} is not supported: the tokenizer has another one; change "
+                     "it in tokenizer_config.json",
+                     name, words.front());
+      }
+    } else {
+      return error(Code::kInvalidArgument,
+                   "special_tokens.{} is none of bos_token, eos_token, pad_token, unk_token, "
+                   "additional_special_tokens",
+                   name);
+    }
+  }
+  for (const auto& word : rows.tokens) TROUPE_RETURN_IF_ERROR(is_token("tokens", word));
+  if (!tokenizer.eos_id())
+    return error(Code::kInvalidArgument,
+                 "the tokenizer names no end token: name one in special_tokens.eos_token");
+  // Batches are not padded; the token is only a name for it.
+  if (!tokenizer.pad_id())
+    TROUPE_RETURN_IF_ERROR(tokenizer.set_pad(*tokenizer.token(*tokenizer.eos_id())));
+  return {};
+}
+
+class RowReader {
+ public:
+  RowReader(FileSystem& files, const DataOptions& options, const Tokenizer& tokenizer,
+            DatasetModule& module)
+      : files_(files), options_(options), tokenizer_(tokenizer), module_(module) {}
+
+  // The samples of all data sets, joined and shuffled, without those of other lengths.
+  Result<std::vector<TokenRow>> read(const json::Array& datasets, EncodeReport& report) {
+    std::vector<TokenRow> all;
+    for (std::size_t i = 0; i < datasets.size(); ++i) {
+      auto one = read_one(datasets[i], report);
+      if (!one) return one.status().prefixed(name_of(i, datasets[i]));
+      std::move(one->begin(), one->end(), std::back_inserter(all));
+    }
+    if (all.size() > static_cast<std::size_t>(kPermutationSizeMax))
+      return error(Code::kUnsupported, "more than {} samples", kPermutationSizeMax);
+    if (options_.rows.shuffle) shuffle(all);
+    return of_length(std::move(all), report);
+  }
+
+ private:
+  Result<std::vector<TokenRow>> read_one(const json::Value& entry, EncodeReport& report) {
+    const auto source = TROUPE_TRY(parse_row_source(entry, options_.rows.train_on_inputs));
+    const auto split = TROUPE_TRY(find_split(files_, source));
+    std::vector<std::string> notes;
+    const auto encoder =
+        TROUPE_TRY(make_row_encoder(source, tokenizer_, options_.cutoff_len, notes));
+    module_.notes.insert(module_.notes.end(), notes.begin(), notes.end());
+    if (source.type == "chat_template" && !module_.tokenizer.chat_template()) {
+      const auto jinja = rendered_template_jinja(source.chat_template);
+      if (!jinja.empty()) module_.tokenizer.set_chat_template(jinja);
+    }
+    // A share of the rows needs their number, and with it all of them.
+    std::vector<std::pair<Record, std::string>> rows;
+    TROUPE_RETURN_IF_ERROR(
+        read_records(files_, split.files, -1, [&](const Record& record, const std::string& where) {
+          rows.emplace_back(record, where);
+          return Status();
+        }));
+    const auto [first, last] = split.range(std::ssize(rows));
+    std::vector<TokenRow> out;
+    for (auto i = first; i < last; ++i) {
+      const auto& [record, where] = rows[static_cast<std::size_t>(i)];
+      ++report.records;
+      const auto before = out.size();
+      if (const Status encoded = encoder->encode(record, out); !encoded.ok())
+        return encoded.prefixed(where);
+      for (auto at = before; at < out.size(); ++at) report.tokens += std::ssize(out[at].ids);
+    }
+    if (out.empty())
+      return error(Code::kInvalidArgument, "Cannot find valid samples: {} rows read", last - first);
+    return out;
+  }
+
+  void shuffle(std::vector<TokenRow>& rows) const {
+    std::vector<TokenRow> out;
+    out.reserve(rows.size());
+    for (const auto i : numpy_permutation(static_cast<std::uint32_t>(rows.size()), options_.seed))
+      out.push_back(std::move(rows[i]));
+    rows = std::move(out);
+  }
+
+  Result<std::vector<TokenRow>> of_length(std::vector<TokenRow> rows, EncodeReport& report) const {
+    std::vector<TokenRow> out;
+    for (auto& row : rows) {
+      const auto length = std::ssize(row.ids);
+      if (length > options_.cutoff_len && options_.rows.excess_length == "raise") {
+        return error(Code::kInvalidArgument,
+                     "a sample has {} tokens, more than {} (sequence_len), and "
+                     "excess_length_strategy is raise",
+                     length, options_.cutoff_len);
+      }
+      if (length > options_.cutoff_len && options_.rows.excess_length == "truncate") {
+        report.tokens_dropped += length - options_.cutoff_len;
+        row.ids.resize(static_cast<std::size_t>(options_.cutoff_len));
+        row.labels.resize(static_cast<std::size_t>(options_.cutoff_len));
+      } else if (length > options_.cutoff_len) {
+        ++report.samples_too_long;
+        continue;
+      }
+      if (std::ssize(row.ids) < options_.rows.min_sample_len) {
+        ++report.records_dropped;
+        continue;
+      }
+      out.push_back(std::move(row));
+    }
+    return out;
+  }
+
+  FileSystem& files_;
+  const DataOptions& options_;
+  const Tokenizer& tokenizer_;
+  DatasetModule& module_;
+};
+
+// How many of `count` samples val_size keeps.
+std::size_t kept_of(double val_size, std::size_t count) {
+  if (val_size <= 0) return 0;
+  const auto share = val_size > 1 ? val_size : std::ceil(val_size * static_cast<double>(count));
+  return static_cast<std::size_t>(share);
+}
+
+TokenDataset dataset_of(std::span<const TokenRow> rows, const Tokenizer& tokenizer) {
+  TokenDataset out(TokenDataset::Kind::kSupervised, *tokenizer.pad_id());
+  for (const auto& row : rows) out.append(row.ids, row.labels);
+  return out;
+}
+
+}  // namespace
+
+Result<DatasetModule> build_row_dataset(FileSystem& files, const DataOptions& options,
+                                        const Tokenizer& tokenizer, const DataProgress& progress) {
+  DatasetModule out{.train = TokenDataset(TokenDataset::Kind::kSupervised, 0),
+                    .eval = std::nullopt,
+                    .held_out = std::nullopt,
+                    .train_report = {},
+                    .eval_report = {},
+                    .held_out_report = {},
+                    .tokenizer = tokenizer,
+                    .chat = TROUPE_TRY(chat_template("empty")),
+                    .notes = {}};
+  Tokenizer prepared = tokenizer;
+  TROUPE_RETURN_IF_ERROR(set_special_tokens(options.rows, prepared));
+  out.tokenizer = prepared;
+  RowReader reader(files, options, prepared, out);
+  auto rows = TROUPE_TRY(reader.read(options.rows.datasets, out.train_report));
+  const auto kept = kept_of(options.val_size, rows.size());
+  if (kept >= rows.size() || (options.val_size > 0 && kept == 0)) {
+    return error(Code::kInvalidArgument,
+                 "val_size={} takes {} of {} samples ({} were longer than {} tokens, {} shorter "
+                 "than {}): none is left to train on",
+                 options.val_size, kept, rows.size(), out.train_report.samples_too_long,
+                 options.cutoff_len, out.train_report.records_dropped, options.rows.min_sample_len);
+  }
+  out.train = dataset_of(std::span(rows).first(rows.size() - kept), prepared);
+  if (kept > 0) out.eval = dataset_of(std::span(rows).last(kept), prepared);
+  if (!options.rows.eval_datasets.empty()) {
+    auto eval = reader.read(options.rows.eval_datasets, out.eval_report);
+    if (!eval) return eval.status().prefixed("evaluation data");
+    if (eval->empty())
+      return error(Code::kInvalidArgument, "evaluation data: no sample has a length that counts");
+    out.eval = dataset_of(*eval, prepared);
+  }
+  const auto& report = out.train_report;
+  if (report.samples_too_long > 0)
+    out.notes.push_back(fmt::format("{} samples longer than {} tokens were dropped",
+                                    report.samples_too_long, options.cutoff_len));
+  if (report.records_dropped > 0)
+    out.notes.push_back(fmt::format("{} samples shorter than {} tokens were dropped",
+                                    report.records_dropped, options.rows.min_sample_len));
+  if (report.tokens_dropped > 0)
+    out.notes.push_back(fmt::format("{} of {} tokens are not trained on: samples were cut to {}",
+                                    report.tokens_dropped, report.tokens, options.cutoff_len));
+  if (progress) progress(report.records, report.records);
+  return out;
+}
+
+Result<std::vector<Conversation>> read_row_texts(FileSystem& files, const DataOptions& options,
+                                                 const json::Array& datasets,
+                                                 EncodeReport& report) {
+  std::vector<Conversation> out;
+  for (std::size_t i = 0; i < datasets.size(); ++i) {
+    const auto read = [&]() -> Status {
+      const auto source = TROUPE_TRY(parse_row_source(datasets[i], options.rows.train_on_inputs));
+      if (source.type != "text")
+        return error(Code::kInvalidArgument, "type={} is not for pre-training; use type: text",
+                     source.type);
+      const auto split = TROUPE_TRY(find_split(files, source));
+      std::vector<Conversation> texts;
+      const auto visit = [&](const Record& record, const std::string& where) -> Status {
+        auto text = text_column(record, source.field);
+        if (!text.ok()) return text.status().prefixed(where);
+        if (!*text)
+          return error(Code::kInvalidArgument, "{}: no text in the column '{}'", where,
+                       source.field);
+        texts.push_back(
+            {.messages = {{Role::kUser, std::move(**text)}}, .system = {}, .tools = {}});
+        return {};
+      };
+      TROUPE_RETURN_IF_ERROR(read_records(files, split.files, -1, visit));
+      const auto [first, last] = split.range(std::ssize(texts));
+      report.records += last - first;
+      std::move(texts.begin() + first, texts.begin() + last, std::back_inserter(out));
+      return {};
+    };
+    if (const Status done = read(); !done.ok()) return done.prefixed(name_of(i, datasets[i]));
+  }
+  if (out.empty())
+    return error(Code::kInvalidArgument, "Cannot find valid samples: no row was read");
+  return out;
+}
+
+Status look_at_row_datasets(FileSystem& files, const DataOptions& options,
+                            const std::optional<Tokenizer>& tokenizer, std::int64_t rows) {
+  std::optional<Tokenizer> prepared = tokenizer;
+  if (prepared) TROUPE_RETURN_IF_ERROR(set_special_tokens(options.rows, *prepared));
+  for (const auto* list : {&options.rows.datasets, &options.rows.eval_datasets}) {
+    for (std::size_t i = 0; i < list->size(); ++i) {
+      const auto look = [&]() -> Status {
+        const auto source = TROUPE_TRY(parse_row_source((*list)[i], options.rows.train_on_inputs));
+        const auto split = TROUPE_TRY(find_split(files, source));
+        if (!prepared) return {};
+        std::vector<std::string> notes;
+        const auto encoder =
+            TROUPE_TRY(make_row_encoder(source, *prepared, options.cutoff_len, notes));
+        std::vector<TokenRow> samples;
+        return read_records(files, split.files, rows,
+                            [&](const Record& record, const std::string& where) {
+                              samples.clear();
+                              const Status encoded = encoder->encode(record, samples);
+                              return encoded.ok() ? encoded : encoded.prefixed(where);
+                            });
+      };
+      if (const Status looked = look(); !looked.ok())
+        return looked.prefixed(name_of(i, (*list)[i]));
+    }
+  }
+  return {};
+}
+
+Result<std::vector<std::string>> row_dataset_files(FileSystem& files, const json::Array& datasets) {
+  std::vector<std::string> out;
+  for (const auto& entry : datasets) {
+    const auto source = TROUPE_TRY(parse_row_source(entry, false));
+    const auto split = TROUPE_TRY(find_split(files, source));
+    out.insert(out.end(), split.files.paths.begin(), split.files.paths.end());
+  }
+  return out;
+}
+
+}  // namespace troupe::train

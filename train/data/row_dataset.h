@@ -1,0 +1,26 @@
+#pragma once
+// Data sets of troupe.datasets as samples, in Axolotl's order: every row becomes samples, data sets
+// are joined, shuffled once (by NumPy's generator, as datasets does), samples of other lengths are
+// dropped, and the last ones are kept for evaluation.
+
+#include "train/data/build_dataset.h"
+
+namespace troupe::train {
+
+// Part of build_dataset(), for options.rows.
+Result<DatasetModule> build_row_dataset(FileSystem& files, const DataOptions& options,
+                                        const Tokenizer& tokenizer, const DataProgress& progress);
+
+// For pre-training: the texts of data sets of type text, in order.
+Result<std::vector<Conversation>> read_row_texts(FileSystem& files, const DataOptions& options,
+                                                 const json::Array& datasets, EncodeReport& report);
+
+// What is wrong with the entries, their files and the first `rows` rows of each; without a
+// tokenizer, the entries and files alone.
+Status look_at_row_datasets(FileSystem& files, const DataOptions& options,
+                            const std::optional<Tokenizer>& tokenizer, std::int64_t rows);
+
+// The files of all data sets to train on, in order.
+Result<std::vector<std::string>> row_dataset_files(FileSystem& files, const json::Array& datasets);
+
+}  // namespace troupe::train
