@@ -47,9 +47,13 @@ TEST_CASE("a hostfile's hosts are started over ssh, and ranks follow its order a
   const Desk desk(*sshd);
   const string hosts =
       sshd->hostfile({"127.0.0.1 slots=1", "127.0.0.2 slots=2", "127.0.0.3 slots=1"});
+  // The one that fails waits until all have said their place.
+  const TemporaryDirectory marks;
   const auto run = desk.run({"--hostfile", hosts, "--no-python", "sh", "-c",
                              "echo rank $RANK of $WORLD_SIZE, $LOCAL_RANK on $GROUP_RANK\n"
-                             "env | grep -i token; [ $RANK != 2 ]"});
+                             "env | grep -i token; touch " +
+                                 marks.file("$RANK") + "; until [ $(ls " + marks.path() +
+                                 " | wc -l) = 4 ]; do sleep 0.02; done; [ $RANK != 2 ]"});
   INFO(run.err);
   CHECK(run.exit_code == 1);
   for (const char* line : {"rank 0 of 4, 0 on 0", "rank 1 of 4, 0 on 1", "rank 2 of 4, 1 on 1",

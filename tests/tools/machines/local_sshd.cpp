@@ -75,14 +75,15 @@ std::unique_ptr<LocalSshd> LocalSshd::start(int count) {
   std::filesystem::permissions(old, std::filesystem::perms::owner_all);
   write_text(directory.file("known"), known);
   write_text(directory.file("config"),
-        fmt::format("Host *\n Port {}\n User root\n IdentityFile {}\n IdentitiesOnly yes\n"
-                    " UserKnownHostsFile {}\n GlobalKnownHostsFile /dev/null\n",
-                    port, directory.file("key"), directory.file("known")));
-  write_text(directory.file("sshd_config"),
-        fmt::format("Port {}\n{}HostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\n"
-                    "PidFile none\nPasswordAuthentication no\nPermitRootLogin yes\n"
-                    "MaxStartups 100\nMatch LocalAddress 127.0.0.{}\n SetEnv TROUPE={}\n",
-                    port, listens, directory.file("host"), directory.file("key.pub"), count, old));
+             fmt::format("Host *\n Port {}\n User root\n IdentityFile {}\n IdentitiesOnly yes\n"
+                         " UserKnownHostsFile {}\n GlobalKnownHostsFile /dev/null\n",
+                         port, directory.file("key"), directory.file("known")));
+  write_text(
+      directory.file("sshd_config"),
+      fmt::format("Port {}\n{}HostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\n"
+                  "PidFile none\nPasswordAuthentication no\nPermitRootLogin yes\n"
+                  "MaxStartups 100\nMatch LocalAddress 127.0.0.{}\n SetEnv TROUPE={}\n",
+                  port, listens, directory.file("host"), directory.file("key.pub"), count, old));
   // Its users are in a file of its own, and so is /run: the machine's stay as they are.
   string users =
       fmt::format("root:x:0:0:root:{}:/bin/sh\nsshd:x:105:65534::/run/sshd:/usr/sbin/nologin\n",
