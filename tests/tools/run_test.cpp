@@ -75,6 +75,8 @@ TEST_CASE("one that fails ends the others, and is told first") {
   CHECK(contains(killed.err, "Signal 9 (SIGKILL) received by PID "));
   CHECK(home.run({"run", "--", "torchrun", "--nproc_per_node=2", "--no-python", "sh", "-c", kill})
             .exit_code == 1);
+  CHECK(home.run({"run", "--bogus", "x"})
+            .err.starts_with("troupe run: error: unrecognized arguments: --bogus"));
   const auto absent = home.run({"run", "--nproc-per-node", "2", "./absent"});
   CHECK(absent.exit_code == 1);
   CHECK(contains(absent.err, "absent"));

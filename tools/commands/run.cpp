@@ -76,7 +76,14 @@ Status run(CommandContext& context, std::span<const std::string> words) {
   }
   const bool flags = words.front().starts_with('-');
   auto invocation = flags ? troupe_run(words, world) : interpret(words, world);
-  if (!invocation.ok()) return invocation.status();
+  if (!invocation.ok()) {
+    // The command's own name is said by who prints it.
+    constexpr std::string_view kOwnName = "troupe run: ";
+    const std::string& said = invocation.status().message();
+    return said.starts_with(kOwnName)
+               ? Status(invocation.status().code(), said.substr(kOwnName.size()))
+               : invocation.status();
+  }
   context.exit_code = TROUPE_TRY(carry_out(context, std::move(*invocation)));
   return {};
 }
