@@ -79,10 +79,9 @@ Status run(CommandContext& context, std::span<const std::string> words) {
   if (!invocation.ok()) {
     // The command's own name is said by who prints it.
     constexpr std::string_view kOwnName = "troupe run: ";
-    const std::string& said = invocation.status().message();
-    return said.starts_with(kOwnName)
-               ? Status(invocation.status().code(), said.substr(kOwnName.size()))
-               : invocation.status();
+    const Status refused = invocation.status();
+    if (!refused.message().starts_with(kOwnName)) return refused;
+    return Status(refused.code(), refused.message().substr(kOwnName.size()));
   }
   context.exit_code = TROUPE_TRY(carry_out(context, std::move(*invocation)));
   return {};
