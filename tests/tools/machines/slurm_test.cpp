@@ -79,7 +79,7 @@ struct Cluster {
   static inline int jobs = 0;
 };
 
-bool contains(const string& text, const string& part) { return text.find(part) != string::npos; }
+bool has_text(const string& text, const string& part) { return text.find(part) != string::npos; }
 
 TEST_CASE("troupe run under srun: tasks are the ranks' places, and all end as the run does") {
   Cluster cluster;
@@ -91,7 +91,7 @@ TEST_CASE("troupe run under srun: tasks are the ranks' places, and all end as th
   INFO(run.out);
   CHECK(run.exit_code == 9);
   for (const char* line : {"rank 0 of 4 on 0", "rank 1 of 4 on 0", "rank 2 of 4 on 1"}) {
-    CHECK_MESSAGE(contains(run.out, line), line);
+    CHECK_MESSAGE(has_text(run.out, line), line);
   }
   CHECK(cluster.token_is_gone());
 }
@@ -104,8 +104,8 @@ TEST_CASE("a node rank that the batch script's shell expanded is taken from SLUR
        "--master_port=29517", "--no-python", "sh", "-c", "echo rank $RANK of $WORLD_SIZE"});
   INFO(run.err);
   CHECK(run.exit_code == 0);
-  CHECK(contains(run.err, "node rank 0 was given on node 1 of the SLURM step"));
-  CHECK(contains(run.out, "rank 1 of 2"));
+  CHECK(has_text(run.err, "node rank 0 was given on node 1 of the SLURM step"));
+  CHECK(has_text(run.out, "rank 1 of 2"));
 }
 
 TEST_CASE("a training under srun deals its ranks out, and a signal saves it and ends it with 0") {
@@ -121,8 +121,8 @@ TEST_CASE("a training under srun deals its ranks out, and a signal saves it and 
   const int code = run.wait(kPatience);
   INFO(run.output());
   CHECK(code == 0);
-  CHECK(contains(run.output(), "stopped at step "));
-  CHECK(contains(run.output(), ", saved checkpoint-"));
+  CHECK(has_text(run.output(), "stopped at step "));
+  CHECK(has_text(run.output(), ", saved checkpoint-"));
   CHECK(cluster.token_is_gone());
 }
 
