@@ -16,6 +16,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/file_system.h"
+#include "runtime/base/signal_block.h"
 
 // glibc's clone() under the name that sanitizers do not intercept: they take any clone for a fork
 // and then mistrust this process as if it were the forked one.
@@ -132,20 +133,6 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   pointers.push_back(nullptr);
   return pointers;
 }
-
-// Blocks every signal while it lives: none may be handled between the clone and the exec.
-class SignalBlock {
- public:
-  SignalBlock() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalBlock() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
 
 // A stack for the new process, with nothing below it that it could run into.
 class Stack {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 
 #include "runtime/base/random.h"
@@ -357,6 +358,34 @@ TEST_CASE("Ctrl-C or SIGTERM while node 0 waits for other nodes") {
     CHECK(run.wait(seconds(5)) == 128 + signal);
     tiny.check_nothing_left();
   }
+}
+
+// The kernel hands a signal to any thread that does not block it. One helper thread that does not
+// would end the process past the main thread, which takes the run down.
+TEST_CASE("no other thread of a run takes Ctrl-C before its main thread") {
+  const auto& tiny = kill_runs().tiny;
+  // A strike from outside, which never comes, has a thread, too.
+  auto settings = KillRuns::kLong;
+  settings["troupe.chaos"] = "stop@at=3000";
+  BackgroundCommand run(tiny.train_arguments("threads", settings), tiny.options());
+  REQUIRE(run.wait_for_output("run-", seconds(30)));
+  const std::string tasks = "/proc/" + std::to_string(run.pid()) + "/task";
+  const std::uint64_t ending = 1u << (SIGINT - 1) | 1u << (SIGTERM - 1);
+  std::size_t seen = 0;
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    std::ifstream in(task.path() / "status");
+    std::string word;
+    while (in >> word && word != "SigBlk:") {
+    }
+    std::uint64_t blocked = 0;
+    if (!(in >> std::hex >> blocked)) continue;  // it ended meanwhile
+    ++seen;
+    CHECK_MESSAGE((blocked & ending) == ending, task.path(), " does not block them");
+  }
+  CHECK(seen >= 2);
+  ::kill(-run.pid(), SIGINT);
+  CHECK(run.wait(seconds(10)) == 130);
+  tiny.check_nothing_left();
 }
 
 TEST_CASE("Ctrl-C before the trainers run ends the run too") {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "runtime/base/signal_block.h"
 #include "train/report/step_log.h"
 
 namespace troupe::tools {
@@ -205,17 +206,13 @@ StrikesBeside::StrikesBeside(std::vector<train::Fault> faults, const std::string
     : faults_(std::move(faults)),
       steps_(output_dir),
       strikes_(faults_, 1, std::move(mark), nullptr, clock_) {
-  // Without the signals that the main thread waits for.
-  sigset_t all, before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);
+  const SignalBlock block;  // the main thread waits for them
   thread_ = std::thread([this] {
     while (!ending_) {
       strikes_.tick(steps_.under_way());
       std::this_thread::sleep_for(kBesideTick);
     }
   });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 StrikesBeside::~StrikesBeside() { static_cast<void>(struck()); }

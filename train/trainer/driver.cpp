@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "runtime/base/file_lock.h"
+#include "runtime/base/signal_block.h"
 #include "runtime/process/executable.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
@@ -288,6 +289,15 @@ std::string model_saved_elsewhere(const std::vector<RunEvent>& told) {
   return {};
 }
 
+// Hashes this program beside other work: the cluster asks for it as soon as the data are there.
+std::jthread hash_program() {
+  const SignalBlock block;  // the main thread waits for them
+  return std::jthread([] {
+    if (const auto program = process::Executable::self(); program.ok())
+      static_cast<void>((*program)->xxh3());
+  });
+}
+
 // From the controller's start to the run's end, the cluster closed. `told`: the run's events.
 Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const RunBundle& bundle,
                           DriverEnvironment& environment, RunNote& note,
@@ -347,11 +357,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   const auto here = gpus_here(config, environment);
   if (config.troupe.device == "cuda" && !here.ok() && here.status().code() != Code::kNotFound)
     return here.status().prefixed("troupe.device=cuda");
-  // The cluster asks for it as soon as the data are there.
-  const std::jthread hashing([] {
-    if (const auto program = process::Executable::self(); program.ok())
-      static_cast<void>((*program)->xxh3());
-  });
+  const std::jthread hashing = hash_program();
   const TimePoint started = environment.clock.now();
   const std::string run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
   auto prepared = TROUPE_TRY(environment.contents ? prepare_run(environment.files, config, say,
