@@ -72,7 +72,8 @@ TROUPE_VECTORIZED void normal_pairs(std::uint64_t stream, std::uint64_t first, d
   for (std::size_t i = 0; i < kPairs; ++i) {
     // Quarters of a turn, the nearest whole one and what is left: at most an eighth of a turn.
     const double quarters = 4.0 * turns[i];
-    const double whole = (quarters + kTwo52) - kTwo52;
+    const double rounded = quarters + kTwo52;  // the whole number stands in its last bits
+    const double whole = rounded - kTwo52;
     const double x = (quarters - whole) * (std::numbers::pi / 2), q = x * x;
     double sine = 1.0 / 6227020800;
     sine = sine * q - 1.0 / 39916800;
@@ -89,11 +90,18 @@ TROUPE_VECTORIZED void normal_pairs(std::uint64_t stream, std::uint64_t first, d
     cosine = cosine * q + 1.0 / 24;
     cosine = cosine * q - 1.0 / 2;
     cosine = cosine * q + 1.0;
-    const bool odd = whole == 1.0 || whole == 3.0;
-    const bool left = whole == 1.0 || whole == 2.0, lower = whole == 2.0 || whole == 3.0;
-    const double across = odd ? sine : cosine, up = odd ? cosine : sine;
-    out[2 * i] = static_cast<float>(deviation * (radius[i] * (left ? -across : across)));
-    out[2 * i + 1] = static_cast<float>(deviation * (radius[i] * (lower ? -up : up)));
+    // The quarter exchanges sine and cosine and chooses their signs, by masks: with branches the
+    // compiler would not vectorise the loop.
+    const auto quarter = std::bit_cast<std::uint64_t>(rounded);
+    const std::uint64_t exchanged = 0 - (quarter & 1);
+    const std::uint64_t left = (quarter + 1) >> 1 << 63, lower = quarter >> 1 << 63;
+    const auto sine_bits = std::bit_cast<std::uint64_t>(sine);
+    const auto cosine_bits = std::bit_cast<std::uint64_t>(cosine);
+    const std::uint64_t difference = (sine_bits ^ cosine_bits) & exchanged;
+    const auto across = std::bit_cast<double>(cosine_bits ^ difference ^ left);
+    const auto up = std::bit_cast<double>(sine_bits ^ difference ^ lower);
+    out[2 * i] = static_cast<float>(deviation * (radius[i] * across));
+    out[2 * i + 1] = static_cast<float>(deviation * (radius[i] * up));
   }
 }
 
