@@ -50,7 +50,7 @@ void add_preparation_keys(KeyTable& t) {
       .implemented("samples that are packed together", TROUPE_FIELD(data.preprocessing_batch_size))
       .at_least(1);
   t.optional("preprocessing_num_workers", ValueType::kInteger)
-      .inert("processes that tokenise", "the results do not depend on it");
+      .inert("processes that tokenise", "threads of this process do it, one a core");
   t.boolean("ignore_pad_token_for_loss", true)
       .refused("padding does not count in the loss", "padding never counts in the loss",
                "use ignore_pad_token_for_loss: true");

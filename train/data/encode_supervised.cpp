@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "train/data/encode_samples.h"
+#include "train/data/row_threads.h"
 
 namespace troupe::train {
 namespace {
@@ -9,6 +11,8 @@ namespace {
 struct Sample {
   std::vector<TokenId> ids;
   std::vector<std::int32_t> labels;
+  std::int64_t whole_tokens = 0;  // before it was cut
+  std::int64_t cut_tokens = 0;
 };
 
 void add(Sample& sample, std::span<const TokenId> ids, bool trained) {
@@ -22,7 +26,7 @@ void add(Sample& sample, std::span<const TokenId> ids, bool trained) {
 
 Result<Sample> encode_sample(const Conversation& conversation, const ChatTemplate& chat,
                              const Tokenizer& tokenizer, const SupervisedOptions& options,
-                             std::int64_t cutoff, EncodeReport& report) {
+                             std::int64_t cutoff) {
   auto encode = options.encode;
   encode.discard_history_thoughts = options.mask_history;
   auto turns = TROUPE_TRY(encode_conversation(chat, tokenizer, conversation, encode));
@@ -56,8 +60,8 @@ Result<Sample> encode_sample(const Conversation& conversation, const ChatTemplat
     out.ids.push_back(*tokenizer.eos_id());
     out.labels.push_back(*tokenizer.eos_id());
   }
-  report.tokens += whole;
-  report.tokens_dropped += whole - total;
+  out.whole_tokens = whole;
+  out.cut_tokens = whole - total;
   return out;
 }
 
@@ -133,9 +137,19 @@ Status encode_supervised(std::span<const Conversation> conversations, const Chat
   const auto cutoff = options.cutoff_len - (options.packing ? 1 : 0);
   const auto batch = static_cast<std::size_t>(options.preprocessing_batch_size);
   std::vector<Sample> samples;
+  std::vector<std::optional<Result<Sample>>> made;  // by threads, before it is joined in order
   for (std::size_t i = 0; i < conversations.size(); ++i) {
-    auto encoded = encode_sample(conversations[i], chat, tokenizer, options, cutoff, report);
+    if (i % kRowsAtOnce == 0) {
+      made.clear();
+      made.resize(std::min(kRowsAtOnce, conversations.size() - i));
+      for_each_row(made.size(), [&](std::size_t at) {
+        made[at] = encode_sample(conversations[i + at], chat, tokenizer, options, cutoff);
+      });
+    }
+    Result<Sample>& encoded = *made[i % kRowsAtOnce];
     if (!encoded) return encoded.status().prefixed(fmt::format("sample {}", i));
+    report.tokens += encoded->whole_tokens;
+    report.tokens_dropped += encoded->cut_tokens;
     if (!options.packing) {
       out.append(encoded->ids, encoded->labels);
     } else if (static_cast<std::int64_t>(encoded->ids.size()) > cutoff) {

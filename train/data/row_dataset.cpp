@@ -7,6 +7,7 @@
 #include "train/data/numpy_random.h"
 #include "train/data/row_encoder.h"
 #include "train/data/row_source.h"
+#include "train/data/row_threads.h"
 #include "train/data/sampler.h"
 
 namespace troupe::train {
@@ -108,14 +109,22 @@ class RowReader {
           return Status();
         }));
     const auto [first, last] = split.range(std::ssize(rows));
+    struct Encoded {
+      std::vector<TokenRow> samples;
+      Status status;
+    };
+    std::vector<Encoded> encoded(static_cast<std::size_t>(last - first));
+    for_each_row(encoded.size(), [&](std::size_t i) {
+      const auto& record = rows[static_cast<std::size_t>(first) + i].first;
+      encoded[i].status = encoder->encode(record, encoded[i].samples);
+    });
     std::vector<TokenRow> out;
-    for (auto i = first; i < last; ++i) {
-      const auto& [record, where] = rows[static_cast<std::size_t>(i)];
+    for (std::size_t i = 0; i < encoded.size(); ++i) {
+      auto& [samples, status] = encoded[i];
+      if (!status.ok()) return status.prefixed(rows[static_cast<std::size_t>(first) + i].second);
       ++report.records;
-      const auto before = out.size();
-      if (const Status encoded = encoder->encode(record, out); !encoded.ok())
-        return encoded.prefixed(where);
-      for (auto at = before; at < out.size(); ++at) report.tokens += std::ssize(out[at].ids);
+      for (const TokenRow& sample : samples) report.tokens += std::ssize(sample.ids);
+      std::move(samples.begin(), samples.end(), std::back_inserter(out));
     }
     if (out.empty())
       return error(Code::kInvalidArgument, "Cannot find valid samples: {} rows read", last - first);

@@ -407,6 +407,19 @@ TEST_CASE("samples of other lengths") {
                  "a sample has 4 tokens, more than 3"));
 }
 
+// Rows are encoded by several threads: the first bad one is named all the same.
+TEST_CASE("of several bad rows the first is named") {
+  Texts folder;
+  auto options = folder.options();
+  options.rows.datasets[0].as_object()["type"] = "completion";
+  std::string lines;
+  for (int i = 1; i <= 900; ++i)
+    lines += i == 301 || i == 302 || i == 850 ? "{\"text\": 7}\n" : "{\"text\": \"a\"}\n";
+  folder.write("t.jsonl", lines);
+  const auto message = build_dataset(folder.files, options, plain()).status().message();
+  CHECK_MESSAGE(contains(message, "line 301"), message);
+}
+
 TEST_CASE("special tokens are those of the vocabulary") {
   Texts folder;
   auto options = folder.options();
