@@ -57,7 +57,8 @@ struct TrainingResult {
 };
 
 // A run that goes on. Its end is that of the last reference to its cluster, whatever becomes of
-// this object. One thread.
+// this object; only the lock of its output folder goes with the object, so keep it until wait() has
+// returned where another run might be told to write there. One thread.
 class Training {
  public:
   // The run's id.

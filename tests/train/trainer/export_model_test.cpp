@@ -28,6 +28,9 @@ constexpr std::string_view kLlama = R"({"model_type": "llama", "vocab_size": 50,
     "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 64, "torch_dtype": "float32",
     "tie_word_embeddings": true})";
+constexpr std::string_view kGemma = R"({"model_type": "gemma", "vocab_size": 50, "hidden_size": 16,
+    "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 6,
+    "num_key_value_heads": 1, "max_position_embeddings": 64, "torch_dtype": "float32"})";
 constexpr std::string_view kGpt2 = R"({"model_type": "gpt2", "vocab_size": 50, "n_embd": 16,
     "n_layer": 2, "n_head": 4, "n_positions": 20, "torch_dtype": "float32"})";
 
@@ -105,7 +108,7 @@ LoraRequest lora(std::vector<std::string> targets, std::int64_t rank = 4) {
 }
 
 TEST_CASE("an export adds scale·B·A, and computes what base and adapter do") {
-  for (const std::string_view text : {kLlama, kGpt2}) {
+  for (const std::string_view text : {kLlama, kGemma, kGpt2}) {
     const bool transposed = text == kGpt2;
     CAPTURE(transposed);
     Workshop w(text);
@@ -219,6 +222,13 @@ TEST_CASE("what differs from base and adapter is not left as a model") {
   CHECK(exported.status().code() == Code::kDataLoss);
   CHECK(contains(exported.status().message(), "by nan in a logit of the probe text"));
   CHECK_FALSE(w.files.exists(w.out() + "/model.safetensors"));
+}
+
+TEST_CASE("how far merged logits may be off: a share of the largest, never of less than 1") {
+  CHECK(logit_difference_max(true, 0.2) == 1e-3);
+  CHECK(logit_difference_max(true, 40) == doctest::Approx(0.04));
+  CHECK(logit_difference_max(false, 0.2) == 0.5);
+  CHECK(logit_difference_max(false, 40) == doctest::Approx(20));
 }
 
 TEST_CASE("an adapter that diverged is not left as a model") {
