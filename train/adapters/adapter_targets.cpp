@@ -393,4 +393,32 @@ Result<Trainables> freeze_trainables(const ModelConfig& model, const FreezeReque
   return trainables;
 }
 
+Result<Trainables> matching_trainables(const ModelConfig& model,
+                                       const std::vector<std::string>& expressions,
+                                       std::vector<std::string>& notes) {
+  const ParameterLayout layout(model);
+  RegexScratch scratch;
+  std::vector<bool> trained(layout.parameters().size());
+  for (const std::string& expression : expressions) {
+    const auto regex = Regex::compile(fmt::format("\\A(?:{})", expression));
+    if (!regex.ok()) return regex.status();
+    bool found = false;
+    for (std::size_t i = 0; i < trained.size(); ++i) {
+      if (!TROUPE_TRY(regex->find(layout.parameters()[i].name, 0, scratch))) continue;
+      trained[i] = found = true;
+    }
+    if (!found) notes.push_back(fmt::format("no tensor's name begins as '{}' says", expression));
+  }
+  Trainables trainables;
+  trainables.everything = false;
+  for (std::size_t i = 0; i < trained.size(); ++i)
+    if (trained[i]) trainables.tensors.push_back(layout.parameters()[i].name);
+  if (trainables.tensors.empty()) {
+    return error(
+        Code::kInvalidArgument, "no tensor's name begins as {} says; the model's are {} … {}",
+        join_words(expressions), layout.parameters().front().name, layout.parameters().back().name);
+  }
+  return trainables;
+}
+
 }  // namespace troupe::train

@@ -56,4 +56,10 @@ struct FreezeRequest {
 };
 Result<Trainables> freeze_trainables(const ModelConfig& model, const FreezeRequest& request);
 
+// The tensors whose names begin with a match of one of the regular expressions; kInvalidArgument
+// where there is none. `notes` receives expressions that match nothing.
+Result<Trainables> matching_trainables(const ModelConfig& model,
+                                       const std::vector<std::string>& expressions,
+                                       std::vector<std::string>& notes);
+
 }  // namespace troupe::train

@@ -174,10 +174,41 @@ class AxolotlTranslator {
     }
   }
 
+  // Expressions as axolotl.utils.freeze reads them: a dot is a dot, unless a plus sign follows, and
+  // a match may end before the name does.
+  bool translate_unfrozen_parameters() {
+    const auto* value = r_.get("unfrozen_parameters");
+    if (!value) return false;
+    const auto patterns = read_text_list(*value);
+    if (!patterns.ok()) return r_.wrong("unfrozen_parameters", patterns.status()), true;
+    if (patterns->empty()) return false;
+    json::Array expressions;
+    for (const std::string& pattern : *patterns) {
+      if (pattern.ends_with(']') &&
+          pattern.find_last_not_of("0123456789:", pattern.size() - 2) == pattern.rfind('[')) {
+        r_.refuse("unfrozen_parameters",
+                  fmt::format("unfrozen_parameters={} is not supported: a tensor is trained whole "
+                              "here; leave the range behind its name out",
+                              pattern));
+        continue;
+      }
+      std::string expression;
+      for (std::size_t i = 0; i < pattern.size(); ++i) {
+        if (pattern[i] == '.' && !(i + 1 < pattern.size() && pattern[i + 1] == '+'))
+          expression += '\\';
+        expression += pattern[i];
+      }
+      expressions.emplace_back(std::move(expression));
+    }
+    r_.give("finetuning_type", "freeze", "unfrozen_parameters");
+    r_.give("troupe.trained_parameters", std::move(expressions), "unfrozen_parameters");
+    return true;
+  }
+
   void translate_adapter() {
     const auto adapter = r_.text("adapter");
     if (!adapter || adapter->empty()) {
-      r_.by_default("finetuning_type", "full");
+      if (!translate_unfrozen_parameters()) r_.by_default("finetuning_type", "full");
       for (const char* key : {"load_in_4bit", "load_in_8bit"}) {
         if (r_.is_on(key))
           r_.wrong(key,
@@ -191,6 +222,11 @@ class AxolotlTranslator {
       r_.refuse_value("adapter", "the adapters here are lora and qlora");
       return;
     }
+    if (r_.get("unfrozen_parameters"))
+      r_.refuse(
+          "unfrozen_parameters",
+          "unfrozen_parameters beside an adapter is not supported: it would freeze the adapter; "
+          "leave one of the two out, or name modules in lora_modules_to_save");
     if (*adapter == "qlora" && r_.is_on("load_in_8bit"))
       r_.wrong("load_in_8bit", "Can't load qlora in 8bit");
     if (*adapter == "qlora" && !r_.is_on("load_in_4bit"))
@@ -486,11 +522,13 @@ class AxolotlTranslator {
     const auto names = read_text_list(*plugins);
     if (!names.ok()) return r_.wrong("plugins", names.status());
     for (const auto& name : *names) {
-      if (contains(name, "integrations.liger") || contains(name, "integrations.cut_cross_entropy"))
+      if (contains(name, "integrations.liger") ||
+          contains(name, "integrations.cut_cross_entropy") ||
+          contains(name, "integrations.kernels."))
         continue;
       r_.refuse("plugins", fmt::format("plugins={} is not supported: no Python is loaded, and it "
                                        "is none of those that only change kernels (liger, "
-                                       "cut_cross_entropy); leave it out",
+                                       "cut_cross_entropy, kernels); leave it out",
                                        name));
     }
   }

@@ -34,8 +34,9 @@ void add_model_keys(ForeignKeys& t) {
           "gpu_memory_limit|memory_limit",
           kMemoryOnly)
       .section("model_config")
-      .refused("model_config.output_router_logits", "false",
-               "the routers' auxiliary loss is not there; leave it out")
+      .inert("model_config.output_router_logits",
+             "a model without routers has no auxiliary loss of theirs; one with routers is refused "
+             "by its model_type")
       .refused("model_config.rope_scaling|overrides_of_model_config|overrides_of_model_kwargs", "",
                "write it into the model's config.json")
       .used("reinit_weights", "begin with random weights")
@@ -155,9 +156,7 @@ void add_adapter_keys(ForeignKeys& t) {
              "nothing is quantised without the key that asks for it")
       .refused("qat|quantization|llmcompressor", "",
                "quantised training and sparsity are not there; leave it out to train as without")
-      .refused("unfrozen_parameters", "",
-               "parameters are not chosen by regular expression yet; leave it out, or use adapter: "
-               "lora");
+      .used("unfrozen_parameters", "the tensors that are trained");
 }
 
 void add_compute_keys(ForeignKeys& t) {

@@ -49,6 +49,8 @@ struct FinetuningSection {
   std::vector<std::string> freeze_trainable_modules = {"all"};
   std::vector<std::string> freeze_extra_modules;
   bool use_llama_pro = false;  // with lora, too
+  // Key `troupe.trained_parameters`: instead of the freeze_* keys.
+  std::vector<std::string> trained_parameters;
 
   std::string infer_dtype = "auto";
   ExportSection exported;

@@ -109,6 +109,12 @@ void add_freeze_keys(KeyTable& t) {
       .implemented("freeze: further modules, outside of layers",
                    TROUPE_FIELD(finetuning.freeze_extra_modules))
       .only_where(trains_freeze, kFreezeOnly);
+  t.list("troupe.trained_parameters")
+      .implemented(
+          "freeze: regular expressions; tensors whose names begin with a match are trained, and "
+          "the freeze_* keys do not count",
+          TROUPE_FIELD(finetuning.trained_parameters))
+      .only_where(trains_freeze, kFreezeOnly);
   t.boolean("use_llama_pro", false)
       .implemented("train inserted layers only", TROUPE_FIELD(finetuning.use_llama_pro));
   const char* text_only = "only text models are trained; no effect on them";

@@ -64,6 +64,11 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
     case FinetuningType::kFull:
       return part;
     case FinetuningType::kFreeze:
+      if (!f.trained_parameters.empty()) {
+        key = "troupe.trained_parameters";
+        part.trainables = TROUPE_TRY(matching_trainables(model, f.trained_parameters, part.notes));
+        break;
+      }
       key = "freeze_trainable_modules";
       part.trainables =
           TROUPE_TRY(freeze_trainables(model, {.layers = f.freeze_trainable_layers,

@@ -215,6 +215,29 @@ TEST_CASE("freeze: the last layers, the first, and every n-th") {
   CHECK(last.tensors.size() == 9);
 }
 
+TEST_CASE("tensors by regular expressions, which may end before a name does") {
+  const ModelConfig model = small_model("llama", false, 4);
+  std::vector<std::string> notes;
+  const auto names = [&](const std::vector<std::string>& expressions) {
+    notes.clear();
+    return matching_trainables(model, expressions, notes).value().tensors;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(names({"model\\.layers\\.[12]\\.input_layernorm", "^lm_head\\.weight$"}) ==
+        Names{"model.layers.1.input_layernorm.weight", "model.layers.2.input_layernorm.weight",
+              "lm_head.weight"});
+  CHECK(notes.empty());
+  // Not somewhere in a name.
+  CHECK(names({"norm", "model\\.norm"}) == Names{"model.norm.weight"});
+  REQUIRE(notes.size() == 1);
+  CHECK(notes.front() == "no tensor's name begins as 'norm' says");
+  const Status none = matching_trainables(model, {"nosuch"}, notes).status();
+  CHECK(none.message() ==
+        "no tensor's name begins as nosuch says; the model's are model.embed_tokens.weight … "
+        "lm_head.weight");
+  CHECK(matching_trainables(model, {"("}, notes).status().code() == Code::kInvalidArgument);
+}
+
 TEST_CASE("freeze: modules of layers, and modules outside of them") {
   const ModelConfig model = small_model();
   const Trainables mlp =

@@ -239,6 +239,21 @@ TEST_CASE("sharding: fsdp, DeepSpeed's files, meshes") {
   accepted(load("tensor_parallel_size: 1\ncontext_parallel_size: 1"));
 }
 
+TEST_CASE("unfrozen_parameters: expressions as Axolotl reads them, of whole tensors") {
+  const auto loaded = accepted(load("unfrozen_parameters:\n  - ^lm_head.weight$\n  - a.+b.[0-9]*"));
+  CHECK(loaded.config.finetuning.type == FinetuningType::kFreeze);
+  CHECK(loaded.config.finetuning.trained_parameters ==
+        std::vector<std::string>{"^lm_head\\.weight$", "a.+b\\.[0-9]*"});
+  CHECK(contains(refused("unfrozen_parameters: ['^model.embed_tokens.weight$[:32000]']"),
+                 "unfrozen_parameters=^model.embed_tokens.weight$[:32000] is not supported: a "
+                 "tensor is trained whole here"));
+  CHECK(
+      contains(refused("unfrozen_parameters: [lm_head]\nadapter: lora\nlora_r: 8\nlora_alpha: 16\n"
+                       "lora_target_linear: true"),
+               "unfrozen_parameters beside an adapter is not supported"));
+  CHECK(accepted(load("unfrozen_parameters: []")).config.finetuning.type == FinetuningType::kFull);
+}
+
 TEST_CASE("what is refused names the way out") {
   CHECK(contains(refused("", {"optimizer=adamw_bnb_8bit"}),
                  "override: optimizer=adamw_bnb_8bit is not supported: the optimizers here are"));
@@ -248,6 +263,8 @@ TEST_CASE("what is refused names the way out") {
   CHECK(contains(refused("plugins: [axolotl.integrations.liger.LigerPlugin, a.b.Other]"),
                  "plugins=a.b.Other is not supported"));
   accepted(load("plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: true"));
+  accepted(load("plugins:\n  - axolotl.integrations.kernels.KernelsPlugin\nuse_scattermoe: true"));
+  accepted(load("model_config: {output_router_logits: true}"));
   CHECK(contains(refused("rl: dpo"), "rl=dpo is not supported"));
   CHECK(contains(refused("", {"datasets=[{path: rows.json, type: sharegpt}]"}),
                  "`type: sharegpt.*` is deprecated. Please use `type: chat_template` instead"));
