@@ -255,6 +255,14 @@ TEST_CASE_FIXTURE(TwoNodes,
                     [](const auto& event) { return event.kind == "state_lost"; }));
 }
 
+// The notice of a lost state. Where the first call left before the caller knew of the loss, it may
+// have run on the lost node and is sent again; the next one is told then (actor_channel.cpp).
+template <typename Call>
+Status notice_of(Call call) {
+  const Status first = call(0);
+  return first.ok() ? call(1) : first;
+}
+
 TEST_CASE_FIXTURE(
     TwoNodes, "an actor that goes on without its state: each caller that knew it is told once") {
   const auto rebuilder = detail::spawn<Rebuilder>(driver.client, first_on_one()).value();
@@ -272,7 +280,8 @@ TEST_CASE_FIXTURE(
   const CallOptions retry{.timeout = 20s, .retry = true};
   SUBCASE("by a call that is sent again, or not") {
     for (const auto& handle : {rebuilder.with(retry), same(other, rebuilder).with(retry)}) {
-      const Status told = handle.call<&Rebuilder::add>(1).get(20s).status();
+      const Status told =
+          notice_of([&](int n) { return handle.call<&Rebuilder::add>(n).get(20s).status(); });
       CHECK_MESSAGE(told.code() == Code::kDataLoss, told.to_string());
       CHECK(told.message().find(ids[0].brief()) != std::string::npos);
     }
@@ -281,7 +290,8 @@ TEST_CASE_FIXTURE(
     CHECK(same(other, rebuilder).call<&Rebuilder::add>(1).get(20s).value() == 1002);
     CHECK(rebuilder.call<&Rebuilder::why_lost>().get(20s).value().find("node one") !=
           std::string::npos);
-    const auto told = tally.with(retry).call<&Tally::add>(1).get(20s).status();
+    const Status told =
+        notice_of([&](int n) { return tally.with(retry).call<&Tally::add>(n).get(20s).status(); });
     CHECK(told.code() == Code::kDataLoss);
     CHECK(tally.call<&Tally::add>(1).get(20s).value() == 1);
     // It had saved nothing.
@@ -313,8 +323,9 @@ TEST_CASE_FIXTURE(TwoNodes,
   wait_until_on(many.hosts().at(0), 1);
   const CallOptions retry{.timeout = 20s, .retry = true};
   for (std::size_t i = 0; i < 4; ++i) {
-    CHECK(many[i].with(retry).call<&Rebuilder::count>().get(20s).status().code() ==
-          Code::kDataLoss);
+    const Status told = notice_of(
+        [&](int) { return many[i].with(retry).call<&Rebuilder::count>().get(20s).status(); });
+    CHECK(told.code() == Code::kDataLoss);
     CHECK(many[i].with(retry).call<&Rebuilder::count>().get(20s).value() == 1000);
   }
   CHECK(many[4].with(retry).call<&Rebuilder::count>().get(20s).value() == 1000);
