@@ -5,12 +5,7 @@
 namespace troupe::tools {
 
 Result<Invocation> aitraining(std::span<const std::string> words, const LauncherContext&) {
-  for (const std::string& word : words) {
-    if (word != "...") continue;
-    return Status(
-        Code::kInvalidArgument,
-        "the argument '...' stands for others in a text: write what is meant in its place");
-  }
+  TROUPE_RETURN_IF_ERROR(check_placeholders(words));
   if (words.empty()) {
     return Status(Code::kInvalidArgument,
                   "aitraining: no command: aitraining llm --train --model M --data-path D "

@@ -64,34 +64,22 @@ void drop_local_rank(std::vector<std::string>& arguments) {
   }
 }
 
-Status check_placeholders(const Script& script) {
-  const auto is_placeholder = [](const std::string& word) {
-    return word == "..." || (word.starts_with('<') && word.ends_with('>'));
-  };
-  for (const std::string& word : script.arguments) {
-    if (!is_placeholder(word)) continue;
-    return error(Code::kInvalidArgument,
-                 "the argument '{}' stands for others in a text: write what is meant in its place",
-                 word);
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<std::optional<OwnTraining>> own_training(const Script& script,
                                                 const LauncherContext& context) {
-  TROUPE_RETURN_IF_ERROR(check_placeholders(script));
   OwnTraining training;
   training.arguments = script.arguments;
   drop_local_rank(training.arguments);
   if (script.module) {
     const auto known = std::find(kTrainingModules.begin(), kTrainingModules.end(), script.name);
     if (known == kTrainingModules.end()) return std::optional<OwnTraining>();
+    TROUPE_RETURN_IF_ERROR(check_placeholders(script.arguments));
     return std::optional(std::move(training));
   }
   if (script.no_python) return std::optional<OwnTraining>();
   if (!context.files.exists(script.name)) {
+    TROUPE_RETURN_IF_ERROR(check_placeholders(script.arguments));
     if (!looks_like_training(training.arguments)) {
       return error(Code::kNotFound,
                    "{} is not there, and its arguments are no training's (a .yaml file, or --stage "
@@ -106,6 +94,7 @@ Result<std::optional<OwnTraining>> own_training(const Script& script,
   if (!text.ok()) return std::optional<OwnTraining>();  // a directory, or no text: Python will say
   for (const char* package : kTrainingPackages) {
     if (!imports(*text, package)) continue;
+    TROUPE_RETURN_IF_ERROR(check_placeholders(script.arguments));
     training.notices.push_back(
         fmt::format("{} imports {}: Troupe trains in its place", script.name, package));
     return std::optional(std::move(training));

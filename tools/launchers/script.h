@@ -27,7 +27,7 @@ struct OwnTraining {
 
 // A training where the script is LLaMA-Factory's or Axolotl's: by its module, by what it imports,
 // or, where it is not there, by its arguments. Nothing: a program of the user's. kNotFound: it is
-// not there, and its arguments are no training's. A literal "..." is refused by name.
+// not there, and its arguments are no training's. Placeholders of a training are refused by name.
 Result<std::optional<OwnTraining>> own_training(const Script& script,
                                                 const LauncherContext& context);
 

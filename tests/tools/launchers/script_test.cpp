@@ -74,13 +74,22 @@ TEST_CASE("modules, programs, and what launchers add") {
   }
 }
 
-TEST_CASE("what stands for something else in a text is refused by name") {
+TEST_CASE("what stands for something else in a text is refused by name, of trainings alone") {
   LauncherWorld world;
+  const auto training = world.put("train.py", "from llamafactory import x\n");
   for (const char* word : {"...", "<other args>", "<FILE>"}) {
-    const auto judged = judge(world, {.name = world.script(), .arguments = {"--x", word}});
-    CHECK(judged.status.code() == Code::kInvalidArgument);
-    CHECK(contains(judged.status.message(), std::string("the argument '") + word + "'"));
+    for (const std::string& script : {training, world.path("absent.py")}) {
+      const auto judged = judge(world, {.name = script, .arguments = {"x.yaml", word}});
+      CHECK(judged.status.code() == Code::kInvalidArgument);
+      CHECK(contains(judged.status.message(), std::string("the argument '") + word + "'"));
+    }
+    // A program of the user's is given what stands there.
+    const Words arguments{"--text", "...", word};
+    CHECK(judge(world, {.name = world.script(), .arguments = arguments}).status.ok());
+    CHECK(world.ranks({"torchrun", world.script(), word}).program.back() == word);
   }
+  const Words tokens{"x.yaml", "--default_system", "<s>"};
+  CHECK(judge(world, {.name = training, .arguments = tokens}).training);
 }
 
 TEST_CASE("python with a training's script or module trains, and else runs as it is") {
