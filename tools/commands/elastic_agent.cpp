@@ -522,9 +522,10 @@ Result<int> ElasticAgent::run() {
     const FailedRank& root = failed[root_cause(failed)];
     const std::string how =
         root.death.empty()
-            ? fmt::format("failed (exitcode: {}) local_rank: {} (pid: {}) of binary: {}",
-                          root.shown_exit_code(), root.local_rank, root.pid,
-                          options_.program.front())
+            ? fmt::format(
+                  "rank {} on {} failed (exitcode: {}) local_rank: {} (pid: {}) of binary: {}",
+                  root.rank, root.host, root.shown_exit_code(), root.local_rank, root.pid,
+                  options_.program.front())
             : fmt::format("rank {} was lost: {}", root.rank, root.death);
     if (restarts_ >= options_.max_restarts || end_signal() != 0) {
       say(how);
