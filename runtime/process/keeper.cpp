@@ -146,11 +146,11 @@ void Keeper::wait() {
   if (is_alone()) {
     const auto count = std::count_if(children_.begin(), children_.end(),
                                      [](const auto& entry) { return !entry.second.ended; });
-    std::fprintf(stderr,
-                 "troupe keeper: the node's daemon was not heard of for %lld ms: its %lld actor "
-                 "processes end\n",
-                 static_cast<long long>((clock_.now() - heard_) / std::chrono::milliseconds(1)),
-                 static_cast<long long>(count));
+    const auto silent_ms = (clock_.now() - heard_) / std::chrono::milliseconds(1);
+    const std::string why =
+        client_.valid() ? "was not heard of for " + std::to_string(silent_ms) + " ms" : "is gone";
+    std::fprintf(stderr, "troupe keeper: the node's daemon %s: its %lld actor processes end\n",
+                 why.c_str(), static_cast<long long>(count));
     ending_ = true;
     return;
   }

@@ -27,6 +27,9 @@ struct EmbeddedOptions {
   std::string log_dir;         // actors' output into files there; empty: none
   LogSink log_sink;            // head's and node's own lines; empty: standard error
   LogLevel log_level = LogLevel::kWarning;
+  // What actors' processes have started ends with this process, too, also what has left their
+  // process groups. Costs a process that watches (NodeOptions::keeper_ends_with_daemon).
+  bool ends_descendants = false;
   // Another address of this machine than loopback, and a token that others know: then worker nodes
   // of other machines may join.
   std::string host = "127.0.0.1";

@@ -28,6 +28,11 @@ constexpr std::int64_t kFlushMs = 1000;
 constexpr std::size_t kUnreportedMax = 1000;
 // One that is on its way out ends its processes first.
 constexpr Duration kKeeperTimeout = std::chrono::seconds(15);
+// How long a keeper that ends with its daemon waits for one that stands still, stopped at a
+// terminal: that one is not gone.
+constexpr Duration kStoppedDaemonTimeout = std::chrono::hours(24);
+// The end of a lease that is over as soon as nobody renews it.
+constexpr TimePoint kOver{Duration(1)};
 // While a node's loop waits for a keeper to start, its heart does not beat.
 constexpr Duration kKeeperPatience = std::chrono::seconds(1);
 constexpr std::size_t kExitTailBytes = 4u << 10;  // of the output, in the report of an exit
@@ -72,6 +77,7 @@ class Daemon final : public NodeDaemon {
   Result<int> saved_state_of(ActorId actor_id) const;
   void apply(NodeEvent event);
   void drain();
+  void hold_until_lease_end();
   void arm();
   FdHandle hold(UniqueFd fd);
   Status open_keeper(Duration patience);
@@ -371,6 +377,12 @@ void Daemon::apply(NodeEvent event) {
   if (!applying_) drain();
 }
 
+void Daemon::hold_until_lease_end() {
+  if (!keeper_) return;
+  keeper_->hold_until(options_.keeper_ends_with_daemon ? kOver
+                                                       : state_->lease_end().value_or(TimePoint{}));
+}
+
 void Daemon::drain() {
   applying_ = true;
   const std::weak_ptr<bool> alive = alive_;
@@ -379,7 +391,7 @@ void Daemon::drain() {
     events_.pop_front();
     auto commands = state_->apply(std::move(event), loop_.clock().now());
     // Before an actor starts that must not run twice: a keeper alone ends it in time, too.
-    if (keeper_) keeper_->hold_until(state_->lease_end().value_or(TimePoint{}));
+    hold_until_lease_end();
     for (NodeCommand& command : commands) {
       visit([this](auto& c) { carry_out(c); }, command);
       if (alive.expired()) return;
@@ -613,12 +625,13 @@ void Daemon::carry_out(node_command::SpawnHost& command) {
 // --- the keeper ----------------------------------------------------------------------------------
 
 Status Daemon::open_keeper(Duration patience) {
-  keeper_ = TROUPE_TRY(
-      process::KeeperClient::open(loop_,
-                                  {.socket_name = "troupe-keeper-" + info_.node_id.to_string(),
-                                   .hold = options_.keeper_hold,
-                                   .program = options_.keeper_program},
-                                  Deadline::after(patience)));
+  keeper_ = TROUPE_TRY(process::KeeperClient::open(
+      loop_,
+      {.socket_name = "troupe-keeper-" + info_.node_id.to_string(),
+       .hold = options_.keeper_ends_with_daemon ? kStoppedDaemonTimeout : options_.keeper_hold,
+       .program = options_.keeper_program},
+      Deadline::after(patience)));
+  if (options_.keeper_ends_with_daemon) hold_until_lease_end();
   return {};
 }
 
@@ -629,7 +642,7 @@ void Daemon::listen_to_keeper() {
 }
 
 Status Daemon::find_parent() {
-  if (options_.keeper_hold <= Duration::zero()) {
+  if (options_.keeper_hold <= Duration::zero() && !options_.keeper_ends_with_daemon) {
     parent_ = std::make_unique<OwnChildren>(loop_);
     return {};
   }

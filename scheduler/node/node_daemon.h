@@ -52,6 +52,9 @@ struct NodeOptions {
   // that starts meanwhile with the same node_id goes on where that one stopped. Less than the
   // head's disconnect_grace. Zero: this process is the parent, and its end theirs.
   Duration keeper_hold = Duration::zero();
+  // Instead: a keeper that ends as soon as this daemon is gone, however it went, and with it the
+  // processes and all that these have started, also what has left their process groups.
+  bool keeper_ends_with_daemon = false;
   std::string keeper_program;  // that the keeper runs (process::keeper_main); empty: this one
   Duration join_timeout = NodeConfig().join_timeout;
   Duration orphan_timeout = NodeConfig().orphan_timeout;

@@ -142,6 +142,28 @@ TEST_CASE("signals reach the ranks, and the last one leaves nothing behind") {
   CHECK(processes_with(mark).empty());
 }
 
+TEST_CASE("what ranks have started ends with the run, however it ends") {
+  const TroupeHome home;
+  const string mark = home.file("mark");
+  // A child, and one in a session of its own.
+  const string script = ": " + mark + "; sleep 1000 & setsid sh -c ': " + mark +
+                        "; sleep 1000; :' & echo up; test $1$RANK = fail1 || wait; sleep 1; exit 3";
+  const auto started = [&](const char* how) {
+    auto arguments = shell({"--nproc-per-node", "2"}, script);
+    arguments.insert(arguments.end(), {"sh", how});
+    return start_troupe(home, arguments);
+  };
+  const auto killed = started("wait");
+  REQUIRE(killed->wait_for_output("up\nup\n", kPatience));
+  REQUIRE(processes_with(mark).size() >= 4);
+  killed->kill(SIGKILL);
+  CHECK(killed->wait(kPatience) == 128 + SIGKILL);
+  CHECK(in_time([&] { return processes_with(mark).empty(); }));
+  const auto failed = started("fail");
+  CHECK(failed->wait(kPatience) == 3);
+  CHECK(processes_with(mark).empty());
+}
+
 TEST_CASE("a Python script goes on in an interpreter that stood by") {
   const TroupeHome home;
   const string script = home.file("train.py");

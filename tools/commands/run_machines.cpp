@@ -70,6 +70,7 @@ Result<std::unique_ptr<RunMachines>> RunMachines::open(CommandContext& context,
     return machines;
   }
   scheduler::EmbeddedOptions embedded;
+  embedded.ends_descendants = true;
   embedded.output_limits = {.lines_per_s = 0, .bytes_per_s = 0};
   const NodeFlags none;
   const auto here = TROUPE_TRY(node_resources(context, none, {}));

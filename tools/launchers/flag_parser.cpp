@@ -62,7 +62,7 @@ FlagParser& FlagParser::inert(std::string_view names, bool has_value) {
 Status FlagParser::take(Flag& flag, const std::string& value) {
   flag.given = true;
   if (!flag.refusal.empty()) {
-    return error(Code::kUnsupported, "{}: {}: {}", program_, flag.shown, flag.refusal);
+    return error(Code::kUnsupported, "{}{}: {}", prefix_, flag.shown, flag.refusal);
   }
   return flag.set(value);
 }
@@ -99,11 +99,11 @@ Result<FlagParser::Flag*> FlagParser::find(const std::string& written) {
   std::vector<std::string> names;
   for (const Flag* flag : begun) names.push_back(flag->shown);
   if (begun.size() > 1) {
-    return error(Code::kInvalidArgument, "{}: error: ambiguous option: {} could match {}", program_,
+    return error(Code::kInvalidArgument, "{}error: ambiguous option: {} could match {}", prefix_,
                  written, join_words(names));
   }
   for (const Flag& flag : flags_) names.push_back(flag.shown);
-  return error(Code::kInvalidArgument, "{}: error: unrecognized arguments: {}{}", program_, written,
+  return error(Code::kInvalidArgument, "{}error: unrecognized arguments: {}{}", prefix_, written,
                did_you_mean(written, names));
 }
 
@@ -127,20 +127,19 @@ Result<std::vector<std::string>> FlagParser::parse(std::span<const std::string> 
         return !one.letter.empty() && word.substr(1).starts_with(one.letter);
       });
       if (found == flags_.end()) {
-        return error(Code::kInvalidArgument, "{}: error: unrecognized arguments: {}", program_,
-                     word);
+        return error(Code::kInvalidArgument, "{}error: unrecognized arguments: {}", prefix_, word);
       }
       flag = &*found;
       const std::string rest = word.substr(1 + flag->letter.size());
       if (!rest.empty()) value = rest.starts_with('=') ? rest.substr(1) : rest;
     }
     if (!flag->has_value && value) {
-      return error(Code::kInvalidArgument, "{}: error: {} takes no value", program_, flag->shown);
+      return error(Code::kInvalidArgument, "{}error: {} takes no value", prefix_, flag->shown);
     }
     if (flag->has_value && !value) {
       if (i + 1 == words.size()) {
-        return error(Code::kInvalidArgument, "{}: error: argument {}: expected one argument",
-                     program_, flag->shown);
+        return error(Code::kInvalidArgument, "{}error: argument {}: expected one argument", prefix_,
+                     flag->shown);
       }
       value = words[++i];
     }

@@ -17,9 +17,10 @@ namespace troupe::tools {
 
 class FlagParser {
  public:
-  // `program` stands in messages. With `prefixes` beginnings of names are taken.
+  // `program` begins messages; empty: whoever shows them says it. With `prefixes` beginnings of
+  // names are taken.
   explicit FlagParser(std::string program, bool prefixes = true)
-      : program_(std::move(program)), prefixes_(prefixes) {}
+      : prefix_(program.empty() ? program : program + ": "), prefixes_(prefixes) {}
 
   // "nnodes", "redirects|r": the long name, and a letter for short.
   FlagParser& value(std::string_view names, std::string& into);
@@ -52,7 +53,7 @@ class FlagParser {
   Result<Flag*> find(const std::string& written);
   Status take(Flag& flag, const std::string& value);
 
-  const std::string program_;
+  const std::string prefix_;
   const bool prefixes_;
   std::vector<Flag> flags_;
 };

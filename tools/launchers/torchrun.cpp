@@ -28,12 +28,10 @@ Result<std::int64_t> number_of(const char* flag, const std::string& text, std::i
   std::int64_t value = 0;
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (failed != std::errc() || end != text.data() + text.size()) {
-    return error(Code::kInvalidArgument, "torchrun: error: argument {}: invalid int value: '{}'",
-                 flag, text);
+    return error(Code::kInvalidArgument, "error: argument {}: invalid int value: '{}'", flag, text);
   }
   if (value < least || value > most) {
-    return error(Code::kInvalidArgument, "torchrun: {} is {}: from {} to {}", flag, value, least,
-                 most);
+    return error(Code::kInvalidArgument, "{} is {}: from {} to {}", flag, value, least, most);
   }
   return value;
 }
@@ -88,7 +86,7 @@ Status set_rendezvous(const TorchrunFlags& flags, bool address_given,
   const bool dynamic = flags.standalone || flags.rdzv_backend == "c10d";
   if (!dynamic && flags.rdzv_backend != "static") {
     if (flags.rdzv_backend.starts_with("etcd")) {
-      return error(Code::kUnsupported, "torchrun: --rdzv-backend={}: use c10d; no etcd is needed",
+      return error(Code::kUnsupported, "--rdzv-backend={}: use c10d; no etcd is needed",
                    flags.rdzv_backend);
     }
     return error(
@@ -104,7 +102,7 @@ Status set_rendezvous(const TorchrunFlags& flags, bool address_given,
   if (options.nodes_max == 1) return {};
   if (flags.standalone) {
     return error(Code::kInvalidArgument,
-                 "torchrun: --standalone is one node, and --nnodes is {}: leave one of them out",
+                 "--standalone is one node, and --nnodes is {}: leave one of them out",
                  flags.nnodes);
   }
   if (!flags.rdzv_endpoint.empty()) {
@@ -146,18 +144,17 @@ Status set_hosts(const HostFlags& flags, const FlagParser& parser, bool address_
   if (flags.hostfile.empty()) {
     for (const char* other : {"include", "exclude", "ssh_port"}) {
       if (!parser.given(other)) continue;
-      return error(Code::kInvalidArgument, "troupe run: --{} needs --hostfile FILE", other);
+      return error(Code::kInvalidArgument, "--{} needs --hostfile FILE", other);
     }
     return {};
   }
   for (const char* other : {"nnodes", "node_rank", "rdzv_endpoint", "rdzv_backend", "standalone"}) {
     if (!parser.given(other)) continue;
-    return error(Code::kInvalidArgument,
-                 "troupe run: --hostfile says which machines there are: leave --{} out", other);
+    return error(Code::kInvalidArgument, "--hostfile says which machines there are: leave --{} out",
+                 other);
   }
   if (address_given) {
-    return Status(Code::kInvalidArgument,
-                  "troupe run: --hostfile and --address exclude each other");
+    return Status(Code::kInvalidArgument, "--hostfile and --address exclude each other");
   }
   options.hosts = TROUPE_TRY(filter_hosts(
       TROUPE_TRY(parse_hostfile(TROUPE_TRY(context.files.read(flags.hostfile, kHostfileBytesMax)))),
@@ -212,7 +209,7 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
                         bool ours) {
   TorchrunFlags flags;
   std::optional<std::string> address;
-  FlagParser parser(ours ? "troupe run" : "torchrun");
+  FlagParser parser("");
   HostFlags machines;
   bool no_standby = false;
   std::optional<std::string> standby_after;
@@ -255,7 +252,7 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   auto rest = TROUPE_TRY(parser.parse(words));
   if (rest.empty()) {
     return Status(Code::kInvalidArgument,
-                  "torchrun: error: the following arguments are required: training_script");
+                  "error: the following arguments are required: training_script");
   }
   if (flags.no_python && flags.module) {
     return Status(
@@ -275,12 +272,12 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   TROUPE_RETURN_IF_ERROR(set_rendezvous(flags, address_given, invocation.notices, options));
   if (options.rendezvous == Rendezvous::kStatic && options.nodes_min != options.nodes_max) {
     return error(Code::kInvalidArgument,
-                 "torchrun: --nnodes={} needs --rdzv-backend=c10d: with static every node has its "
+                 "--nnodes={} needs --rdzv-backend=c10d: with static every node has its "
                  "number",
                  flags.nnodes);
   }
   if (options.rendezvous == Rendezvous::kStatic && options.node_rank >= options.nodes_max) {
-    return error(Code::kInvalidArgument, "torchrun: --node-rank={} of {} nodes, which count from 0",
+    return error(Code::kInvalidArgument, "--node-rank={} of {} nodes, which count from 0",
                  options.node_rank, options.nodes_max);
   }
   if (ours) {
@@ -295,17 +292,15 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
                 .no_python = flags.no_python,
                 .arguments = {rest.begin() + 1, rest.end()}};
   if (ours && find_launcher(script.name) != nullptr) {
-    return error(
-        Code::kInvalidArgument,
-        "troupe run: {0} has flags of its own for nodes and processes: troupe run -- {0} …",
-        script.name);
+    return error(Code::kInvalidArgument,
+                 "{0} has flags of its own for nodes and processes: troupe run -- {0} …",
+                 script.name);
   }
   if (ours && !script.module && !script.name.ends_with(".py")) script.no_python = true;
   if (auto training = TROUPE_TRY(own_training(script, context))) {
     if (options.nodes_min != options.nodes_max) {
       return error(Code::kUnsupported,
-                   "torchrun: --nnodes={}: a training has a fixed number of nodes; give that",
-                   flags.nnodes);
+                   "--nnodes={}: a training has a fixed number of nodes; give that", flags.nnodes);
     }
     TroupeCommand command{.words = {"train"}, .environment = training_environment(flags, options)};
     if (options.starts_hosts) {
@@ -349,7 +344,9 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
 }  // namespace
 
 Result<Invocation> torchrun(std::span<const std::string> words, const LauncherContext& context) {
-  return read(words, context, false);
+  auto invocation = read(words, context, false);
+  if (!invocation.ok()) return invocation.status().prefixed("torchrun");
+  return invocation;
 }
 
 Result<Invocation> troupe_run(std::span<const std::string> words, const LauncherContext& context) {

@@ -92,8 +92,9 @@ TEST_CASE("modules and programs") {
   CHECK(world.ranks({"torchrun", script}).program == Words{"/opt/venv/bin/python", "-u", script});
   world.set("PYTHON_EXEC", "/usr/bin/python9");
   CHECK(world.ranks({"torchrun", script}).program == Words{"/usr/bin/python9", "-u", script});
-  CHECK(world.refusal({"torchrun", "-m", "--no-python", "x"}) ==
-        "Don't use both the '--no-python' flag and the '--module' flag at the same time.");
+  CHECK(
+      world.refusal({"torchrun", "-m", "--no-python", "x"}) ==
+      "torchrun: Don't use both the '--no-python' flag and the '--module' flag at the same time.");
 }
 
 TEST_CASE("rendezvous") {
@@ -128,7 +129,7 @@ TEST_CASE("rendezvous") {
                  "`register`?"));
   CHECK(contains(refused({"--rdzv-backend=etcd-v2"}), "use c10d; no etcd is needed"));
   CHECK(refused({"--rdzv-conf=timeout"}) ==
-        "The rendezvous configuration option 'timeout' must have a value specified.");
+        "torchrun: The rendezvous configuration option 'timeout' must have a value specified.");
   CHECK(contains(refused({"--nnodes=1:2"}), "needs --rdzv-backend=c10d"));
   CHECK(contains(refused({"--standalone", "--nnodes=2"}), "--standalone is one node"));
   CHECK(contains(refused({"--nnodes=2", "--node-rank=2"}), "--node-rank=2 of 2 nodes"));
