@@ -82,9 +82,10 @@ class DataTranslator {
     const bool one_row = names("flash") || names("flex") || names("xformers") || names("sage") ||
                          r_.is_on("flash_attention") || r_.is_on("flex_attention") ||
                          r_.is_on("xformers_attention") || r_.is_on("sage_attention");
-    if (!one_row || r_.is_on("multipack_real_batches"))
+    const auto rows = r_.flag("multipack_real_batches");
+    if (rows.value_or(!one_row))
       r_.give("troupe.sample_packing_rows", true,
-              r_.is_on("multipack_real_batches") ? "multipack_real_batches" : "sample_packing");
+              rows ? "multipack_real_batches" : "sample_packing");
   }
 
   void give_sets(std::string_view ours, std::string_view key, const json::Value& sets,

@@ -22,6 +22,9 @@ struct RowOptions {
   std::string excess_length = "drop";  // drop, truncate, raise
   bool shuffle = true;
   bool train_on_inputs = false;
+  // Samples without a label are dropped, before val_size keeps some: what Axolotl does where it
+  // packs samples.
+  bool drop_unlabelled = false;
   json::Object special_tokens;
   std::vector<std::string> tokens;
 };

@@ -15,13 +15,14 @@ namespace troupe::train {
 
 // What a data set became. Counts of what was left out are for the person who trains.
 struct EncodeReport {
-  std::int64_t records = 0;           // rows read
-  std::int64_t records_dropped = 0;   // rows that are no valid sample
-  std::int64_t samples_too_long = 0;  // dropped by packing, longer than cutoff_len
-  std::int64_t tokens = 0;            // ids of all texts before packing
-  std::int64_t tokens_dropped = 0;    // tails that packing dropped, and what cutoff_len cut off
-  std::int64_t text_bytes = 0;        // UTF-8 bytes of the texts (pre-training)
-  std::vector<std::string> warnings;  // the first few reasons, and what a person should know
+  std::int64_t records = 0;             // rows read
+  std::int64_t records_dropped = 0;     // rows that are no valid sample
+  std::int64_t samples_too_long = 0;    // dropped by packing, longer than cutoff_len
+  std::int64_t samples_unlabelled = 0;  // dropped by sample packing, nothing in them is trained
+  std::int64_t tokens = 0;              // ids of all texts before packing
+  std::int64_t tokens_dropped = 0;      // tails that packing dropped, and what cutoff_len cut off
+  std::int64_t text_bytes = 0;          // UTF-8 bytes of the texts (pre-training)
+  std::vector<std::string> warnings;    // the first few reasons, and what a person should know
 };
 
 // Called after every preprocessing batch with (rows done, rows).

@@ -75,7 +75,7 @@ class RowReader {
             DatasetModule& module)
       : files_(files), options_(options), tokenizer_(tokenizer), module_(module) {}
 
-  // The samples of all data sets, joined and shuffled, without those of other lengths.
+  // The samples of all data sets, joined and shuffled, without those that are dropped.
   Result<std::vector<TokenRow>> read(const json::Array& datasets, EncodeReport& report) {
     std::vector<TokenRow> all;
     for (std::size_t i = 0; i < datasets.size(); ++i) {
@@ -86,7 +86,7 @@ class RowReader {
     if (all.size() > static_cast<std::size_t>(kPermutationSizeMax))
       return error(Code::kUnsupported, "more than {} samples", kPermutationSizeMax);
     if (options_.rows.shuffle) shuffle(all);
-    return of_length(std::move(all), report);
+    return without_dropped(std::move(all), report);
   }
 
  private:
@@ -139,7 +139,8 @@ class RowReader {
     rows = std::move(out);
   }
 
-  Result<std::vector<TokenRow>> of_length(std::vector<TokenRow> rows, EncodeReport& report) const {
+  Result<std::vector<TokenRow>> without_dropped(std::vector<TokenRow> rows,
+                                                EncodeReport& report) const {
     std::vector<TokenRow> out;
     for (auto& row : rows) {
       const auto length = std::ssize(row.ids);
@@ -161,9 +162,18 @@ class RowReader {
         ++report.records_dropped;
         continue;
       }
+      if (options_.rows.drop_unlabelled && unlabelled(row)) {
+        ++report.samples_unlabelled;
+        continue;
+      }
       out.push_back(std::move(row));
     }
     return out;
+  }
+
+  static bool unlabelled(const TokenRow& row) {
+    return std::all_of(row.labels.begin(), row.labels.end(),
+                       [](std::int32_t label) { return label == kIgnoredLabel; });
   }
 
   FileSystem& files_;
@@ -181,7 +191,12 @@ std::size_t kept_of(double val_size, std::size_t count) {
 
 TokenDataset dataset_of(std::span<const TokenRow> rows, const Tokenizer& tokenizer) {
   TokenDataset out(TokenDataset::Kind::kSupervised, *tokenizer.pad_id());
-  for (const auto& row : rows) out.append(row.ids, row.labels);
+  for (const auto& row : rows) {
+    // No token of a sample predicts its first one, so that it does not count in the loss's mean.
+    std::vector<std::int32_t> labels = row.labels;
+    if (!labels.empty()) labels.front() = kIgnoredLabel;
+    out.append(row.ids, labels);
+  }
   return out;
 }
 
@@ -207,9 +222,10 @@ Result<DatasetModule> build_row_dataset(FileSystem& files, const DataOptions& op
   if (kept >= rows.size() || (options.val_size > 0 && kept == 0)) {
     return error(Code::kInvalidArgument,
                  "val_size={} takes {} of {} samples ({} were longer than {} tokens, {} shorter "
-                 "than {}): none is left to train on",
+                 "than {}, {} without a label): none is left to train on",
                  options.val_size, kept, rows.size(), out.train_report.samples_too_long,
-                 options.cutoff_len, out.train_report.records_dropped, options.rows.min_sample_len);
+                 options.cutoff_len, out.train_report.records_dropped, options.rows.min_sample_len,
+                 out.train_report.samples_unlabelled);
   }
   out.train = dataset_of(std::span(rows).first(rows.size() - kept), prepared);
   if (kept > 0) out.eval = dataset_of(std::span(rows).last(kept), prepared);
@@ -227,6 +243,9 @@ Result<DatasetModule> build_row_dataset(FileSystem& files, const DataOptions& op
   if (report.records_dropped > 0)
     out.notes.push_back(fmt::format("{} samples shorter than {} tokens were dropped",
                                     report.records_dropped, options.rows.min_sample_len));
+  if (report.samples_unlabelled > 0)
+    out.notes.push_back(
+        fmt::format("{} samples without a label were dropped", report.samples_unlabelled));
   if (report.tokens_dropped > 0)
     out.notes.push_back(fmt::format("{} of {} tokens are not trained on: samples were cut to {}",
                                     report.tokens_dropped, report.tokens, options.cutoff_len));

@@ -53,6 +53,7 @@ DataOptions data_options(const TrainConfig& config) {
                   .excess_length = data.rows.excess_length,
                   .shuffle = data.rows.shuffle_merged_datasets,
                   .train_on_inputs = data.rows.train_on_inputs,
+                  .drop_unlabelled = data.sample_packing.on,
                   .special_tokens = data.rows.special_tokens,
                   .tokens = data.rows.tokens};
   return options;

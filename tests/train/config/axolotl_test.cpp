@@ -176,6 +176,16 @@ TEST_CASE("steps by Axolotl's rules") {
   CHECK(plan_steps(training, 8, 1)->logging_interval == 1);
 }
 
+TEST_CASE("the rows of a packed micro-batch: multipack_real_batches, else by the attention") {
+  const auto rows = [](const std::string& lines) {
+    return accepted(load("sample_packing: true\n" + lines)).config.data.sample_packing.rows;
+  };
+  CHECK(rows("attn_implementation: sdpa"));
+  CHECK_FALSE(rows("attn_implementation: flash_attention_2"));
+  CHECK(rows("flash_attention: true\nmultipack_real_batches: true"));
+  CHECK_FALSE(rows("attn_implementation: sdpa\nmultipack_real_batches: false"));
+}
+
 TEST_CASE("courses of the learning rate") {
   const auto least = accepted(load("cosine_min_lr_ratio: 0.1\ncosine_constant_lr_ratio: 0.8"));
   CHECK(least.config.training.lr_scheduler_type == "cosine_with_min_lr");

@@ -407,6 +407,42 @@ TEST_CASE("samples of other lengths") {
                  "a sample has 4 tokens, more than 3"));
 }
 
+// Axolotl 0.19's order of work: dropped before the last ones are kept, so that the rest are other
+// ones.
+TEST_CASE("where samples are packed, those without a label are dropped before any is kept") {
+  Texts folder;
+  auto options = folder.options();
+  options.rows.datasets[0].as_object()["type"] = "input_output";
+  std::string lines;
+  for (int i = 1; i <= 6; ++i)
+    lines += fmt::format(R"({{"segments": [{{"label": {}, "text": "{}"}}]}})", i != 2 && i != 6,
+                         std::string(static_cast<std::size_t>(i) + 1, 'a')) +
+             "\n";
+  folder.write("t.jsonl", lines);
+  options.rows.shuffle = false;
+  options.val_size = 2;
+  using Lengths = std::vector<std::size_t>;
+  auto module = build_dataset(folder.files, options, plain()).value();
+  CHECK(lengths_of(module.train) == Lengths{1, 2, 3, 4});
+  options.rows.drop_unlabelled = true;
+  module = build_dataset(folder.files, options, plain()).value();
+  CHECK(lengths_of(module.train) == Lengths{1, 3});
+  CHECK(lengths_of(*module.eval) == Lengths{4, 5});
+  CHECK(module.train_report.samples_unlabelled == 2);
+  options.val_size = 4;
+  CHECK(contains(build_dataset(folder.files, options, plain()).status().message(),
+                 "2 without a label): none is left to train on"));
+}
+
+TEST_CASE("a sample's first token, which none predicts, does not count in the loss's mean") {
+  Texts folder;
+  const auto module = build_dataset(folder.files, folder.options(), plain()).value();
+  const std::vector<std::uint32_t> samples = {0, 1};
+  CHECK(module.train.ids(0).size() + module.train.ids(1).size() == 15);
+  CHECK(label_count(module.train, samples) == 13);
+  CHECK(count_target_tokens(collate_ragged(module.train, samples)) == 13);
+}
+
 // Rows are encoded by several threads: the first bad one is named all the same.
 TEST_CASE("of several bad rows the first is named") {
   Texts folder;
