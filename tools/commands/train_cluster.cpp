@@ -88,7 +88,8 @@ Status measure(train::TrainingCluster& cluster, std::set<int>* missing = nullptr
   }
   // Where the head packs the trainers is not known beforehand.
   if (!deal_out && cluster.node_count > 1) cluster.memory.reset();
-  if (cluster.node_count == 0) {
+  // Machines with a NODE_RANK are waited for.
+  if (cluster.node_count == 0 && !deal_out) {
     return error(
         Code::kResourceExhausted,
         "the cluster has no worker node: start one with 'troupe worker --address HOST:PORT'");

@@ -145,7 +145,7 @@ TEST_CASE("a training starts its hosts, and deals its ranks out to them") {
 }
 
 TEST_CASE("a training on hosts that this machine is none of: it leads, and has no trainers") {
-  const auto sshd = LocalSshd::start(3);
+  const auto sshd = LocalSshd::start(4);
   if (!sshd) return;
   const Desk desk(*sshd);
   const TinyRun tiny;

@@ -154,8 +154,9 @@ TEST_CASE("the only task of a step saves at SLURM's signals too, and ends with 0
   const TinyRun tiny;
   auto words = tiny.train_arguments("out", {{"max_steps", "100000"}, {"save_steps", "100000"}});
   words.erase(words.begin());
-  BackgroundCommand run(cluster.srun(1, 1, words), cluster.home.options());
-  REQUIRE(run.wait_for_output("step 2", kPatience));
+  words = cluster.srun(1, 1, words);  // which sets what the step's environment has
+  BackgroundCommand run(words, cluster.home.options());
+  REQUIRE_MESSAGE(run.wait_for_output("step 2", kPatience), run.output());
   ::kill(run.pid(), SIGUSR1);
   const int code = run.wait(kPatience);
   INFO(run.output());
@@ -288,8 +289,8 @@ TEST_CASE("a job that cannot be submitted is refused with the reason, before and
   CHECK(has_text(closed, "sbatch: error: the partition is closed"));
   CHECK(has_text(closed, "sbatch did not take the job (exit code 1)"));
   CHECK(has_text(
-      refused({"dataset=tiny", "--gpus-per-node", "2", "--nodes", "1", "troupe.workers=4"}),
-      "4 trainers (troupe.workers) on 1 node need 4 GPUs on each, and --gpus-per-node is 2"));
+      refused({"dataset=tiny", "--gpus-per-node", "1", "--nodes", "1"}),
+      "2 trainers (troupe.workers) on 1 node need 2 GPUs on each, and --gpus-per-node is 1"));
   CHECK(has_text(refused({"dataset=tiny", "--address", "x:1"}), "--address names machines"));
 }
 
