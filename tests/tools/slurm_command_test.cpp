@@ -56,7 +56,7 @@ TEST_CASE("what sbatch reads is quoted by its own rules") {
   tools::set_directive(job, "exclusive", "");
   tools::set_directive(job, "gres", "gpu:a100:8");
   const string script = tools::slurm_script(job).value();
-  CHECK(contains(script, "#SBATCH --comment=a\\ b\\\"c\\'d\\\\e\\#f\n"));
+  CHECK(contains(script, "#SBATCH --comment=\"a b\\\"c\\'d\\\\e\\#f\"\n"));
   CHECK(contains(script, "#SBATCH --exclusive\n"));
   CHECK(contains(script, "#SBATCH --gres=gpu:a100:8\n"));
   tools::set_directive(job, "comment", "a\n#SBATCH --account=other");
@@ -88,7 +88,7 @@ TEST_CASE("nodes, GPUs and CPUs of a job follow from the configuration, and flag
               "--sbatch", "signal=USR1@300", "--sbatch", "exclusive"});
   for (const char* line :
        {"--nodes=4", "--gpus-per-node=a100:4", "--cpus-per-task=48", "--time=1-00:00:00",
-        "--partition=gpu", "--account=lab", "--qos=high", "--mem=64G", "--job-name=a\\ job",
+        "--partition=gpu", "--account=lab", "--qos=high", "--mem=64G", "--job-name=\"a job\"",
         "--signal=USR1@300", "--exclusive", "--requeue", "--open-mode=append"}) {
     CHECK_MESSAGE(contains(others, string("#SBATCH ") + line + "\n"), line);
   }

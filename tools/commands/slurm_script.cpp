@@ -13,15 +13,16 @@ bool is_plain(char c) {
          std::string_view("_-./,:=@%+").find(c) != std::string_view::npos;
 }
 
-// sbatch reads its lines with rules of its own: quotation marks, and a backslash before any
-// character, within quotation marks too.
+// sbatch reads its lines with rules of its own: a backslash takes any character but white space as
+// it is, within quotation marks too, and only those keep white space.
 std::string directive_text(std::string_view value) {
+  const bool quoted = value.find_first_of(" \t") != std::string_view::npos;
   std::string text;
   for (const char c : value) {
-    if (!is_plain(c)) text += '\\';
+    if (!is_plain(c) && c != ' ' && c != '\t') text += '\\';
     text += c;
   }
-  return text;
+  return quoted ? '"' + text + '"' : text;
 }
 
 // A word as somebody would write it: quoted where it must be.
