@@ -164,7 +164,8 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   embedded.host = options.host;
   embedded.port = options.port;
   embedded.token = options.token;
-  state->shared = options.host != EmbeddedOptions().host;
+  // Who gives a token lets others join, on loopback too.
+  state->shared = options.host != EmbeddedOptions().host || !options.token.empty();
   state->embedded = TROUPE_TRY(scheduler::EmbeddedCluster::start(embedded));
   state->head = state->embedded->head_address();
   state->token = state->embedded->token();
@@ -183,14 +184,13 @@ Status Cluster::usable() const {
   return {};
 }
 
-void Cluster::close() {
+void Cluster::close(const std::string& reason) {
   // In a forked child all of it is the parent's.
   if (!state_ || state_->process.is_forked() || state_->closed.exchange(true)) return;
   if (state_->follower) state_->follower->catch_up(kLastOutputTime);
   if (state_->head_client && state_->shared) {
     // The other machines' nodes are told to end, and given the time to.
-    static_cast<void>(
-        state_->head_client->stop("the driver has ended", Deadline::after(kControlTimeout)));
+    static_cast<void>(state_->head_client->stop(reason, Deadline::after(kControlTimeout)));
     state_->embedded->wait_for_end(kControlTimeout);
   } else if (state_->head_client && !state_->embedded) {
     // The head would notice the lost connection, after its grace; asked, it ends the actors now.

@@ -217,8 +217,8 @@ class Cluster {
       Duration timeout = kControlTimeout);
 
   // Ends the job's actors, and the cluster where it is embedded; nothing is left behind. The
-  // destructor does it too.
-  void close();
+  // destructor does it too. `reason`: what nodes that joined an embedded cluster are told.
+  void close(const std::string& reason = "the driver has ended");
 
   // Where the head listens, and its token: for other processes that are to join in.
   // (Of one that was moved from all of these are empty.)

@@ -67,8 +67,9 @@ Status EmbeddedCluster::State::start(const EmbeddedOptions& options) {
   head_options.token = token;
   head_options.host = options.host;
   head_options.port = options.port;
-  // A node of this process dies with the head; those of other machines must be heard.
-  head_options.config.heartbeats = options.host != EmbeddedOptions().host;
+  // A node of this process dies with the head; those of others, who were given the token, must be
+  // heard.
+  head_options.config.heartbeats = options.host != EmbeddedOptions().host || !options.token.empty();
   const Logger log = options.log_sink ? Logger("head", options.log_level, options.log_sink)
                                       : Logger::to_stderr("head", options.log_level);
   head = TROUPE_TRY(HeadDaemon::start(thread.loop(), std::move(head_options), journal, random, log,

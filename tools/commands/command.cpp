@@ -189,7 +189,10 @@ void Command::write_footer() { app_->footer("Examples:\n" + examples_ + notes_);
 
 Command& Command::pass_through(std::vector<std::string>& values) {
   app_->prefix_command();
-  app_->parse_complete_callback([app = app_, &values] { values = app->remaining(); });
+  app_->parse_complete_callback([app = app_, context = &context_, &values] {
+    values = app->remaining();
+    values.insert(values.end(), context->behind_mark.begin(), context->behind_mark.end());
+  });
   return *this;
 }
 
@@ -225,9 +228,17 @@ int run_command_line(CLI::App& app, CommandContext& context, std::vector<std::st
   // arguments with names. One that takes everything as it stands has none.
   const CLI::App* command = find_command(app, first);
   const auto is_named = [](const CLI::Option* option) { return option->get_positional(); };
-  if (arguments.size() > 1 && arguments[1] == "--" && command && command->get_prefix_command() &&
-      command->get_options(is_named).empty()) {
-    arguments.erase(arguments.begin() + 1);
+  if (command && command->get_prefix_command() && command->get_options(is_named).empty()) {
+    const auto words = arguments.begin() + 1;
+    const auto mark = std::find(words, arguments.end(), "--");
+    const auto is_flag = [](const std::string& word) { return word.starts_with('-'); };
+    if (mark == words && mark != arguments.end()) {
+      arguments.erase(mark);
+    } else if (std::all_of(words, mark, is_flag)) {
+      // From the first word that is no flag on CLI11 leaves everything as it is; here it would not.
+      context.behind_mark.assign(mark, arguments.end());
+      arguments.erase(mark, arguments.end());
+    }
   }
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());

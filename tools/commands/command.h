@@ -45,6 +45,8 @@ struct CommandContext {
   // ways of its own. 0 unless set.
   int exit_code = 0;
 
+  // What stands behind "--", where the command takes all arguments as they stand (pass_through).
+  std::vector<std::string> behind_mark;
   // Set by parsing: the command that the arguments name, and what it does.
   std::string selected_name;
   std::function<Status()> selected;

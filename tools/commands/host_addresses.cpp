@@ -86,7 +86,8 @@ Result<std::string> own_address_of(CommandContext& context, const std::string& h
   for (const std::string& address : addresses_of(host)) {
     for (const auto& own : state.addresses) {
       const bool loopback = address.starts_with("127.") || address == "::1";
-      if (own.address == address && (!loopback || address == host)) return address;
+      const bool meant = !loopback || address == host || host == "localhost";
+      if (own.address == address && meant) return address;
     }
   }
   return std::string();

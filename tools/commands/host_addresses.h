@@ -16,7 +16,7 @@ std::vector<std::string> addresses_of(const std::string& host);
 // Whether a name, or one of its addresses, is this machine's.
 Result<bool> is_this_machine(CommandContext& context, const std::string& host);
 // The address of this machine that others mean by its name, numeric; empty where the name stands
-// for none of them but loopback, as on Debian its own name does.
+// for none of them but loopback, as on Debian its own name does. 127.0.0.1 and localhost mean it.
 Result<std::string> own_address_of(CommandContext& context, const std::string& host);
 // Where this machine is among the hosts; nothing: it is none of them.
 Result<std::optional<std::size_t>> own_host(CommandContext& context,

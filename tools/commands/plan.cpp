@@ -7,6 +7,7 @@
 
 #include "scheduler/node/resources_detect.h"
 #include "tools/commands/table.h"
+#include "train/checkpoint/checkpoint_finder.h"
 #include "train/cuda/device/device.h"
 #include "train/report/format.h"
 #include "train/trainer/device_choice.h"
@@ -376,6 +377,19 @@ Status plan(std::vector<std::string> arguments, CommandContext& context) {
   return train::check_disk(question.disk, question.disk_room, output_dir_of(question));
 }
 
+// Without a checkpoint, what lies in output_dir is what the first start had written before one, or
+// what it had found good: it begins anew.
+void go_on_from_first_start(FileSystem& files, train::TrainConfig& config) {
+  auto& training = config.training;
+  const auto checkpoints = train::find_checkpoints(files, training.output_dir);
+  if (checkpoints.ok() && !checkpoints->empty()) {
+    training.resume_from_checkpoint = {.mode = train::ResumeFrom::Mode::kLatest, .path = {}};
+    training.overwrite_output_dir = false;
+  } else if (training.resume_from_checkpoint.mode == train::ResumeFrom::Mode::kAuto) {
+    training.overwrite_output_dir = true;
+  }
+}
+
 }  // namespace
 
 Result<train::NodeMemory> memory_here(FileSystem& files) {
@@ -397,14 +411,17 @@ Result<train::GpusHere> gpus_here(const Environment& environment) {
   return here;
 }
 
-Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandContext& context) {
+Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandContext& context,
+                            bool requeued) {
   CheckedRun run;
   train::LoadOptions options;
   options.check_contents = [&](const train::LoadedConfig& loaded, train::Problems& problems) {
     // The other nodes wait for what the first one makes of them.
     if (loaded.launch.node_rank > 0) return;
     std::vector<train::ContentProblem> found;
-    run.contents = train::read_contents(context.files, loaded.config, found);
+    train::TrainConfig config = loaded.config;
+    if (requeued) go_on_from_first_start(context.files, config);
+    run.contents = train::read_contents(context.files, config, found);
     for (const auto& problem : found) {
       // Told already: by the same key, by the folder's, or by the rules of the settings.
       const bool of_data = problem.key == "dataset" || problem.key == "eval_dataset";
@@ -428,6 +445,7 @@ Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandCo
       run.loaded = TROUPE_TRY(train::load_train_config(arguments, context.environment,
                                                        context.files, {.gpu_count = here->count}));
   }
+  if (requeued) go_on_from_first_start(context.files, run.loaded.config);
   TROUPE_RETURN_IF_ERROR(train::check_world(run.loaded));
   return run;
 }

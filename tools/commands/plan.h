@@ -23,6 +23,11 @@ struct CheckedRun {
 // The one check of `plan`, `train` and `train --explain`: train::load_train_config() and
 // train::read_contents(), with the problems of both together. Where nothing says how many trainers
 // there are, and they may be on GPUs of this machine, there are as many as GPUs.
-Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandContext& context);
+//
+// `requeued`: of a job that was queued again. It goes on from what its first start left: from the
+// newest checkpoint of output_dir, where there is one, whatever overwrite_output_dir and
+// resume_from_checkpoint say.
+Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandContext& context,
+                            bool requeued = false);
 
 }  // namespace troupe::tools

@@ -19,6 +19,7 @@
 #include "tools/commands/plan.h"
 #include "tools/commands/run.h"
 #include "tools/commands/save.h"
+#include "tools/commands/slurm.h"
 #include "tools/commands/status.h"
 #include "tools/commands/stop.h"
 #include "tools/commands/submit.h"
@@ -43,6 +44,7 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   // In the order in which --help shows them. A new command: its file, and a line here.
   add_train_command(app, context);
   add_run_command(app, context);
+  add_slurm_command(app, context);
   add_why_command(app, context);
   add_plan_command(app, context);
   add_chaos_command(app, context);

@@ -20,6 +20,7 @@
 #include "runtime/process/executable.h"
 #include "runtime/wire/types.h"
 #include "scheduler/client/cluster_record.h"
+#include "tools/commands/shell_quoted.h"
 #include "tools/commands/version.h"
 #include "tools/commands/worker.h"
 
@@ -31,19 +32,6 @@ constexpr std::size_t kLineBytesMax = 4096;
 constexpr int kPollMs = 100;
 constexpr int kShellFoundNoProgram = 127;
 constexpr int kOtherVersion = 3;
-
-// One word for any shell.
-std::string shell_quoted(std::string_view word) {
-  std::string text = "'";
-  for (const char c : word) {
-    if (c == '\'') {
-      text += "'\\''";
-    } else {
-      text += c;
-    }
-  }
-  return text + "'";
-}
 
 Result<std::pair<UniqueFd, UniqueFd>> make_pipe() {
   int ends[2];

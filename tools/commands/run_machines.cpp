@@ -26,7 +26,6 @@ constexpr Duration kNodesTimeout = std::chrono::seconds(10);
 constexpr Duration kStopTimeout = std::chrono::seconds(5);
 // A machine whose head is silent for so long ends its ranks: those of the others cannot go on.
 constexpr double kOrphanTimeoutS = 30;
-constexpr std::string_view kEnded = "the run has ended with exit code ";
 
 int cpus_of(const wire::Resources& resources) {
   return static_cast<int>(std::max<std::int64_t>(
@@ -53,8 +52,6 @@ RunMachine machine_from(const wire::NodeInfo& node, int processes) {
           .processes = processes,
           .bundle_index = -1};
 }
-
-std::string end_text(int exit_code) { return fmt::format("{}{}", kEnded, exit_code); }
 
 }  // namespace
 
@@ -309,7 +306,7 @@ void RunMachines::signal_here(int signal) {
 
 void RunMachines::end(int exit_code) {
   if (!cluster_ || one_machine()) return;
-  (void)head_->stop(end_text(exit_code), Deadline::after(kStopTimeout));
+  (void)head_->stop(run_end_text(exit_code), Deadline::after(kStopTimeout));
   cluster_->wait_for_end(kStopTimeout);
   if (remote_) remote_->end();
 }
@@ -353,14 +350,9 @@ Result<int> join_run(CommandContext& context, const RunOptions& options) {
     context.out << line << std::endl;
   };
   const std::string reason = TROUPE_TRY(run_worker(context, join));
-  int exit_code = 1;
-  if (reason.starts_with(kEnded)) {
-    const std::string_view digits = std::string_view(reason).substr(kEnded.size());
-    (void)std::from_chars(digits.data(), digits.data() + digits.size(), exit_code);
-  } else {
-    context.err << fmt::format("troupe run: the run was stopped: {}\n", reason);
-  }
-  return exit_code;
+  if (const auto exit_code = exit_code_of_run(reason)) return *exit_code;
+  context.err << fmt::format("troupe run: the run was stopped: {}\n", reason);
+  return 1;
 }
 
 }  // namespace troupe::tools

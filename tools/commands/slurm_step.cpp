@@ -177,6 +177,8 @@ Result<std::map<std::string, std::string>> SlurmStep::launch_variables() {
     }
     return variables;
   }
+  // The step's tasks are taken for what they are: that there are several is no contradiction.
+  variables["SLURM_PROCID"] = "";
   if (task_.several_nodes()) {
     variables["NNODES"] = std::to_string(task_.nodes_count());
     variables["NODE_RANK"] = std::to_string(task_.node);

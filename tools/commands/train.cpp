@@ -14,6 +14,7 @@
 #include "tools/commands/plan.h"
 #include "tools/commands/slurm_step.h"
 #include "tools/commands/train_cluster.h"
+#include "tools/commands/worker.h"
 #include "tools/launchers/overlay_environment.h"
 #include "train/config/explain.h"
 #include "train/config/load.h"
@@ -161,11 +162,12 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
   const auto explain_wanted = std::erase(arguments, "--explain") > 0;
   const auto json_wanted = std::erase(arguments, "--json") > 0;
   const auto no_wait = std::erase(arguments, "--no-wait") > 0;
+  const auto requeued = std::erase(arguments, "--requeued") > 0;
   const auto hosts = TROUPE_TRY(take_hosts(context, arguments));
   const OverlayEnvironment variables(
       context.environment, hosts ? launch_variables(*hosts) : std::map<std::string, std::string>());
   CommandContext loading = with_environment(context, variables);
-  auto run = TROUPE_TRY(load_run(arguments, loading));
+  auto run = TROUPE_TRY(load_run(arguments, loading, requeued));
   const train::LoadedConfig& loaded = run.loaded;
   if (explain_wanted) {
     const auto rows = train::explain(loaded);
@@ -180,9 +182,12 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
   }
   if (loaded.launch.node_rank > 0) {
     if (report) report->started("");
-    return join_as_worker(context, loaded, step != nullptr);
+    context.exit_code = TROUPE_TRY(join_as_worker(context, loaded, step != nullptr));
+    return {};
   }
   const bool embedded = !train::resolve_address(loaded.config, loaded.launch);
+  const bool trainers_here = embedded && (!hosts || hosts->own);
+  const bool in_step = in_slurm_step(context.environment);
   const auto strikes = TROUPE_TRY(strikes_of(loaded, embedded));
   const SystemClock clock;
   train::StandardErrorOutput output;
@@ -192,9 +197,9 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
                                        .random = context.random,
                                        .output = output,
                                        .cores = cores};
-  // On a cluster that runs already, trainers are elsewhere.
-  environment.check_disk = embedded;
-  if (embedded) {
+  // On a cluster that runs already, and on other hosts, trainers are elsewhere.
+  environment.check_disk = trainers_here;
+  if (trainers_here) {
     environment.memory = TROUPE_TRY(memory_here(context.files));
     environment.gpus_here = [&context] { return gpus_here(context.environment); };
   } else {
@@ -214,7 +219,16 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
     environment.on_started = [&](const train::RunRecord& record) { report->started(record.run); };
   }
   // Until there is something to take down, Ctrl-C ends the process at once.
-  Interrupts interrupts(step != nullptr);
+  Interrupts interrupts(in_step);
+  const auto code_of = [&](const Status& end, bool saved) {
+    if (end.ok()) return 0;
+    if (end.code() != Code::kCancelled) return exit_code(end.code());
+    // A job that was told that its time is over, and keeps all that it did, has not failed.
+    return in_step && saved ? 0 : interrupts.exit_code();
+  };
+  environment.end_reason = [&](const Status& end, bool saved) {
+    return run_end_text(code_of(end, saved));
+  };
   environment.make_cluster = [&](int trainers) {
     interrupts.catch_signals();
     environment.interrupt_fd = interrupts.fd();
@@ -224,16 +238,14 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
       return interrupts.take();
     };
     return make_training_cluster(context, loaded, trainers, interrupts.fd(), output,
-                                 hosts && hosts->hosts.size() > 1 ? hosts.get() : nullptr);
+                                 hosts && hosts->starts_others() ? hosts.get() : nullptr);
   };
   environment.on_ended = [&] { interrupts.release(); };
   const auto summary = train::run_training(loaded, environment);
   if (summary.status().code() == Code::kCancelled) {
-    context.exit_code = interrupts.exit_code();
-    if (step && environment.saved_at_stop) {
-      // The job was told that its time is over, and everything is kept: it has not failed.
+    context.exit_code = code_of(summary.status(), environment.saved_at_stop);
+    if (context.exit_code == 0) {
       output.write(summary.status().message() + "\n");
-      context.exit_code = 0;
       return {};
     }
     if (!output.writable())
@@ -285,6 +297,9 @@ void add_train_command(CLI::App& app, CommandContext& context) {
           "  troupe train x.yaml                   the second of two machines")
       .example("troupe train x.yaml --detach          goes on when the terminal is gone")
       .example("troupe train x.yaml --explain         what becomes of every key")
+      .example(
+          "srun troupe train x.yaml ${SLURM_RESTART_COUNT:+--requeued}\n"
+          "                                      a job queued again goes on from its checkpoint")
       .note(
           "Without --detach the run ends with its terminal: SIGHUP and SIGTERM save a checkpoint "
           "and\n"

@@ -24,7 +24,6 @@
 namespace troupe::tools {
 namespace {
 
-constexpr std::string_view kLoopback = "127.0.0.1";
 // How often the head is asked which nodes have come. It pushes to nodes and owners, not to tools.
 constexpr Duration kLookAgain = std::chrono::milliseconds(100);
 constexpr std::size_t kHostfileBytesMax = 1u << 20;
@@ -89,7 +88,8 @@ Status measure(train::TrainingCluster& cluster, std::set<int>* missing = nullptr
   }
   // Where the head packs the trainers is not known beforehand.
   if (!deal_out && cluster.node_count > 1) cluster.memory.reset();
-  if (cluster.node_count == 0) {
+  // Machines with a NODE_RANK are waited for.
+  if (cluster.node_count == 0 && !deal_out) {
     return error(
         Code::kResourceExhausted,
         "the cluster has no worker node: start one with 'troupe worker --address HOST:PORT'");
@@ -183,7 +183,15 @@ Result<train::TrainingCluster> first_of_several(CommandContext& context,
   const auto& launch = loaded.launch;
   net::SystemNetwork network(context.files);
   net::AddressOverride wanted;
-  if (launch.master_addr && *launch.master_addr != kLoopback) wanted.address = *launch.master_addr;
+  if (launch.master_addr) {
+    wanted.address = TROUPE_TRY(own_address_of(context, *launch.master_addr));
+    if (wanted.address.empty() && !TROUPE_TRY(is_this_machine(context, *launch.master_addr))) {
+      return error(Code::kInvalidArgument,
+                   "NODE_RANK=0, and MASTER_ADDR={} is no address of this machine: start node 0 "
+                   "there, and this one with its own NODE_RANK",
+                   *launch.master_addr);
+    }
+  }
   const auto choice = TROUPE_TRY(net::choose_address(TROUPE_TRY(network.read()), wanted));
   const auto token = TROUPE_TRY(load_or_make_token(context, {}));
   EmbeddedOptions options = embedded_options(loaded, output);
@@ -207,7 +215,7 @@ Result<train::TrainingCluster> first_of_several(CommandContext& context,
   return result;
 }
 
-// Node 0 of hosts that are started from here.
+// The first of the hosts, or none of them, which starts the others.
 Result<train::TrainingCluster> first_of_hosts(CommandContext& context,
                                               const train::LoadedConfig& loaded, int interrupt_fd,
                                               train::ProgressOutput& output, HostsOfRun& hosts) {
@@ -215,13 +223,14 @@ Result<train::TrainingCluster> first_of_hosts(CommandContext& context,
   EmbeddedOptions options = embedded_options(loaded, output);
   options.host = hosts.address;
   options.token = token;
-  options.labels[train::kNodeRankLabel] = "0";
+  // Without a number this machine gets no trainers.
+  if (hosts.own) options.labels[train::kNodeRankLabel] = std::to_string(*hosts.own);
   train::TrainingCluster result{.cluster = TROUPE_TRY(Cluster::start_embedded(options)),
                                 .embedded = true,
                                 .machines = static_cast<int>(loaded.launch.node_count())};
   hosts.remote = TROUPE_TRY(start_other_hosts(
-      context, hosts.hosts, 0, std::vector<std::vector<std::string>>(hosts.hosts.size()), {},
-      result.cluster.head_address(), token, kLeaveGrace));
+      context, hosts.hosts, hosts.own, std::vector<std::vector<std::string>>(hosts.hosts.size()),
+      {}, result.cluster.head_address(), token, kLeaveGrace));
   TROUPE_RETURN_IF_ERROR(
       wait_for_machines(result, std::chrono::seconds(loaded.config.troupe.join_timeout_s),
                         interrupt_fd, output, hosts.remote.get()));
@@ -285,17 +294,15 @@ Result<std::unique_ptr<HostsOfRun>> take_hosts(CommandContext& context,
   }
   if (run->hosts.empty()) return std::unique_ptr<HostsOfRun>();
   TROUPE_RETURN_IF_ERROR(check_equal_slots(run->hosts));
-  const auto own = TROUPE_TRY(own_host(context, run->hosts));
-  if (!own) {
-    return error(Code::kInvalidArgument,
-                 "this machine is none of the hosts: start the training on {}, or add this one",
-                 run->hosts.front().name);
+  run->own = TROUPE_TRY(own_host(context, run->hosts));
+  if (run->own) {
+    const auto first = run->hosts.begin();
+    std::rotate(first, first + static_cast<std::ptrdiff_t>(*run->own),
+                first + static_cast<std::ptrdiff_t>(*run->own) + 1);
+    run->own = 0;
   }
-  const auto first = run->hosts.begin();
-  std::rotate(first, first + static_cast<std::ptrdiff_t>(*own),
-              first + static_cast<std::ptrdiff_t>(*own) + 1);
-  if (run->hosts.size() > 1) {
-    run->address = TROUPE_TRY(address_towards(context, {}, run->hosts, std::size_t{0}));
+  if (run->starts_others()) {
+    run->address = TROUPE_TRY(address_towards(context, {}, run->hosts, run->own));
   }
   return run;
 }
@@ -304,7 +311,7 @@ std::map<std::string, std::string> launch_variables(const HostsOfRun& hosts) {
   std::map<std::string, std::string> variables{
       {"FORCE_TORCHRUN", "1"},
       {"NPROC_PER_NODE", std::to_string(hosts.hosts.front().slots.size())}};
-  if (hosts.hosts.size() > 1) {
+  if (hosts.starts_others()) {
     variables["NNODES"] = std::to_string(hosts.hosts.size());
     variables["NODE_RANK"] = "0";
     variables["MASTER_ADDR"] = hosts.address;
@@ -326,8 +333,8 @@ Result<train::TrainingCluster> make_training_cluster(CommandContext& context,
   return alone(context, loaded, trainers, output);
 }
 
-Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded,
-                      bool head_gets_signals) {
+Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& loaded,
+                           bool head_gets_signals) {
   const auto& launch = loaded.launch;
   if (!launch.master_addr || !launch.master_port) {
     return error(Code::kInvalidArgument,
@@ -335,14 +342,16 @@ Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded
                  launch.node_rank);
   }
   const auto timeout_s = static_cast<double>(loaded.config.troupe.join_timeout_s);
-  return run_worker(context,
-                    {.address = fmt::format("{}:{}", *launch.master_addr, *launch.master_port),
-                     .join_timeout_s = timeout_s,
-                     .orphan_timeout_s = timeout_s,
-                     .labels = {fmt::format("{}={}", train::kNodeRankLabel, launch.node_rank)},
-                     .head_gets_signals = head_gets_signals,
-                     .passes_signals_on = !head_gets_signals})
-      .status();
+  const std::string reason = TROUPE_TRY(run_worker(
+      context, {.address = fmt::format("{}:{}", *launch.master_addr, *launch.master_port),
+                .join_timeout_s = timeout_s,
+                .orphan_timeout_s = timeout_s,
+                .labels = {fmt::format("{}={}", train::kNodeRankLabel, launch.node_rank)},
+                .head_gets_signals = head_gets_signals,
+                .passes_signals_on = !head_gets_signals}));
+  if (const auto exit_code = exit_code_of_run(reason)) return *exit_code;
+  context.err << fmt::format("troupe train: the run was stopped: {}\n", reason);
+  return 1;
 }
 
 }  // namespace troupe::tools

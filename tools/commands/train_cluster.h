@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,15 +17,19 @@
 
 namespace troupe::tools {
 
-// The hosts of a run that starts them itself, over ssh: this machine first.
+// The hosts of a run that starts them itself, over ssh.
 struct HostsOfRun {
   std::vector<RunHost> hosts;
+  // This machine among them, which is the first then. Nothing: it leads, and has no trainers.
+  std::optional<std::size_t> own;
   std::string address;                  // of this machine, where the others reach it
   std::unique_ptr<RemoteHosts> remote;  // while the run's cluster is there
+
+  bool starts_others() const { return hosts.size() > 1 || !own; }
 };
 
 // The flags of hosts among the arguments, which lose them: --hostfile FILE, --include and --exclude
-// (deepspeed's filters), --hosts HOST:SLOT,… . Null: there are none, or this machine is all.
+// (deepspeed's filters), --hosts HOST:SLOT,… . Null: there are none.
 Result<std::unique_ptr<HostsOfRun>> take_hosts(CommandContext& context,
                                                std::vector<std::string>& arguments);
 // What the launchers' variables would be for the run of these hosts.
@@ -40,9 +45,9 @@ Result<train::TrainingCluster> make_training_cluster(CommandContext& context,
                                                      train::ProgressOutput& output,
                                                      HostsOfRun* hosts = nullptr);
 
-// NODE_RANK > 0: this machine is a worker node of the run until it ends.
+// NODE_RANK > 0: this machine is a worker node of the run until it ends; then the run's exit code.
 // `head_gets_signals`: as JoinOptions has it.
-Status join_as_worker(CommandContext& context, const train::LoadedConfig& loaded,
-                      bool head_gets_signals = false);
+Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& loaded,
+                           bool head_gets_signals = false);
 
 }  // namespace troupe::tools

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <memory>
 #include <thread>
 
@@ -26,6 +27,7 @@ constexpr Duration kFirstReminder = std::chrono::seconds(1);
 constexpr Duration kReminderInterval = std::chrono::seconds(10);
 constexpr Duration kTokenTime = std::chrono::seconds(10);
 constexpr Duration kLookForToken = std::chrono::milliseconds(50);
+constexpr std::string_view kRunEnded = "the run has ended with exit code ";
 
 struct WorkerFlags {
   std::optional<std::string> address;
@@ -203,6 +205,17 @@ Status watch_worker(CommandContext& context, const WorkerFlags& flags) {
 }
 
 }  // namespace
+
+std::string run_end_text(int exit_code) { return fmt::format("{}{}", kRunEnded, exit_code); }
+
+std::optional<int> exit_code_of_run(std::string_view reason) {
+  if (!reason.starts_with(kRunEnded)) return std::nullopt;
+  const std::string_view digits = reason.substr(kRunEnded.size());
+  int code = 0;
+  const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), code);
+  if (failed != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return code;
+}
 
 Result<std::string> run_worker(CommandContext& context, const JoinOptions& join) {
   WorkerFlags flags;

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,11 @@ struct JoinOptions {
   bool head_gets_signals = false;
   bool passes_signals_on = true;  // SIGUSR1 and SIGUSR2
 };
+
+// What the machine that leads a run tells the others as it ends their cluster, and the exit code
+// that they make of it. Nothing: the run was stopped otherwise.
+std::string run_end_text(int exit_code);
+std::optional<int> exit_code_of_run(std::string_view reason);
 
 // With everything else as detected. Stays until the cluster ends; what it was stopped for.
 Result<std::string> run_worker(CommandContext& context, const JoinOptions& join);

@@ -157,13 +157,18 @@ int SlurmTask::port() const {
   return kPortsBegin + static_cast<int>(hash % kPortsCount);
 }
 
+bool in_slurm_step(const Environment& environment) {
+  return !first_of(environment, {"SLURM_JOB_ID", "SLURM_JOBID"}).empty() &&
+         !first_of(environment, {"SLURM_STEP_ID", "SLURM_STEPID"}).empty() &&
+         !first_of(environment, {"SLURM_STEP_NODELIST"}).empty() &&
+         environment.get("SLURM_PROCID").has_value();
+}
+
 Result<std::optional<SlurmTask>> read_slurm_task(const Environment& environment) {
+  if (!in_slurm_step(environment)) return std::optional<SlurmTask>();
   const std::string job = first_of(environment, {"SLURM_JOB_ID", "SLURM_JOBID"});
   const std::string step = first_of(environment, {"SLURM_STEP_ID", "SLURM_STEPID"});
   const std::string list = first_of(environment, {"SLURM_STEP_NODELIST"});
-  if (job.empty() || step.empty() || list.empty() || !environment.get("SLURM_PROCID")) {
-    return std::optional<SlurmTask>();
-  }
   SlurmTask task;
   task.step = fmt::format("{}.{}", job, step);
   if (const auto restarts = environment.get("SLURM_RESTART_COUNT"); restarts && *restarts != "0") {

@@ -34,6 +34,9 @@ struct SlurmTask {
   int port() const;
 };
 
+// Whether srun started this process, as the only task of its step too.
+bool in_slurm_step(const Environment& environment);
+
 // Nothing outside of a step, and in a step of one task, which needs nobody. kInvalidArgument names
 // the variable that contradicts another.
 Result<std::optional<SlurmTask>> read_slurm_task(const Environment& environment);

@@ -253,7 +253,9 @@ void add_slurm(Rows& t) {
           "SLURM_CLUSTER_NAME|SLURM_SUBMIT_DIR|SLURM_ARRAY_TASK_ID",
           "1", kAllocation)
       .inert("SLURM_RESTART_COUNT", "1",
-             "the run goes on from the newest checkpoint of output_dir in any case")
+             "a job that is queued again goes on from the newest checkpoint of output_dir, unless "
+             "overwrite_output_dir is on; troupe train --requeued, as in the scripts of troupe "
+             "slurm, goes on in any case")
       .inert("SLURM_JOB_END_TIME", "1", "SIGTERM, which comes then, saves and ends the run");
 }
 

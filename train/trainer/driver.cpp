@@ -191,12 +191,29 @@ std::string newest_checkpoint(FileSystem& files, const RunSpec& spec, const RunE
   return end.last_checkpoint;
 }
 
+// Whether the run was stopped, and its last checkpoint is that of the step at which it was.
+bool saved_at_stop(const RunEnd& end, const std::string& output_dir) {
+  const auto step = saved_step_of(end.status);
+  return step && end.last_checkpoint == join_path(output_dir, fmt::format("checkpoint-{}", *step));
+}
+
+// Ends the cluster. Machines that joined it learn how the run has ended.
+void close_cluster(TrainingCluster& cluster, const Result<RunEnd>& followed, const RunSpec& spec,
+                   const DriverEnvironment& environment) {
+  if (!environment.end_reason) return cluster.cluster.close();
+  if (!followed.ok())
+    return cluster.cluster.close(environment.end_reason(followed.status(), false));
+  RunEnd end = *followed;
+  if (!end.status.ok()) end.last_checkpoint = newest_checkpoint(environment.files, spec, end);
+  cluster.cluster.close(environment.end_reason(end.status, saved_at_stop(end, spec.output_dir)));
+}
+
 Status explain_end(const RunEnd& end, const TrainingSection& training, bool& saved) {
   Status status = end.status;
   if (status.ok()) return status;
   if (const auto step = saved_step_of(status)) {
     const std::string name = fmt::format("checkpoint-{}", *step);
-    if (end.last_checkpoint == join_path(training.output_dir, name)) {
+    if (saved_at_stop(end, training.output_dir)) {
       saved = true;
       return error(Code::kCancelled, "stopped at step {}, saved {}; {}", *step, name,
                    how_to_go_on(training));
@@ -428,7 +445,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   note.begin();
   std::vector<RunEvent> told;
   auto followed = follow_run(cluster, spec, prepared.bundle, environment, note, told);
-  cluster.cluster.close();
+  close_cluster(cluster, followed, spec, environment);
   if (!followed.ok() || !followed->status.ok()) {
     // A trainer that was ended while it saved could not tidy up.
     const Status cleared = clear_unfinished_saves(environment.files, config.training.output_dir);

@@ -83,6 +83,10 @@ struct DriverEnvironment {
   std::function<Result<TrainingCluster>(int trainers)> make_cluster;
   // Told when the run has ended and only its results are still to be shown.
   std::function<void()> on_ended;
+  // What the machines that joined the run's cluster are told of its end (`saved`: as
+  // saved_at_stop). Nothing: that the driver has ended, as where the run ends before its trainers
+  // were started.
+  std::function<std::string(const Status& end, bool saved)> end_reason;
   // Set by run_training: an interrupt ended the run, and all that it did is saved.
   bool saved_at_stop = false;
   // The texts of faults that somebody outside of the trainers struck so far, one for each strike.

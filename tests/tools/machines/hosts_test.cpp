@@ -142,8 +142,25 @@ TEST_CASE("a training starts its hosts, and deals its ranks out to them") {
   const auto missing = desk.home.run(words);
   CHECK(missing.exit_code != 0);
   CHECK(contains(missing.err, "127.0.0.99: ssh: connect to host"));
-  words.back() = sshd->hostfile({"127.0.0.2 slots=1", "127.0.0.3 slots=1"});
-  CHECK(contains(desk.home.run(words).err, "this machine is none of the hosts"));
+}
+
+TEST_CASE("a training on hosts that this machine is none of: it leads, and has no trainers") {
+  const auto sshd = LocalSshd::start(4);
+  if (!sshd) return;
+  const Desk desk(*sshd);
+  const TinyRun tiny;
+  for (const std::vector<string>& hosts :
+       {std::vector<string>{"127.0.0.2 slots=1", "127.0.0.3 slots=1"}, {"127.0.0.2 slots=2"}}) {
+    auto words = tiny.train_arguments(
+        "out", {{"max_steps", "2"}, {"overwrite_output_dir", "true"}, {"troupe.workers", ""}});
+    words.erase(words.begin());
+    words.insert(words.end(), {"--hostfile", sshd->hostfile(hosts)});
+    const auto run = desk.home.run(words);
+    INFO(run.err);
+    CHECK(run.exit_code == 0);
+    CHECK(contains(run.err, fmt::format("{0} of {0} nodes are there", hosts.size())));
+    CHECK(contains(run.err, ": 2 trainers (NNODES × NPROC_PER_NODE)"));
+  }
 }
 
 }  // namespace
