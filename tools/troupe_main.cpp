@@ -1,6 +1,7 @@
 // The program `troupe`: the commands of tools/commands, and the process of the trainer actors.
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "tools/commands/registry.h"
 #include "tools/commands/run.h"
 #include "tools/launchers/invocation.h"
+#include "tools/launchers/slurm.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/trainer_actor.h"
 
@@ -29,8 +31,17 @@ constexpr int kNotWritten = 5;
 
 }  // namespace
 
+// SLURM sends its signals to every process of a step: to the keepers and actors that a task
+// started, too. What becomes of the run is for the first task to say; these are ended by their
+// node.
+void leave_slurm_signals_to_tasks() {
+  if (!troupe::tools::in_slurm_step(troupe::SystemEnvironment())) return;
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) ::signal(signal, SIG_IGN);
+}
+
 int main(int argc, char** argv) {
   open_standard_streams();
+  if (troupe::detail::is_host_command(argc, argv)) leave_slurm_signals_to_tasks();
   // --- host mode --------------------------------------------------------------------------------
   // The process of an actor is this program again ("troupe host --actor TYPE …"): host_main stands
   // here, before anything else, with the list of actor classes that this program can host.

@@ -16,7 +16,7 @@ namespace {
 
 using std::string;
 
-// Its own flags, then the program. As srun it passes signals on to every task, and ends with the
+// Its own flags, then the program. As srun it passes signals on to every process, and ends with the
 // highest exit code.
 constexpr const char* kSrun = R"SRUN(#!/bin/sh
 while case $1 in --*) :;; *) false;; esac; do shift; done
@@ -35,7 +35,11 @@ while [ $n -lt $nodes ]; do
   done
   n=$((n + 1))
 done
-for s in TERM USR1 USR2; do trap "kill -$s $pids" $s; done
+# As slurmstepd does: the tasks, and all that they have started.
+below() { for c in $(cat /proc/$1/task/*/children 2>/dev/null); do echo $c; below $c; done; }
+for s in TERM USR1 USR2; do
+  trap "for p in \$pids; do kill -$s \$(below \$p) \$p 2>/dev/null; done" $s
+done
 highest=0
 for p in $pids; do
   while :; do
