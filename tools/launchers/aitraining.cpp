@@ -1,16 +1,12 @@
 // aitraining's command line (and autotrain's, the older one): what trains a language model goes to
 // `troupe train --format aitraining`, which knows its words; the rest is refused there by name.
 #include "tools/launchers/launchers.h"
+#include "tools/launchers/script.h"
 
 namespace troupe::tools {
 
 Result<Invocation> aitraining(std::span<const std::string> words, const LauncherContext&) {
-  for (const std::string& word : words) {
-    if (word != "...") continue;
-    return Status(
-        Code::kInvalidArgument,
-        "the argument '...' stands for others in a text: write what is meant in its place");
-  }
+  TROUPE_RETURN_IF_ERROR(check_placeholders(words));
   if (words.empty()) {
     return Status(Code::kInvalidArgument,
                   "aitraining: no command: aitraining llm --train --model M --data-path D "

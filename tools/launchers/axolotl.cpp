@@ -7,6 +7,7 @@
 #include "runtime/base/suggest.h"
 #include "tools/launchers/launchers.h"
 #include "tools/launchers/not_here.h"
+#include "tools/launchers/script.h"
 #include "train/config/source.h"
 
 namespace troupe::tools {
@@ -160,12 +161,7 @@ Result<Invocation> axolotl(std::span<const std::string> words, const LauncherCon
                  did_you_mean(command, known));
   }
   const auto given = TROUPE_TRY(read_words(command, words.subspan(1)));
-  for (const std::string& word : given.overrides) {
-    if (word != "...") continue;
-    return Status(
-        Code::kInvalidArgument,
-        "the argument '...' stands for others in a text: write what is meant in its place");
-  }
+  TROUPE_RETURN_IF_ERROR(check_placeholders(given.overrides));
   if (command == "train") return train(given, context);
   if (command == "preprocess") {
     Invocation invocation = command_of({"plan", given.config, "--format=axolotl"}, given.overrides);

@@ -4,6 +4,7 @@
 #include "runtime/base/suggest.h"
 #include "tools/launchers/launchers.h"
 #include "tools/launchers/not_here.h"
+#include "tools/launchers/script.h"
 
 namespace troupe::tools {
 namespace {
@@ -32,12 +33,7 @@ Result<Invocation> llamafactory_cli(std::span<const std::string> words,
   Invocation invocation;
   const std::string command = words.empty() ? "help" : words.front();
   const std::span<const std::string> rest = words.empty() ? words : words.subspan(1);
-  for (const std::string& word : rest) {
-    if (word != "...") continue;
-    return Status(
-        Code::kInvalidArgument,
-        "the argument '...' stands for others in a text: write what is meant in its place");
-  }
+  TROUPE_RETURN_IF_ERROR(check_placeholders(rest));
   if (command == "help" || command == "--help" || command == "-h") {
     invocation.what = Answer{.text = std::string(kLlamaFactoryUsage)};
     return invocation;

@@ -48,7 +48,7 @@ bool looks_like_training(const std::vector<std::string>& arguments) {
   });
 }
 
-// What launchers add to a script's arguments, and is no setting.
+// Removes the flag that launchers add to a script's arguments, which is no setting.
 void drop_local_rank(std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size();) {
     const std::string& word = arguments[i];
@@ -64,24 +64,7 @@ void drop_local_rank(std::vector<std::string>& arguments) {
   }
 }
 
-Status check_placeholders(const Script& script) {
-  const auto is_placeholder = [](const std::string& word) {
-    return word == "..." || (word.starts_with('<') && word.ends_with('>'));
-  };
-  for (const std::string& word : script.arguments) {
-    if (!is_placeholder(word)) continue;
-    return error(Code::kInvalidArgument,
-                 "the argument '{}' stands for others in a text: write what is meant in its place",
-                 word);
-  }
-  return {};
-}
-
-}  // namespace
-
-Result<std::optional<OwnTraining>> own_training(const Script& script,
-                                                const LauncherContext& context) {
-  TROUPE_RETURN_IF_ERROR(check_placeholders(script));
+Result<std::optional<OwnTraining>> recognise(const Script& script, const LauncherContext& context) {
   OwnTraining training;
   training.arguments = script.arguments;
   drop_local_rank(training.arguments);
@@ -111,6 +94,21 @@ Result<std::optional<OwnTraining>> own_training(const Script& script,
     return std::optional(std::move(training));
   }
   return std::optional<OwnTraining>();
+}
+
+}  // namespace
+
+Status check_placeholders(std::span<const std::string> arguments) {
+  if (std::find(arguments.begin(), arguments.end(), "...") == arguments.end()) return {};
+  return Status(Code::kInvalidArgument,
+                "the argument '...' stands for others in a text: write what is meant in its place");
+}
+
+Result<std::optional<OwnTraining>> own_training(const Script& script,
+                                                const LauncherContext& context) {
+  auto training = TROUPE_TRY(recognise(script, context));
+  if (training) TROUPE_RETURN_IF_ERROR(check_placeholders(training->arguments));
+  return training;
 }
 
 std::vector<std::string> program_of(const Script& script, const LauncherContext& context) {
