@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <thread>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "runtime/net/interfaces.h"
 #include "scheduler/client/cluster_record.h"
 #include "scheduler/policy/resources.h"
@@ -39,10 +39,7 @@ int gpus_of(const wire::Resources& resources) {
 std::optional<int> number_label(const wire::NodeInfo& node, const char* name) {
   const auto label = node.labels.find(name);
   if (label == node.labels.end()) return std::nullopt;
-  int number = 0;
-  const auto* end = label->second.data() + label->second.size();
-  const auto [at, failed] = std::from_chars(label->second.data(), end, number);
-  return failed == std::errc() && at == end ? std::optional(number) : std::nullopt;
+  return parse_integer<int>(label->second);
 }
 
 RunMachine machine_from(const wire::NodeInfo& node, int processes) {
@@ -354,8 +351,8 @@ Result<int> join_run(CommandContext& context, const RunOptions& options) {
   const std::string reason = TROUPE_TRY(run_worker(context, join));
   int exit_code = 1;
   if (reason.starts_with(kEnded)) {
-    const std::string_view digits = std::string_view(reason).substr(kEnded.size());
-    (void)std::from_chars(digits.data(), digits.data() + digits.size(), exit_code);
+    exit_code =
+        parse_integer<int>(std::string_view(reason).substr(kEnded.size())).value_or(exit_code);
   } else {
     context.err << fmt::format("troupe run: the run was stopped: {}\n", reason);
   }

@@ -1,9 +1,9 @@
 #include "tools/launchers/accelerate_settings.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "train/config/accelerate.h"
 #include "train/config/keys.h"
 #include "train/config/source.h"
@@ -18,15 +18,9 @@ using train::value_text;
 
 constexpr int kProcessesMax = 1 << 16;
 
-std::string upper(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return text;
-}
-
 // YAML 1.1 reads the bare words no and NO as false.
 std::string type_text(const json::Value& value) {
-  return value.is_bool() ? (value.get_bool() ? "YES" : "NO") : upper(value_text(value));
+  return value.is_bool() ? (value.get_bool() ? "YES" : "NO") : upper_case(value_text(value));
 }
 
 bool is_nonempty_mapping(const json::Object& values, std::string_view name) {

@@ -1,7 +1,6 @@
 // torchrun's command line, as torch/distributed/run.py (2.8.0) reads it.
-#include <charconv>
-
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "tools/launchers/flag_parser.h"
 #include "tools/launchers/hostfile.h"
 #include "tools/launchers/launchers.h"
@@ -16,6 +15,7 @@ constexpr std::uint16_t kStaticPort = 29500;
 constexpr std::size_t kHostfileBytesMax = 1u << 20;
 
 struct TorchrunFlags {
+  const char* program = "torchrun";  // as the user typed it, in messages
   std::string nnodes = "1:1", nproc_per_node = "1", rdzv_backend = "static", rdzv_endpoint;
   std::string rdzv_id = "none", rdzv_conf, max_restarts = "0", role = "default", log_dir;
   std::string redirects = "0", tee = "0", local_ranks_filter, node_rank = "0";
@@ -23,19 +23,18 @@ struct TorchrunFlags {
   bool standalone = false, module = false, no_python = false, run_path = false;
 };
 
-Result<std::int64_t> number_of(const char* flag, const std::string& text, std::int64_t least,
-                               std::int64_t most) {
-  std::int64_t value = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc() || end != text.data() + text.size()) {
-    return error(Code::kInvalidArgument, "torchrun: error: argument {}: invalid int value: '{}'",
+Result<std::int64_t> number_of(const char* program, const char* flag, const std::string& text,
+                               std::int64_t least, std::int64_t most) {
+  const auto value = parse_integer<std::int64_t>(text);
+  if (!value) {
+    return error(Code::kInvalidArgument, "{}: error: argument {}: invalid int value: '{}'", program,
                  flag, text);
   }
-  if (value < least || value > most) {
-    return error(Code::kInvalidArgument, "torchrun: {} is {}: from {} to {}", flag, value, least,
-                 most);
+  if (*value < least || *value > most) {
+    return error(Code::kInvalidArgument, "{}: {} is {}: from {} to {}", program, flag, *value,
+                 least, most);
   }
-  return value;
+  return *value;
 }
 
 // "k=v,k=v"
@@ -58,7 +57,8 @@ Result<std::map<std::string, std::string>> rendezvous_settings(const std::string
 }
 
 // HOST[:PORT], with an IPv6 address in brackets.
-Status set_endpoint(const std::string& text, std::uint16_t port_otherwise, RunOptions& options) {
+Status set_endpoint(const TorchrunFlags& flags, std::uint16_t port_otherwise, RunOptions& options) {
+  const std::string& text = flags.rdzv_endpoint;
   std::string host = text, port;
   const std::size_t bracket = text.starts_with('[') ? text.find(']') : std::string::npos;
   const std::size_t colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
@@ -70,8 +70,8 @@ Status set_endpoint(const std::string& text, std::uint16_t port_otherwise, RunOp
   options.head_host = host;
   options.head_port = port_otherwise;
   if (!port.empty()) {
-    options.head_port =
-        static_cast<std::uint16_t>(TROUPE_TRY(number_of("--rdzv-endpoint", port, 1, 65535)));
+    options.head_port = static_cast<std::uint16_t>(
+        TROUPE_TRY(number_of(flags.program, "--rdzv-endpoint", port, 1, 65535)));
   }
   return {};
 }
@@ -82,14 +82,15 @@ Status set_rendezvous(const TorchrunFlags& flags, bool address_given,
   const auto seconds = [&](const char* key, Duration& into) -> Status {
     const auto found = settings.find(key);
     if (found == settings.end()) return {};
-    into = std::chrono::seconds(TROUPE_TRY(number_of(key, found->second, 1, 86400 * 365)));
+    into = std::chrono::seconds(
+        TROUPE_TRY(number_of(flags.program, key, found->second, 1, 86400 * 365)));
     return {};
   };
   const bool dynamic = flags.standalone || flags.rdzv_backend == "c10d";
   if (!dynamic && flags.rdzv_backend != "static") {
     if (flags.rdzv_backend.starts_with("etcd")) {
-      return error(Code::kUnsupported, "torchrun: --rdzv-backend={}: use c10d; no etcd is needed",
-                   flags.rdzv_backend);
+      return error(Code::kUnsupported, "{}: --rdzv-backend={}: use c10d; no etcd is needed",
+                   flags.program, flags.rdzv_backend);
     }
     return error(
         Code::kInvalidArgument,
@@ -104,11 +105,11 @@ Status set_rendezvous(const TorchrunFlags& flags, bool address_given,
   if (options.nodes_max == 1) return {};
   if (flags.standalone) {
     return error(Code::kInvalidArgument,
-                 "torchrun: --standalone is one node, and --nnodes is {}: leave one of them out",
-                 flags.nnodes);
+                 "{}: --standalone is one node, and --nnodes is {}: leave one of them out",
+                 flags.program, flags.nnodes);
   }
   if (!flags.rdzv_endpoint.empty()) {
-    return set_endpoint(flags.rdzv_endpoint, dynamic ? kC10dPort : kStaticPort, options);
+    return set_endpoint(flags, dynamic ? kC10dPort : kStaticPort, options);
   }
   if (dynamic && address_given) {
     notices.push_back(
@@ -117,7 +118,7 @@ Status set_rendezvous(const TorchrunFlags& flags, bool address_given,
   }
   options.head_host = flags.master_addr;
   options.head_port = static_cast<std::uint16_t>(
-      TROUPE_TRY(number_of("--master-port", flags.master_port, 1, 65535)));
+      TROUPE_TRY(number_of(flags.program, "--master-port", flags.master_port, 1, 65535)));
   return {};
 }
 
@@ -180,7 +181,7 @@ Status set_hosts(const HostFlags& flags, const FlagParser& parser, bool address_
   options.head_host = parser.given("master_addr") ? options.head_host : std::string();
   options.head_port = parser.given("master_port") ? options.head_port : std::nullopt;
   if (!flags.ssh_port.empty()) {
-    const auto port = TROUPE_TRY(number_of("--ssh-port", flags.ssh_port, 1, 65535));
+    const auto port = TROUPE_TRY(number_of("troupe run", "--ssh-port", flags.ssh_port, 1, 65535));
     options.ssh_arguments = {"-p", std::to_string(port)};
   }
   return {};
@@ -211,8 +212,9 @@ void set_step(const SlurmTask& task, bool all, const FlagParser& parser,
 Result<Invocation> read(std::span<const std::string> words, const LauncherContext& context,
                         bool ours) {
   TorchrunFlags flags;
+  if (ours) flags.program = "troupe run";
   std::optional<std::string> address;
-  FlagParser parser(ours ? "troupe run" : "torchrun");
+  FlagParser parser(flags.program);
   HostFlags machines;
   bool no_standby = false;
   std::optional<std::string> standby_after;
@@ -254,8 +256,8 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   TROUPE_RETURN_IF_ERROR(parser.read_environment("PET_", context.environment));
   auto rest = TROUPE_TRY(parser.parse(words));
   if (rest.empty()) {
-    return Status(Code::kInvalidArgument,
-                  "torchrun: error: the following arguments are required: training_script");
+    return error(Code::kInvalidArgument,
+                 "{}: error: the following arguments are required: training_script", flags.program);
   }
   if (flags.no_python && flags.module) {
     return Status(
@@ -269,19 +271,18 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   options.nodes_max = nodes.second;
   options.processes = flags.nproc_per_node;
   TROUPE_RETURN_IF_ERROR(processes_of_node(options.processes, 1, 1).status());
-  options.node_rank =
-      static_cast<int>(TROUPE_TRY(number_of("--node-rank", flags.node_rank, 0, 1 << 16)));
+  options.node_rank = static_cast<int>(
+      TROUPE_TRY(number_of(flags.program, "--node-rank", flags.node_rank, 0, 1 << 16)));
   const bool address_given = parser.given("master_addr") || parser.given("master_port");
   TROUPE_RETURN_IF_ERROR(set_rendezvous(flags, address_given, invocation.notices, options));
   if (options.rendezvous == Rendezvous::kStatic && options.nodes_min != options.nodes_max) {
     return error(Code::kInvalidArgument,
-                 "torchrun: --nnodes={} needs --rdzv-backend=c10d: with static every node has its "
-                 "number",
-                 flags.nnodes);
+                 "{}: --nnodes={} needs --rdzv-backend=c10d: with static every node has its number",
+                 flags.program, flags.nnodes);
   }
   if (options.rendezvous == Rendezvous::kStatic && options.node_rank >= options.nodes_max) {
-    return error(Code::kInvalidArgument, "torchrun: --node-rank={} of {} nodes, which count from 0",
-                 options.node_rank, options.nodes_max);
+    return error(Code::kInvalidArgument, "{}: --node-rank={} of {} nodes, which count from 0",
+                 flags.program, options.node_rank, options.nodes_max);
   }
   if (ours) {
     TROUPE_RETURN_IF_ERROR(set_hosts(machines, parser, address.has_value(), context, options));
@@ -304,8 +305,8 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   if (auto training = TROUPE_TRY(own_training(script, context))) {
     if (options.nodes_min != options.nodes_max) {
       return error(Code::kUnsupported,
-                   "torchrun: --nnodes={}: a training has a fixed number of nodes; give that",
-                   flags.nnodes);
+                   "{}: --nnodes={}: a training has a fixed number of nodes; give that",
+                   flags.program, flags.nnodes);
     }
     TroupeCommand command{.words = {"train"}, .environment = training_environment(flags, options)};
     if (options.starts_hosts) {
@@ -322,20 +323,20 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   options.program = program_of(script, context);
   options.run_id = flags.rdzv_id;
   options.role = flags.role;
-  options.max_restarts =
-      static_cast<int>(TROUPE_TRY(number_of("--max-restarts", flags.max_restarts, 0, 1 << 20)));
+  options.max_restarts = static_cast<int>(
+      TROUPE_TRY(number_of(flags.program, "--max-restarts", flags.max_restarts, 0, 1 << 20)));
   options.redirects = TROUPE_TRY(StreamsByRank::parse(flags.redirects));
   options.tee = TROUPE_TRY(StreamsByRank::parse(flags.tee));
   for (const std::string& rank : split_words(flags.local_ranks_filter, ',')) {
-    options.console_ranks.push_back(
-        static_cast<int>(TROUPE_TRY(number_of("--local-ranks-filter", rank, 0, 1 << 16))));
+    options.console_ranks.push_back(static_cast<int>(
+        TROUPE_TRY(number_of(flags.program, "--local-ranks-filter", rank, 0, 1 << 16))));
   }
   options.log_dir = flags.log_dir;
   options.ends_with_ranks_code = ours;
   options.standbys = !no_standby;
   if (standby_after) {
-    options.standby_after =
-        std::chrono::seconds(TROUPE_TRY(number_of("--standby-after", *standby_after, 0, 86400)));
+    options.standby_after = std::chrono::seconds(
+        TROUPE_TRY(number_of(flags.program, "--standby-after", *standby_after, 0, 86400)));
   }
   if (!context.environment.get("OMP_NUM_THREADS") && options.processes != "1") {
     invocation.notices.push_back(
