@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <map>
+#include <mutex>
 #include <thread>
 
 #include "runtime/base/suggest.h"
@@ -50,6 +52,50 @@ RunMachine machine_from(const wire::NodeInfo& node, int processes) {
           .processes = processes,
           .bundle_index = -1};
 }
+
+// A placement group that is asked for, and watched while this lives.
+class WatchedGroup {
+ public:
+  WatchedGroup(scheduler::HeadClient& head, const wire::PlacementGroupSpec& spec) : head_(head) {
+    head_.create_group(spec, [seen = seen_](const Status& status) {
+      if (!status.ok()) seen->set(status);
+    });
+    watch_ = head_.watch_group(
+        spec.group_id, {},
+        [seen = seen_](const Result<wire::PlacementGroupInfo>& info) { seen->set(info); });
+  }
+  WatchedGroup(const WatchedGroup&) = delete;
+  WatchedGroup& operator=(const WatchedGroup&) = delete;
+  ~WatchedGroup() { head_.unwatch_group(watch_); }
+
+  static bool reserved(const wire::PlacementGroupInfo& info) {
+    return info.state == wire::PlacementGroupState::kCreated;
+  }
+  // What is known of it as soon as it is reserved or refused, and else after `most`.
+  Result<wire::PlacementGroupInfo> wait(Duration most) {
+    std::unique_lock lock(seen_->mutex);
+    seen_->changed.wait_for(lock, most,
+                            [&] { return !seen_->info.ok() || reserved(*seen_->info); });
+    return seen_->info;
+  }
+
+ private:
+  // The loop's thread may hold it a moment longer than the group is watched.
+  struct Seen {
+    std::mutex mutex;
+    std::condition_variable changed;
+    Result<wire::PlacementGroupInfo> info = wire::PlacementGroupInfo();
+
+    void set(const Result<wire::PlacementGroupInfo>& now) {
+      const std::lock_guard lock(mutex);
+      if (info.ok()) info = now;  // the first error says why
+      changed.notify_all();
+    }
+  };
+  scheduler::HeadClient& head_;
+  const std::shared_ptr<Seen> seen_ = std::make_shared<Seen>();
+  scheduler::HeadClient::WatchId watch_{};
+};
 
 std::string end_text(int exit_code) { return fmt::format("{}{}", kEnded, exit_code); }
 
@@ -254,13 +300,11 @@ Result<std::vector<RunMachine>> RunMachines::reserve(const Stopped& stopped) {
       bundle.resources[std::string(scheduler::kCpu)] = processes * wire::kResourceUnit;
     }
     spec.job_id = job_id_;
-    head_->create_group(spec, [](const Status&) {});
+    WatchedGroup group(*head_, spec);
     // While it waits the nodes may become more or fewer: then another one is asked for.
     while (true) {
-      for (const auto& group : TROUPE_TRY(head_->groups(true, Deadline::after(kNodesTimeout)))) {
-        if (group.group_id == group_) info = group;
-      }
-      if (info.group_id == group_ && info.state == wire::PlacementGroupState::kCreated) break;
+      info = TROUPE_TRY(group.wait(kLookForNodes));
+      if (WatchedGroup::reserved(info)) break;
       const TimePoint now = clock.now();
       if (now - began >= options_.join_timeout) {
         return error(Code::kDeadlineExceeded, "no room for {} nodes with {} ranks each: {}", nodes,
@@ -273,13 +317,12 @@ Result<std::vector<RunMachine>> RunMachines::reserve(const Stopped& stopped) {
                      << std::flush;
       }
       if (stopped()) return Status(Code::kCancelled, "stopped while the ranks waited for room");
-      std::this_thread::sleep_for(kLookForNodes / 5);
-      if (now - began > kLookForNodes && options_.nodes_min < options_.nodes_max &&
+      if (options_.nodes_min < options_.nodes_max &&
           TROUPE_TRY(present()).size() != machines.size()) {
         break;
       }
     }
-    if (info.group_id == group_ && info.state == wire::PlacementGroupState::kCreated) break;
+    if (WatchedGroup::reserved(info)) break;
     head_->remove_group(group_, "the nodes have changed", [](const Status&) {});
   }
   std::vector<RunMachine> reserved;
