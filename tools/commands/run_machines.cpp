@@ -30,14 +30,6 @@ constexpr Duration kStopTimeout = std::chrono::seconds(5);
 constexpr double kOrphanTimeoutS = 30;
 constexpr std::string_view kEnded = "the run has ended with exit code ";
 
-int cpus_of(const wire::Resources& resources) {
-  return static_cast<int>(std::max<std::int64_t>(
-      1, scheduler::amount_of(resources, scheduler::kCpu) / wire::kResourceUnit));
-}
-int gpus_of(const wire::Resources& resources) {
-  return static_cast<int>(scheduler::amount_of(resources, scheduler::kGpu) / wire::kResourceUnit);
-}
-
 std::optional<int> number_label(const wire::NodeInfo& node, const char* name) {
   const auto label = node.labels.find(name);
   if (label == node.labels.end()) return std::nullopt;
@@ -117,7 +109,7 @@ Result<std::unique_ptr<RunMachines>> RunMachines::open(CommandContext& context,
   const NodeFlags none;
   const auto here = TROUPE_TRY(node_resources(context, none, {}));
   const int processes =
-      TROUPE_TRY(processes_of_node(options.processes, cpus_of(here), gpus_of(here)));
+      TROUPE_TRY(processes_of_node(options.processes, whole_cpus(here), whole_gpus(here)));
   embedded.labels[kRunLabel] = options.run_id;
   embedded.labels[kProcessesLabel] = std::to_string(processes);
   if (options.starts_hosts) {
@@ -196,8 +188,8 @@ Result<std::vector<RunMachine>> RunMachines::present() {
   if (running_cluster()) {
     int cpus = 0, gpus = 0;  // of the smallest: every node takes as many ranks
     for (const auto& node : nodes) {
-      cpus = cpus == 0 ? cpus_of(node.total) : std::min(cpus, cpus_of(node.total));
-      gpus = machines.empty() ? gpus_of(node.total) : std::min(gpus, gpus_of(node.total));
+      cpus = cpus == 0 ? whole_cpus(node.total) : std::min(cpus, whole_cpus(node.total));
+      gpus = machines.empty() ? whole_gpus(node.total) : std::min(gpus, whole_gpus(node.total));
       machines.push_back(machine_from(node, 1));
     }
     const int processes = TROUPE_TRY(processes_of_node(options_.processes, cpus, gpus));
@@ -376,7 +368,7 @@ Result<bool> is_head_machine(CommandContext& context, const RunOptions& options)
 Result<int> join_run(CommandContext& context, const RunOptions& options) {
   const auto here = TROUPE_TRY(node_resources(context, {}, {}));
   const int processes =
-      TROUPE_TRY(processes_of_node(options.processes, cpus_of(here), gpus_of(here)));
+      TROUPE_TRY(processes_of_node(options.processes, whole_cpus(here), whole_gpus(here)));
   JoinOptions join;
   join.address = fmt::format("{}:{}", options.head_host, options.head_port.value_or(0));
   join.join_timeout_s = std::chrono::duration<double>(options.join_timeout).count();

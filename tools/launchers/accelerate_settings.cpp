@@ -276,7 +276,7 @@ Result<AccelerateSettings> settle_accelerate(const AccelerateFlags& flags,
   }
   const auto* use_cpu = out.find("use_cpu");
   out.cpu = use_cpu && train::read_bool(*use_cpu).value_or(false);
-  // Where there is neither a GPU nor this wish, each process of accelerate's takes itself for the
+  // Where there is neither a GPU nor --cpu, each process of accelerate's takes itself for the
   // only one. A running cluster's nodes may have GPUs that this machine lacks.
   const bool here = context.environment.get("TROUPE_ADDRESS").value_or("").empty();
   if (out.processes > 1 && here && context.gpus_here() == 0) out.cpu = true;

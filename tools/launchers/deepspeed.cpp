@@ -214,7 +214,7 @@ Status set_machines(const DeepspeedFlags& flags, RunOptions& options,
   return {};
 }
 
-// What `troupe train` is given besides the script's own arguments.
+// The variables and words of `troupe train` besides the script's own arguments.
 Result<TroupeCommand> training(const DeepspeedFlags& flags, const RunOptions& options,
                                const OwnTraining& own, const LauncherContext& context) {
   TROUPE_RETURN_IF_ERROR(check_equal_slots(options.hosts));

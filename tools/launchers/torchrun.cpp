@@ -122,7 +122,7 @@ Status set_rendezvous(const TorchrunFlags& flags, bool address_given,
   return {};
 }
 
-// What LLaMA-Factory's launcher would have set for the training.
+// The variables that LLaMA-Factory's launcher would have set for the training.
 std::map<std::string, std::string> training_environment(const TorchrunFlags& flags,
                                                         const RunOptions& options) {
   std::map<std::string, std::string> variables{{"FORCE_TORCHRUN", "1"},
@@ -187,7 +187,8 @@ Status set_hosts(const HostFlags& flags, const FlagParser& parser, bool address_
   return {};
 }
 
-// What a step of SLURM's says of the machines. `all`: which there are, and their ranks, too.
+// Takes from a step of SLURM's how the machines are signalled and numbered. `all`: which there are,
+// and their ranks, too.
 void set_step(const SlurmTask& task, bool all, const FlagParser& parser,
               std::vector<std::string>& notices, RunOptions& options) {
   options.head_gets_signals = true;

@@ -1,4 +1,4 @@
-// What `accelerate launch` puts into the environment.
+// Reads the variables that `accelerate launch` puts into the environment.
 #include <algorithm>
 
 #include "runtime/base/suggest.h"
