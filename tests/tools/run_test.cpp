@@ -211,7 +211,7 @@ TEST_CASE("two machines that were told where the first one is") {
   };
   const auto second = start_troupe(home, words("1"));
   const auto first = start_troupe(home, words("0"));
-  // What fails on one machine is the exit code of both.
+  // The code of the rank that failed is the exit code on both machines.
   CHECK(first->wait(kPatience) == 4);
   CHECK(second->wait(kPatience) == 4);
   CHECK(contains(first->output(), "0 0 0 of 4\n"));

@@ -1,9 +1,9 @@
 #include "tools/commands/chaos.h"
 
-#include <charconv>
 #include <memory>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "tools/commands/chaos_enumerate.h"
 #include "tools/commands/chaos_run.h"
 
@@ -11,12 +11,11 @@ namespace troupe::tools {
 namespace {
 
 Result<std::uint64_t> count_of_flag(std::string_view flag, std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || ec != std::errc() || end != text.data() + text.size() || value > 1'000'000) {
+  const auto value = parse_integer<std::uint64_t>(text);
+  if (!value || *value > 1'000'000) {
     return error(Code::kInvalidArgument, "{}: '{}' is no whole number", flag, text);
   }
-  return value;
+  return *value;
 }
 
 // "--name=value" or "--name value", cut into both.

@@ -1,8 +1,6 @@
 #include "tools/commands/elastic_agent.h"
 
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +15,7 @@
 #include "scheduler/policy/program_kind.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/child_program.h"
+#include "tools/commands/free_port.h"
 #include "tools/commands/signals.h"
 #include "tools/ranks/standby.h"
 
@@ -37,23 +36,8 @@ constexpr std::size_t kErrorFileBytesMax = 16u << 20;
 constexpr std::uint16_t kPortsBegin = 20000;
 constexpr std::uint16_t kPortsCount = 10000;
 
-// A port that was free a moment ago, at every address of this machine.
-Result<std::uint16_t> free_port_here() {
-  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_ANY);
-  socklen_t size = sizeof at;
-  auto* address = reinterpret_cast<sockaddr*>(&at);
-  if (::bind(socket.get(), address, size) != 0 ||
-      ::getsockname(socket.get(), address, &size) != 0) {
-    return errno_status(errno, "find a free port on", "this machine");
-  }
-  return ntohs(at.sin_port);
-}
-
-// What ranks on other machines get of this environment: as deepspeed's launcher exports it, with
-// what finds the interpreter and its packages.
+// The part of this environment that ranks on other machines get: as deepspeed's launcher exports
+// it, with what finds the interpreter and its packages.
 std::map<std::string, std::string> exported(char** environment) {
   constexpr std::array kNames{"PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH",
                               "OMP_NUM_THREADS"};
@@ -227,7 +211,7 @@ Result<std::vector<wire::ActorSpec>> ElasticAgent::prepare(
   const RunMachine& first = machines.front();
   world.master_addr = machines.size() == 1 && first.here ? "127.0.0.1" : first.host;
   world.master_port =
-      first.here ? TROUPE_TRY(free_port_here())
+      first.here ? TROUPE_TRY(free_port())
                  : static_cast<std::uint16_t>(kPortsBegin + context_.random.below(kPortsCount));
   const std::string attempt = join_path(log_dir_, fmt::format("attempt_{}", attempts_));
   std::error_code ec;

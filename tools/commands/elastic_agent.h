@@ -35,7 +35,7 @@ class ElasticAgent {
   ElasticAgent& operator=(const ElasticAgent&) = delete;
 
   // Until all ranks have ended with 0, restarts are used up, or a signal ended it: the exit code.
-  // What failed has been said. One thread, no loop's.
+  // It has reported what failed. Called by one thread, which is no loop's.
   Result<int> run();
   // SIGINT, SIGTERM, SIGHUP, SIGQUIT end the run, the second one at once; others are passed on to
   // the ranks. Any thread.
@@ -93,7 +93,7 @@ class ElasticAgent {
   std::string script_name_;
   int restarts_ = 0;
   int attempts_ = 0;
-  // Of the attempt that runs: what a rank here is started with.
+  // A rank of this machine, as the present attempt started it: the pattern of those that stand by.
   std::optional<wire::ActorSpec> example_;
   int ranks_here_ = 0;
 

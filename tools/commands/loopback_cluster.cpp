@@ -1,16 +1,13 @@
 #include "tools/commands/loopback_cluster.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 
 #include <future>
 #include <thread>
 
 #include "runtime/base/json.h"
 #include "runtime/base/suggest.h"
+#include "tools/commands/free_port.h"
 #include "tools/commands/marked_processes.h"
 
 namespace troupe::tools {
@@ -19,21 +16,6 @@ namespace {
 constexpr auto kLookForOutput = std::chrono::milliseconds(10);
 constexpr auto kLeaveTimeout = std::chrono::seconds(5);
 constexpr std::uint64_t kLogBytesMax = 64u << 20;
-
-// A port that was free a moment ago.
-Result<std::uint16_t> free_port() {
-  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof at;
-  auto* address = reinterpret_cast<sockaddr*>(&at);
-  if (::bind(socket.get(), address, size) != 0 ||
-      ::getsockname(socket.get(), address, &size) != 0) {
-    return errno_status(errno, "find a free port on", "127.0.0.1");
-  }
-  return ntohs(at.sin_port);
-}
 
 // Waits until the program's output has a whole line with `text`; that line.
 Result<std::string> line_with(FileSystem& files, ChildProgram& program, const std::string& path,

@@ -141,4 +141,13 @@ Result<net::AddressChoice> address_towards(CommandContext& context, const net::A
   return net::choose_address(state, {.interface = interface});
 }
 
+int whole_cpus(const wire::Resources& resources) {
+  return static_cast<int>(std::max<std::int64_t>(
+      1, scheduler::amount_of(resources, scheduler::kCpu) / wire::kResourceUnit));
+}
+
+int whole_gpus(const wire::Resources& resources) {
+  return static_cast<int>(scheduler::amount_of(resources, scheduler::kGpu) / wire::kResourceUnit);
+}
+
 }  // namespace troupe::tools

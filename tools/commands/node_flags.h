@@ -45,4 +45,8 @@ Result<scheduler::NodeOptions> node_options(CommandContext& context, const NodeF
 Result<net::AddressChoice> address_towards(CommandContext& context, const net::Address& head,
                                            const std::string& interface);
 
+// Whole CPUs, at least one, and whole GPUs among resources.
+int whole_cpus(const wire::Resources& resources);
+int whole_gpus(const wire::Resources& resources);
+
 }  // namespace troupe::tools

@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
+#include <condition_variable>
 #include <map>
+#include <mutex>
 #include <thread>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "runtime/net/interfaces.h"
 #include "scheduler/client/cluster_record.h"
 #include "scheduler/policy/resources.h"
@@ -27,21 +29,10 @@ constexpr Duration kStopTimeout = std::chrono::seconds(5);
 // A machine whose head is silent for so long ends its ranks: those of the others cannot go on.
 constexpr double kOrphanTimeoutS = 30;
 
-int cpus_of(const wire::Resources& resources) {
-  return static_cast<int>(std::max<std::int64_t>(
-      1, scheduler::amount_of(resources, scheduler::kCpu) / wire::kResourceUnit));
-}
-int gpus_of(const wire::Resources& resources) {
-  return static_cast<int>(scheduler::amount_of(resources, scheduler::kGpu) / wire::kResourceUnit);
-}
-
 std::optional<int> number_label(const wire::NodeInfo& node, const char* name) {
   const auto label = node.labels.find(name);
   if (label == node.labels.end()) return std::nullopt;
-  int number = 0;
-  const auto* end = label->second.data() + label->second.size();
-  const auto [at, failed] = std::from_chars(label->second.data(), end, number);
-  return failed == std::errc() && at == end ? std::optional(number) : std::nullopt;
+  return parse_integer<int>(label->second);
 }
 
 RunMachine machine_from(const wire::NodeInfo& node, int processes) {
@@ -52,6 +43,50 @@ RunMachine machine_from(const wire::NodeInfo& node, int processes) {
           .processes = processes,
           .bundle_index = -1};
 }
+
+// A placement group that is asked for, and watched while this lives.
+class WatchedGroup {
+ public:
+  WatchedGroup(scheduler::HeadClient& head, const wire::PlacementGroupSpec& spec) : head_(head) {
+    head_.create_group(spec, [seen = seen_](const Status& status) {
+      if (!status.ok()) seen->set(status);
+    });
+    watch_ = head_.watch_group(
+        spec.group_id, {},
+        [seen = seen_](const Result<wire::PlacementGroupInfo>& info) { seen->set(info); });
+  }
+  WatchedGroup(const WatchedGroup&) = delete;
+  WatchedGroup& operator=(const WatchedGroup&) = delete;
+  ~WatchedGroup() { head_.unwatch_group(watch_); }
+
+  static bool reserved(const wire::PlacementGroupInfo& info) {
+    return info.state == wire::PlacementGroupState::kCreated;
+  }
+  // What is known of it as soon as it is reserved or refused, and else after `most`.
+  Result<wire::PlacementGroupInfo> wait(Duration most) {
+    std::unique_lock lock(seen_->mutex);
+    seen_->changed.wait_for(lock, most,
+                            [&] { return !seen_->info.ok() || reserved(*seen_->info); });
+    return seen_->info;
+  }
+
+ private:
+  // The loop's thread may hold it a moment longer than the group is watched.
+  struct Seen {
+    std::mutex mutex;
+    std::condition_variable changed;
+    Result<wire::PlacementGroupInfo> info = wire::PlacementGroupInfo();
+
+    void set(const Result<wire::PlacementGroupInfo>& now) {
+      const std::lock_guard lock(mutex);
+      if (info.ok()) info = now;  // the first error says why
+      changed.notify_all();
+    }
+  };
+  scheduler::HeadClient& head_;
+  const std::shared_ptr<Seen> seen_ = std::make_shared<Seen>();
+  scheduler::HeadClient::WatchId watch_{};
+};
 
 }  // namespace
 
@@ -72,7 +107,7 @@ Result<std::unique_ptr<RunMachines>> RunMachines::open(CommandContext& context,
   const NodeFlags none;
   const auto here = TROUPE_TRY(node_resources(context, none, {}));
   const int processes =
-      TROUPE_TRY(processes_of_node(options.processes, cpus_of(here), gpus_of(here)));
+      TROUPE_TRY(processes_of_node(options.processes, whole_cpus(here), whole_gpus(here)));
   embedded.labels[kRunLabel] = options.run_id;
   embedded.labels[kProcessesLabel] = std::to_string(processes);
   if (options.starts_hosts) {
@@ -151,8 +186,8 @@ Result<std::vector<RunMachine>> RunMachines::present() {
   if (running_cluster()) {
     int cpus = 0, gpus = 0;  // of the smallest: every node takes as many ranks
     for (const auto& node : nodes) {
-      cpus = cpus == 0 ? cpus_of(node.total) : std::min(cpus, cpus_of(node.total));
-      gpus = machines.empty() ? gpus_of(node.total) : std::min(gpus, gpus_of(node.total));
+      cpus = cpus == 0 ? whole_cpus(node.total) : std::min(cpus, whole_cpus(node.total));
+      gpus = machines.empty() ? whole_gpus(node.total) : std::min(gpus, whole_gpus(node.total));
       machines.push_back(machine_from(node, 1));
     }
     const int processes = TROUPE_TRY(processes_of_node(options_.processes, cpus, gpus));
@@ -255,13 +290,11 @@ Result<std::vector<RunMachine>> RunMachines::reserve(const Stopped& stopped) {
       bundle.resources[std::string(scheduler::kCpu)] = processes * wire::kResourceUnit;
     }
     spec.job_id = job_id_;
-    head_->create_group(spec, [](const Status&) {});
+    WatchedGroup group(*head_, spec);
     // While it waits the nodes may become more or fewer: then another one is asked for.
     while (true) {
-      for (const auto& group : TROUPE_TRY(head_->groups(true, Deadline::after(kNodesTimeout)))) {
-        if (group.group_id == group_) info = group;
-      }
-      if (info.group_id == group_ && info.state == wire::PlacementGroupState::kCreated) break;
+      info = TROUPE_TRY(group.wait(kLookForNodes));
+      if (WatchedGroup::reserved(info)) break;
       const TimePoint now = clock.now();
       if (now - began >= options_.join_timeout) {
         return error(Code::kDeadlineExceeded, "no room for {} nodes with {} ranks each: {}", nodes,
@@ -274,13 +307,12 @@ Result<std::vector<RunMachine>> RunMachines::reserve(const Stopped& stopped) {
                      << std::flush;
       }
       if (stopped()) return Status(Code::kCancelled, "stopped while the ranks waited for room");
-      std::this_thread::sleep_for(kLookForNodes / 5);
-      if (now - began > kLookForNodes && options_.nodes_min < options_.nodes_max &&
+      if (options_.nodes_min < options_.nodes_max &&
           TROUPE_TRY(present()).size() != machines.size()) {
         break;
       }
     }
-    if (info.group_id == group_ && info.state == wire::PlacementGroupState::kCreated) break;
+    if (WatchedGroup::reserved(info)) break;
     head_->remove_group(group_, "the nodes have changed", [](const Status&) {});
   }
   std::vector<RunMachine> reserved;
@@ -334,7 +366,7 @@ Result<bool> is_head_machine(CommandContext& context, const RunOptions& options)
 Result<int> join_run(CommandContext& context, const RunOptions& options) {
   const auto here = TROUPE_TRY(node_resources(context, {}, {}));
   const int processes =
-      TROUPE_TRY(processes_of_node(options.processes, cpus_of(here), gpus_of(here)));
+      TROUPE_TRY(processes_of_node(options.processes, whole_cpus(here), whole_gpus(here)));
   JoinOptions join;
   join.address = fmt::format("{}:{}", options.head_host, options.head_port.value_or(0));
   join.join_timeout_s = std::chrono::duration<double>(options.join_timeout).count();

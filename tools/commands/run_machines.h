@@ -50,7 +50,7 @@ class RunMachines {
   // Those that could take ranks now, besides what an attempt uses. Fewer than gather() would wait
   // for are no error.
   Result<std::vector<RunMachine>> present();
-  // What the ranks of the last gather() stand in; empty: in no group.
+  // The placement group of the last gather()'s ranks; empty: there is none.
   GroupId group() const { return group_; }
 
   scheduler::HeadClient& head() { return *head_; }

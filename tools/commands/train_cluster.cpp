@@ -27,14 +27,9 @@ namespace {
 // How often the head is asked which nodes have come. It pushes to nodes and owners, not to tools.
 constexpr Duration kLookAgain = std::chrono::milliseconds(100);
 constexpr std::size_t kHostfileBytesMax = 1u << 20;
-// What a host's trainers may take to end when it leaves.
+// A host's trainers may take so long to end when it leaves.
 constexpr Duration kLeaveGrace = std::chrono::seconds(2);
 constexpr Duration kTellAgain = std::chrono::seconds(10);
-
-std::int64_t whole_cpus(const wire::Resources& resources) {
-  return std::max<std::int64_t>(
-      1, scheduler::amount_of(resources, scheduler::kCpu) / wire::kResourceUnit);
-}
 
 Result<std::int64_t> cpus_here(CommandContext& context) {
   return whole_cpus(TROUPE_TRY(node_resources(context, {}, {})));
@@ -70,7 +65,7 @@ Status measure(train::TrainingCluster& cluster, std::set<int>* missing = nullptr
     const std::int64_t cpus = whole_cpus(node.total);
     cluster.cores_per_node =
         cluster.cores_per_node == 0 ? cpus : std::min(cluster.cores_per_node, cpus);
-    cluster.gpus += scheduler::amount_of(node.total, scheduler::kGpu) / wire::kResourceUnit;
+    cluster.gpus += whole_gpus(node.total);
     const std::int64_t memory =
         scheduler::amount_of(node.total, scheduler::kMemory) / wire::kResourceUnit;
     if (memory > 0 && (!cluster.memory || memory < cluster.memory->available_bytes)) {
@@ -171,7 +166,7 @@ Result<train::TrainingCluster> alone(CommandContext& context, const train::Loade
                                 .embedded = true};
   TROUPE_RETURN_IF_ERROR(measure(result));
   result.cores_per_node = cores;
-  // What is available here is checked beforehand.
+  // This machine's memory is checked beforehand.
   result.memory.reset();
   return result;
 }

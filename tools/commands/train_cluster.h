@@ -32,7 +32,7 @@ struct HostsOfRun {
 // (deepspeed's filters), --hosts HOST:SLOT,… . Null: there are none.
 Result<std::unique_ptr<HostsOfRun>> take_hosts(CommandContext& context,
                                                std::vector<std::string>& arguments);
-// What the launchers' variables would be for the run of these hosts.
+// The variables that a launcher would set for the run of these hosts.
 std::map<std::string, std::string> launch_variables(const HostsOfRun& hosts);
 
 // Brings up or joins what the configuration and the environment ask for. With several nodes it

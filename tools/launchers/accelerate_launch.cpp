@@ -82,7 +82,7 @@ void add_values(FlagParser& parser, LaunchFlags& flags) {
   toggle(kTopSwitches, "");
 }
 
-// What belongs to other machines and runtimes.
+// The flags of machines and runtimes that are not there are refused by name.
 void add_refused(FlagParser& parser) {
   constexpr const char* kTpu = "no TPU is used; leave it out";
   for (const char* name : {"tpu", "tpu_cluster", "no_tpu_cluster", "tpu_use_sudo"}) {

@@ -1,11 +1,11 @@
 // `accelerate config`: its questions, in its order (accelerate 1.11, commands/config/cluster.py),
 // and the file that comes of the answers. Where accelerate has menus, choices have numbers here.
 #include <algorithm>
-#include <charconv>
 #include <istream>
 #include <ostream>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "tools/launchers/accelerate_settings.h"
 #include "tools/launchers/flag_parser.h"
 #include "tools/launchers/launchers.h"
@@ -28,8 +28,7 @@ class Questions {
       const std::string answer =
           ask(fmt::format("{} [{}]: ", question, otherwise ? "YES/no" : "yes/NO"));
       if (answer.empty()) return otherwise;
-      std::string word = answer;
-      std::transform(word.begin(), word.end(), word.begin(), ::tolower);
+      const std::string word = lower_case(answer);
       for (const char* yes : {"yes", "y", "1", "true", "t"}) {
         if (word == yes) return true;
       }
@@ -45,13 +44,8 @@ class Questions {
     while (true) {
       const std::string answer = ask(fmt::format("{} [{}]: ", question, otherwise));
       if (answer.empty()) return otherwise;
-      std::int64_t value = 0;
-      const auto [end, failed] =
-          std::from_chars(answer.data(), answer.data() + answer.size(), value);
-      if (failed == std::errc() && end == answer.data() + answer.size() && value >= least &&
-          value <= most) {
-        return value;
-      }
+      const auto value = parse_integer<std::int64_t>(answer);
+      if (value && *value >= least && *value <= most) return *value;
       out_ << fmt::format("Please enter an integer from {} to {}.\n", least, most);
     }
   }
@@ -100,11 +94,10 @@ class Questions {
       std::size_t chosen = otherwise;
       if (!answer.empty()) {
         const auto named = std::find(choices.begin(), choices.end(), answer);
-        const auto [end, failed] =
-            std::from_chars(answer.data(), answer.data() + answer.size(), chosen);
-        const bool is_number = failed == std::errc() && end == answer.data() + answer.size() &&
-                               chosen < choices.size();
-        if (!is_number) chosen = static_cast<std::size_t>(named - choices.begin());
+        const auto number = parse_integer<std::size_t>(answer);
+        chosen = number && *number < choices.size()
+                     ? *number
+                     : static_cast<std::size_t>(named - choices.begin());
         if (chosen >= choices.size()) {
           out_ << fmt::format("Please enter a number from 0 to {}.\n", choices.size() - 1);
           continue;
@@ -184,7 +177,7 @@ json::Object ask_dynamo(Questions& ask) {
                 "ofi", "fx2trt", "onnxrt", "tensorrt", "aot_torchxla_trace_once",
                 "torhchxla_trace_once", "ipex", "tvm"},
                2);
-  std::transform(backend.begin(), backend.end(), backend.begin(), ::toupper);
+  backend = upper_case(backend);
   out["dynamo_backend"] = backend;
   if (ask.yes_no("Do you want to customize the defaults sent to torch.compile?", false)) {
     out["dynamo_mode"] =
@@ -510,7 +503,7 @@ Status save(const json::Object& values, const std::string& path, bool as_json, F
 // `config default`: nothing is asked. JSON, whatever the file is called, and never over another.
 Result<Invocation> write_default(const std::string& path, std::string precision,
                                  const LauncherContext& context) {
-  std::transform(precision.begin(), precision.end(), precision.begin(), ::tolower);
+  precision = lower_case(precision);
   if (precision != "no" && precision != "fp16" && precision != "bf16" && precision != "fp8") {
     return error(Code::kInvalidArgument,
                  "`mixed_precision` should be one of 'no', 'fp16', 'bf16', or 'fp8'. Received {}",

@@ -1,9 +1,9 @@
 #include "tools/launchers/accelerate_settings.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "train/config/accelerate.h"
 #include "train/config/keys.h"
 #include "train/config/source.h"
@@ -18,15 +18,9 @@ using train::value_text;
 
 constexpr int kProcessesMax = 1 << 16;
 
-std::string upper(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return text;
-}
-
 // YAML 1.1 reads the bare words no and NO as false.
 std::string type_text(const json::Value& value) {
-  return value.is_bool() ? (value.get_bool() ? "YES" : "NO") : upper(value_text(value));
+  return value.is_bool() ? (value.get_bool() ? "YES" : "NO") : upper_case(value_text(value));
 }
 
 bool is_nonempty_mapping(const json::Object& values, std::string_view name) {
@@ -282,7 +276,7 @@ Result<AccelerateSettings> settle_accelerate(const AccelerateFlags& flags,
   }
   const auto* use_cpu = out.find("use_cpu");
   out.cpu = use_cpu && train::read_bool(*use_cpu).value_or(false);
-  // Where there is neither a GPU nor this wish, each process of accelerate's takes itself for the
+  // Where there is neither a GPU nor --cpu, each process of accelerate's takes itself for the
   // only one. A running cluster's nodes may have GPUs that this machine lacks.
   const bool here = context.environment.get("TROUPE_ADDRESS").value_or("").empty();
   if (out.processes > 1 && here && context.gpus_here() == 0) out.cpu = true;

@@ -1,5 +1,5 @@
 #pragma once
-// What accelerate's launcher knows once flags, file and defaults are read (accelerate 1.11,
+// The settings of accelerate's launcher once flags, file and defaults are read (accelerate 1.11,
 // commands/launch.py): one set of values, named as in its file.
 
 #include <map>
@@ -22,7 +22,7 @@ struct AccelerateFlags {
   bool use_parallelism_config = false;
 };
 
-// Which of accelerate's launchers starts the script, and so which variables it sees.
+// The launcher of accelerate's that starts the script: it decides which variables that sees.
 enum class AccelerateKind { kSimple, kMultiple, kDeepSpeed };
 
 struct AccelerateSettings {
@@ -56,8 +56,8 @@ Result<json::Object> read_accelerate_values(const std::string& path, FileSystem&
 Result<AccelerateSettings> settle_accelerate(const AccelerateFlags& flags,
                                              const LauncherContext& context);
 
-// What the script finds in its environment (utils/launch.py). `threads`: of
-// --num_cpu_threads_per_process. kUnsupported, kInvalidArgument for a mixed_precision that ranks
+// The variables that the script finds in its environment (utils/launch.py). `threads` is the value
+// of --num_cpu_threads_per_process. kUnsupported, kInvalidArgument for a mixed_precision that ranks
 // cannot be told of.
 Result<std::map<std::string, std::string>> accelerate_variables(
     const AccelerateSettings& settings, const std::optional<std::string>& threads,

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "tools/launchers/accelerate_settings.h"
 #include "train/config/keys.h"
 #include "train/config/values.h"
@@ -13,13 +14,6 @@ namespace {
 
 constexpr std::size_t kCpuInfoBytesMax = 16u << 20;
 
-std::string cased(std::string text, int (*to_case)(int)) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [&](unsigned char c) { return static_cast<char>(to_case(c)); });
-  return text;
-}
-std::string lower(std::string text) { return cased(std::move(text), std::tolower); }
-std::string variable_case(std::string text) { return cased(std::move(text), std::toupper); }
 std::string python_bool(bool value) { return value ? "True" : "False"; }
 
 bool is_on(const AccelerateSettings& settings, std::string_view path) {
@@ -55,10 +49,10 @@ using Variables = std::map<std::string, std::string>;
 
 void set_dynamo(const AccelerateSettings& settings, Variables& variables) {
   const std::string at = "dynamo_config.dynamo_";
-  variables["ACCELERATE_DYNAMO_BACKEND"] = variable_case(settings.text(at + "backend", "no"));
+  variables["ACCELERATE_DYNAMO_BACKEND"] = upper_case(settings.text(at + "backend", "no"));
   variables["ACCELERATE_DYNAMO_MODE"] = settings.text(at + "mode", "default");
   for (const char* name : {"use_fullgraph", "use_dynamic", "use_regional_compilation"}) {
-    variables["ACCELERATE_DYNAMO_" + variable_case(name)] = python_bool(is_on(settings, at + name));
+    variables["ACCELERATE_DYNAMO_" + upper_case(name)] = python_bool(is_on(settings, at + name));
   }
 }
 
@@ -91,7 +85,7 @@ Status set_fsdp(const AccelerateSettings& settings, Variables& variables) {
     return row.otherwise ? std::optional<std::string>(row.otherwise) : std::nullopt;
   };
   const auto off = [&](const char* key) {
-    return lower(settings.text(std::string("fsdp_config.fsdp_") + key, "true")) == "false";
+    return lower_case(settings.text(std::string("fsdp_config.fsdp_") + key, "true")) == "false";
   };
   if (!off("cpu_ram_efficient_loading") && off("sync_module_states")) {
     return Status(Code::kInvalidArgument,
@@ -104,8 +98,8 @@ Status set_fsdp(const AccelerateSettings& settings, Variables& variables) {
     if (!text) continue;
     const std::string_view otherwise = row.otherwise ? row.otherwise : "";
     const bool is_switch = otherwise == "true" || otherwise == "false";
-    variables["FSDP_" + (row.variable ? std::string(row.variable) : variable_case(row.key))] =
-        is_switch ? lower(*text) : *text;
+    variables["FSDP_" + (row.variable ? std::string(row.variable) : upper_case(row.key))] =
+        is_switch ? lower_case(*text) : *text;
   }
   return {};
 }
@@ -114,7 +108,7 @@ void set_parallelism(const AccelerateSettings& settings, Variables& variables) {
   const std::string at = "parallelism_config.parallelism_config_";
   variables["ACCELERATE_USE_PARALLELISM_CONFIG"] = "true";
   for (const char* axis : {"dp_replicate_size", "tp_size", "cp_size", "dp_shard_size"}) {
-    variables["PARALLELISM_CONFIG_" + variable_case(axis)] = settings.text(at + axis, "1");
+    variables["PARALLELISM_CONFIG_" + upper_case(axis)] = settings.text(at + axis, "1");
   }
   if (settings.text(at + "cp_size", "1") != "1") {
     variables["PARALLELISM_CONFIG_CP_COMM_STRATEGY"] =
@@ -130,7 +124,7 @@ void set_deepspeed(const AccelerateSettings& settings, const Environment& enviro
   variables["PYTHONPATH"] = path && !path->empty() ? *path + ":" + here : here;
   std::vector<std::string> fields = settings.file_deepspeed_keys;
   if (settings.precision_of_file) fields.emplace_back("mixed_precision");
-  variables["ACCELERATE_CONFIG_DS_FIELDS"] = lower(join_words(fields, ","));
+  variables["ACCELERATE_CONFIG_DS_FIELDS"] = lower_case(join_words(fields, ","));
   variables["ACCELERATE_USE_DEEPSPEED"] = "true";
   struct Row {
     const char* key;
@@ -152,7 +146,7 @@ void set_deepspeed(const AccelerateSettings& settings, const Environment& enviro
     const auto* value = settings.find(std::string("deepspeed_config.") + row.key);
     if (!value) continue;
     const std::string text = train::value_text(*value);
-    variables[row.variable] = row.as_it_is ? text : lower(text);
+    variables[row.variable] = row.as_it_is ? text : lower_case(text);
   }
 }
 
@@ -162,7 +156,7 @@ Result<Variables> accelerate_variables(const AccelerateSettings& settings,
                                        const std::optional<std::string>& threads,
                                        const LauncherContext& context) {
   Variables variables;
-  const std::string precision = lower(settings.text("mixed_precision", "no"));
+  const std::string precision = lower_case(settings.text("mixed_precision", "no"));
   if (precision == "fp8") {
     return Status(Code::kUnsupported,
                   "mixed_precision=fp8 is not supported: accelerate tells scripts of FP8 by its "

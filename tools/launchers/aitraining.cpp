@@ -1,6 +1,7 @@
 // aitraining's command line (and autotrain's, the older one): what trains a language model goes to
 // `troupe train --format aitraining`, which knows its words; the rest is refused there by name.
 #include "tools/launchers/launchers.h"
+#include "tools/launchers/script.h"
 
 namespace troupe::tools {
 

@@ -7,6 +7,7 @@
 #include "runtime/base/suggest.h"
 #include "tools/launchers/launchers.h"
 #include "tools/launchers/not_here.h"
+#include "tools/launchers/script.h"
 #include "train/config/source.h"
 
 namespace troupe::tools {
@@ -24,8 +25,8 @@ constexpr std::array kAxolotlNotHere{
     NotHere{"config-schema", "'troupe train FILE --explain' tells what becomes of every key"},
 };
 
-// What stands behind CONFIG: overrides in the file's keys, flags of axolotl's own, and behind "--"
-// the words for the launcher.
+// The words of a command: CONFIG, then overrides in the file's keys, flags of axolotl's own, and
+// behind "--" the words for the launcher.
 struct TrainWords {
   std::string config;
   std::vector<std::string> overrides;

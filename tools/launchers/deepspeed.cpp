@@ -1,9 +1,9 @@
 // deepspeed's command line, as deepspeed/launcher/runner.py reads it.
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "tools/launchers/flag_parser.h"
 #include "tools/launchers/hostfile.h"
 #include "tools/launchers/launchers.h"
@@ -26,14 +26,9 @@ struct DeepspeedFlags {
 };
 
 Result<int> number_of(const char* flag, const std::string& text) {
-  int value = 0;
-  const auto* end = text.data() + text.size();
-  const auto [at, failed] = std::from_chars(text.data(), end, value);
-  if (failed != std::errc() || at != end) {
-    return error(Code::kInvalidArgument, "deepspeed: error: argument {}: invalid int value: '{}'",
-                 flag, text);
-  }
-  return value;
+  if (const auto value = parse_integer<int>(text)) return *value;
+  return error(Code::kInvalidArgument, "deepspeed: error: argument {}: invalid int value: '{}'",
+               flag, text);
 }
 
 Result<std::uint16_t> port_of(const char* flag, const std::string& text) {
@@ -219,7 +214,7 @@ Status set_machines(const DeepspeedFlags& flags, RunOptions& options,
   return {};
 }
 
-// What `troupe train` is given besides the script's own arguments.
+// The variables and words of `troupe train` besides the script's own arguments.
 Result<TroupeCommand> training(const DeepspeedFlags& flags, const RunOptions& options,
                                const OwnTraining& own, const LauncherContext& context) {
   TROUPE_RETURN_IF_ERROR(check_equal_slots(options.hosts));

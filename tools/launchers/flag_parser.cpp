@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 
 namespace troupe::tools {
 namespace {
@@ -70,15 +71,15 @@ Status FlagParser::take(Flag& flag, const std::string& value) {
 Status FlagParser::read_environment(std::string_view prefix, const Environment& environment) {
   for (Flag& flag : flags_) {
     if (flag.given || !flag.set) continue;
-    std::string name(prefix);
-    for (const char c : flag.name) name += static_cast<char>(std::toupper(c));
+    const std::string name = std::string(prefix) + upper_case(flag.name);
     const auto value = environment.get(name);
     if (!value) continue;
     if (flag.has_value) {
       TROUPE_RETURN_IF_ERROR(flag.set(*value));
       continue;
     }
-    // argparse_util's check_env reads a number. An empty one, which Kubeflow sets, is no wish.
+    // argparse_util's check_env reads a number. Kubeflow sets variables to the empty text, which
+    // leaves the switch off.
     if (value->empty() || *value == "0") continue;
     if (*value != "1") {
       return error(Code::kInvalidArgument, "environment {}={}: a switch is 0 or 1", name, *value);

@@ -33,7 +33,7 @@ class FlagParser {
 
   // Values of flags that are not given, from PREFIX_NAME.
   Status read_environment(std::string_view prefix, const Environment& environment);
-  // What stands from the first argument without a dash on, or behind "--". kInvalidArgument.
+  // Returns the words from the first one without a dash on, or behind "--". kInvalidArgument.
   Result<std::vector<std::string>> parse(std::span<const std::string> words);
   // Whether a flag stood on the command line.
   bool given(std::string_view long_name) const;

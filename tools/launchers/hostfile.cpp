@@ -1,22 +1,19 @@
 #include "tools/launchers/hostfile.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 
 namespace troupe::tools {
 namespace {
 
 constexpr int kSlotsMax = 4096;
 
-std::optional<int> number_from(std::string_view digits) {
-  int number = 0;
-  const auto* end = digits.data() + digits.size();
-  const auto [at, failed] = std::from_chars(digits.data(), end, number);
-  if (failed != std::errc() || at != end || number < 0 || number > kSlotsMax) return std::nullopt;
-  return number;
+std::optional<int> slot_number(std::string_view digits) {
+  const auto number = parse_integer<int>(digits);
+  return number && *number >= 0 && *number <= kSlotsMax ? number : std::nullopt;
 }
 
 Status bad_entry(std::string_view line) {
@@ -34,7 +31,7 @@ Result<RunHost> host_from(std::string_view line) {
   std::string_view rest = trim(line.substr(space));
   if (!rest.starts_with(kSlots)) return bad_entry(line);
   rest.remove_prefix(kSlots.size());
-  const auto count = number_from(rest.substr(0, rest.find_first_not_of("0123456789")));
+  const auto count = slot_number(rest.substr(0, rest.find_first_not_of("0123456789")));
   if (!count) return bad_entry(line);
   RunHost host{.name = std::string(line.substr(0, space)), .slots = {}};
   // The name becomes an argument of ssh, where a dash would begin a flag.
@@ -56,7 +53,7 @@ Result<std::vector<RunHost>> parse_filter(std::string_view text) {
     }
     if (colon == std::string::npos) continue;
     for (const std::string& slot : split_words(std::string_view(part).substr(colon + 1), ',')) {
-      const auto number = number_from(trim(slot));
+      const auto number = slot_number(trim(slot));
       if (!number) {
         return error(Code::kInvalidArgument, "the filter '{}': '{}' is no number of a slot", text,
                      slot);

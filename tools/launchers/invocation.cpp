@@ -92,18 +92,6 @@ Result<Invocation> interpret(std::span<const std::string> words, const LauncherC
   return Invocation{RankCommand{std::move(options), std::nullopt}, {}};
 }
 
-Status check_placeholders(std::span<const std::string> arguments) {
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& word = arguments[i];
-    const bool is_value = i > 0 && arguments[i - 1].starts_with("--");
-    if (word != "..." && (is_value || !word.starts_with('<') || !word.ends_with('>'))) continue;
-    return error(Code::kInvalidArgument,
-                 "the argument '{}' stands for others in a text: write what is meant in its place",
-                 word);
-  }
-  return {};
-}
-
 int exit_code_of(const Status& refused) { return refused.code() == Code::kInvalidArgument ? 2 : 1; }
 
 }  // namespace troupe::tools

@@ -69,11 +69,6 @@ Interpreter find_launcher(std::string_view name);
 // program, which becomes one rank. kInvalidArgument and kUnsupported name the flag and the way out.
 Result<Invocation> interpret(std::span<const std::string> words, const LauncherContext& context);
 
-// kInvalidArgument where one of a training's arguments stands for others in a text from which the
-// command line was taken: `...`, or `<other args>` that is not the value of the flag before it. A
-// user's own program is given whatever stands there.
-Status check_placeholders(std::span<const std::string> arguments);
-
 // The exit code of a command line that could not be read: 2, as argparse has it, or 1.
 int exit_code_of(const Status& refused);
 

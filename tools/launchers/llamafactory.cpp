@@ -4,6 +4,7 @@
 #include "runtime/base/suggest.h"
 #include "tools/launchers/launchers.h"
 #include "tools/launchers/not_here.h"
+#include "tools/launchers/script.h"
 
 namespace troupe::tools {
 namespace {

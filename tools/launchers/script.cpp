@@ -48,7 +48,7 @@ bool looks_like_training(const std::vector<std::string>& arguments) {
   });
 }
 
-// What launchers add to a script's arguments, and is no setting.
+// Removes the flag that launchers add to a script's arguments, which is no setting.
 void drop_local_rank(std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size();) {
     const std::string& word = arguments[i];
@@ -64,22 +64,17 @@ void drop_local_rank(std::vector<std::string>& arguments) {
   }
 }
 
-}  // namespace
-
-Result<std::optional<OwnTraining>> own_training(const Script& script,
-                                                const LauncherContext& context) {
+Result<std::optional<OwnTraining>> recognise(const Script& script, const LauncherContext& context) {
   OwnTraining training;
   training.arguments = script.arguments;
   drop_local_rank(training.arguments);
   if (script.module) {
     const auto known = std::find(kTrainingModules.begin(), kTrainingModules.end(), script.name);
     if (known == kTrainingModules.end()) return std::optional<OwnTraining>();
-    TROUPE_RETURN_IF_ERROR(check_placeholders(script.arguments));
     return std::optional(std::move(training));
   }
   if (script.no_python) return std::optional<OwnTraining>();
   if (!context.files.exists(script.name)) {
-    TROUPE_RETURN_IF_ERROR(check_placeholders(script.arguments));
     if (!looks_like_training(training.arguments)) {
       return error(Code::kNotFound,
                    "{} is not there, and its arguments are no training's (a .yaml file, or --stage "
@@ -94,12 +89,26 @@ Result<std::optional<OwnTraining>> own_training(const Script& script,
   if (!text.ok()) return std::optional<OwnTraining>();  // a directory, or no text: Python will say
   for (const char* package : kTrainingPackages) {
     if (!imports(*text, package)) continue;
-    TROUPE_RETURN_IF_ERROR(check_placeholders(script.arguments));
     training.notices.push_back(
         fmt::format("{} imports {}: Troupe trains in its place", script.name, package));
     return std::optional(std::move(training));
   }
   return std::optional<OwnTraining>();
+}
+
+}  // namespace
+
+Status check_placeholders(std::span<const std::string> arguments) {
+  if (std::find(arguments.begin(), arguments.end(), "...") == arguments.end()) return {};
+  return Status(Code::kInvalidArgument,
+                "the argument '...' stands for others in a text: write what is meant in its place");
+}
+
+Result<std::optional<OwnTraining>> own_training(const Script& script,
+                                                const LauncherContext& context) {
+  auto training = TROUPE_TRY(recognise(script, context));
+  if (training) TROUPE_RETURN_IF_ERROR(check_placeholders(training->arguments));
+  return training;
 }
 
 std::vector<std::string> program_of(const Script& script, const LauncherContext& context) {

@@ -19,15 +19,19 @@ struct Script {
   std::vector<std::string> arguments;
 };
 
-// What a training that is done here is given: the words behind `troupe train`.
+// A training that Troupe carries out itself.
 struct OwnTraining {
-  std::vector<std::string> arguments;
+  std::vector<std::string> arguments;  // behind `troupe train`
   std::vector<std::string> notices;
 };
 
+// kInvalidArgument where a literal "...", copied from a text, is among a training's arguments.
+Status check_placeholders(std::span<const std::string> arguments);
+
 // A training where the script is LLaMA-Factory's or Axolotl's: by its module, by what it imports,
-// or, where it is not there, by its arguments. Nothing: a program of the user's. kNotFound: it is
-// not there, and its arguments are no training's. Placeholders of a training are refused by name.
+// or, where it is not there, by its arguments. Nothing: a program of the user's, whose arguments
+// may be anything. kNotFound: it is not there, and its arguments are no training's. Otherwise as
+// check_placeholders().
 Result<std::optional<OwnTraining>> own_training(const Script& script,
                                                 const LauncherContext& context);
 

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <numeric>
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 
 namespace troupe::tools {
 namespace {
@@ -18,11 +18,8 @@ constexpr int kPortsCount = 10000;
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::optional<int> whole_number(std::string_view text) {
-  int number = 0;
-  const auto* end = text.data() + text.size();
-  const auto [at, failed] = std::from_chars(text.data(), end, number);
-  if (failed != std::errc() || at != end || number < 0) return std::nullopt;
-  return number;
+  const auto number = parse_integer<int>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 // Reads a text from its beginning, and knows where it is.

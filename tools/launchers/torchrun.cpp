@@ -1,7 +1,7 @@
 // torchrun's command line, as torch/distributed/run.py (2.8.0) reads it.
-#include <charconv>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "tools/launchers/flag_parser.h"
 #include "tools/launchers/hostfile.h"
 #include "tools/launchers/launchers.h"
@@ -25,15 +25,14 @@ struct TorchrunFlags {
 
 Result<std::int64_t> number_of(const char* flag, const std::string& text, std::int64_t least,
                                std::int64_t most) {
-  std::int64_t value = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc() || end != text.data() + text.size()) {
+  const auto value = parse_integer<std::int64_t>(text);
+  if (!value) {
     return error(Code::kInvalidArgument, "error: argument {}: invalid int value: '{}'", flag, text);
   }
-  if (value < least || value > most) {
-    return error(Code::kInvalidArgument, "{} is {}: from {} to {}", flag, value, least, most);
+  if (*value < least || *value > most) {
+    return error(Code::kInvalidArgument, "{} is {}: from {} to {}", flag, *value, least, most);
   }
-  return value;
+  return *value;
 }
 
 // "k=v,k=v"

@@ -1,5 +1,5 @@
 #pragma once
-// What is said of ranks that have failed: the file that a rank's `@record` writes, and torchrun's
+// The report of ranks that have failed: the file that a rank's `@record` writes, and torchrun's
 // summary (torch/distributed/elastic/multiprocessing/errors).
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace troupe::tools {
 
-// Of error.json.
+// The content of error.json.
 struct RecordedError {
   std::string message;
   std::optional<std::int64_t> timestamp_s;  // Unix time

@@ -1,5 +1,5 @@
 #pragma once
-// What a rank's process is told of its place in the world: torchrun's variables
+// The variables that tell a rank's process its place in the world: torchrun's variables
 // (torch/distributed/elastic/agent/server/local_elastic_agent.py).
 
 #include <cstdint>

@@ -1,21 +1,13 @@
 #include "tools/ranks/run_options.h"
 
-#include <charconv>
-
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 
 namespace troupe::tools {
 namespace {
 
 constexpr int kProcessesMax = 4096;
 constexpr int kNodesMax = 65536;
-
-std::optional<int> number_of(std::string_view text) {
-  int value = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 std::optional<Streams> streams_of(std::string_view digit) {
   if (digit.size() != 1 || digit[0] < '0' || digit[0] > '3') return std::nullopt;
@@ -61,8 +53,9 @@ bool StreamsByRank::any() const {
 
 Result<std::pair<int, int>> parse_nodes(std::string_view text) {
   const std::size_t colon = text.find(':');
-  const auto low = number_of(text.substr(0, colon));
-  const auto high = colon == std::string_view::npos ? low : number_of(text.substr(colon + 1));
+  const auto low = parse_integer<int>(text.substr(0, colon));
+  const auto high =
+      colon == std::string_view::npos ? low : parse_integer<int>(text.substr(colon + 1));
   if (!low || !high) {
     return error(Code::kInvalidArgument, "nnodes={} is not in \"MIN:MAX\" format", text);
   }
@@ -82,7 +75,7 @@ Result<int> processes_of_node(const std::string& text, int cpus, int gpus) {
                   "nproc_per_node=gpu: Cuda is not available. Give a number, or cpu");
   }
   if (text == "auto") return gpus > 0 ? gpus : std::max(1, cpus);
-  const auto number = number_of(text);
+  const auto number = parse_integer<int>(text);
   if (!number) {
     return error(Code::kInvalidArgument,
                  "Unsupported nproc_per_node value: {}. It is a number, auto, cpu or gpu", text);

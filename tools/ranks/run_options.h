@@ -1,5 +1,5 @@
 #pragma once
-// What is to be run in several ranks: the flags of `troupe run`, as torchrun has them
+// A program to be run in several ranks: the flags of `troupe run`, as torchrun has them
 // (torch/distributed/run.py), in values.
 
 #include <cstdint>
@@ -48,7 +48,7 @@ struct RunHost {
   friend bool operator==(const RunHost&, const RunHost&) = default;
 };
 
-// Whose variables a rank finds in its environment.
+// The launcher whose variables a rank finds in its environment.
 enum class RankVariables : std::uint8_t { kTorchrun, kDeepSpeed };
 
 struct RunOptions {
@@ -100,7 +100,7 @@ struct RunOptions {
   std::optional<std::size_t> local_rank_argument_at;
   // The one rank is told of no world, and finds `environment` alone (accelerate's simple launcher).
   bool alone = false;
-  // What the launcher ends with when a rank has failed: the rank's own code, or 1 as torchrun.
+  // When a rank has failed the launcher ends with the rank's own code; else with 1, as torchrun.
   bool ends_with_ranks_code = true;
 };
 

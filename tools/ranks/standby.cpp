@@ -13,9 +13,9 @@
 namespace troupe::tools {
 namespace {
 
-// What an interpreter that stands by runs. Only packages that are installed are imported ahead:
-// the user's own modules may look at the environment, which is not there yet. The pipe is opened
-// for writing, too, so that who wakes it need not wait for the imports.
+// The program of an interpreter that stands by. Only packages that are installed are imported
+// ahead: the user's own modules may look at the environment, which is not there yet. The pipe is
+// opened for writing, too, so that who wakes it need not wait for the imports.
 constexpr const char* kProgram = R"PYTHON(
 import sys
 def _stand_by(pipe, script):

@@ -4,6 +4,7 @@
 
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "train/config/deepspeed.h"
 #include "train/config/source.h"
 #include "train/config/values.h"
@@ -13,16 +14,10 @@ namespace {
 
 constexpr const char* kPrefix = "troupe.accelerate_config.";
 
-std::string lowered(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 // accelerate's PrecisionType. fp16 and fp8 are refused.
 Result<std::string> read_mixed_precision(const json::Value& value, std::string_view key) {
   // YAML reads the bare word no as false.
-  auto text = value.is_bool() && !value.get_bool() ? "no" : lowered(value_text(value));
+  auto text = value.is_bool() && !value.get_bool() ? "no" : lower_case(value_text(value));
   if (text == "no" || text == "bf16") return text;
   if (text == "fp8") {
     return error(Code::kUnsupported,
@@ -83,7 +78,7 @@ class Values {
 Status Values::read_deepspeed_part(AccelerateSettings& out) const {
   const std::string at = "deepspeed_config.";
   const auto* file = find(at + "deepspeed_config_file");
-  if (file && lowered(value_text(*file)) != "none") {
+  if (file && lower_case(value_text(*file)) != "none") {
     for (const auto* name : {"zero_stage", "gradient_accumulation_steps", "gradient_clipping"}) {
       if (!find(at + name)) continue;
       return error(Code::kInvalidArgument,
@@ -93,7 +88,7 @@ Status Values::read_deepspeed_part(AccelerateSettings& out) const {
     }
     for (const auto* name : {"offload_optimizer_device", "offload_param_device"}) {
       const auto* device = find(at + name);
-      if (!device || lowered(value_text(*device)) == "none") continue;
+      if (!device || lower_case(value_text(*device)) == "none") continue;
       return error(Code::kInvalidArgument,
                    "{} is not read where {} is given; put it into that file, or leave one of them "
                    "out",
@@ -117,13 +112,13 @@ Status Values::read_deepspeed_part(AccelerateSettings& out) const {
       deepspeed_of_stage(stage ? stage->value : kStage, devices[0], devices[1]),
       key(at + "zero_stage")};
   const auto* steps = find(at + "gradient_accumulation_steps");
-  if (steps && lowered(value_text(*steps)) != "auto") {
+  if (steps && lower_case(value_text(*steps)) != "auto") {
     out.gradient_accumulation_steps =
         TROUPE_TRY(integer(at + "gradient_accumulation_steps", 1, 1 << 20));
   }
   const auto* clipping = find(at + "gradient_clipping");
-  if (clipping && lowered(value_text(*clipping)) != "auto" &&
-      lowered(value_text(*clipping)) != "none") {
+  if (clipping && lower_case(value_text(*clipping)) != "auto" &&
+      lower_case(value_text(*clipping)) != "none") {
     const auto norm = read_number(*clipping);
     if (!norm.ok()) return norm.status().prefixed(key(at + "gradient_clipping"));
     if (*norm < 0) {
@@ -158,7 +153,7 @@ Status read_devices(const Values& values, AccelerateSettings& out) {
   const auto ids = read_text_list(given->is_number() ? to_value(value_text(*given)) : *given);
   if (!ids.ok()) return ids.status().prefixed(key);
   for (const auto& id : *ids) {
-    if (lowered(id) == "all") return {};
+    if (lower_case(id) == "all") return {};
     const bool number =
         std::all_of(id.begin(), id.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
     if (!number && !id.starts_with("GPU-") && !id.starts_with("MIG-")) {
@@ -208,9 +203,7 @@ Result<std::string> read_distributed_type(const Values& values) {
                  "A `distributed_type` must be specified in the config file. One of NO, MULTI_GPU, "
                  "MULTI_CPU, DEEPSPEED, FSDP");
   }
-  auto type = value->is_bool() && !value->get_bool() ? "NO" : value_text(*value);
-  std::transform(type.begin(), type.end(), type.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  const auto type = value->is_bool() && !value->get_bool() ? "NO" : upper_case(value_text(*value));
   for (const auto* known : {"NO", "MULTI_GPU", "MULTI_CPU", "DEEPSPEED", "FSDP"}) {
     if (type == known) return type;
   }

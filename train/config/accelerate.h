@@ -78,7 +78,7 @@ json::Object deepspeed_of_stage(json::Value stage, const json::Value& optimizer_
 void merge_launch(const AccelerateSettings& settings, LaunchEnvironment& launch,
                   Problems& problems);
 
-// What becomes of every key of the file but those of fsdp_config (fsdp_keys()).
+// The table that says what becomes of every key of the file but those of fsdp_config (fsdp_keys()).
 const ForeignKeys& accelerate_keys();
 
 }  // namespace troupe::train

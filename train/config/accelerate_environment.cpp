@@ -1,7 +1,8 @@
-// What `accelerate launch` puts into the environment.
+// Reads the variables that `accelerate launch` puts into the environment.
 #include <algorithm>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "train/config/accelerate.h"
 #include "train/config/deepspeed.h"
 #include "train/config/values.h"
@@ -9,18 +10,12 @@
 namespace troupe::train {
 namespace {
 
-std::string upper(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  return text;
-}
-
 // A variable's text. Python's None and nothing at all count as not set.
 std::optional<std::string> variable(const Environment& environment, const std::string& name) {
   const auto value = environment.get(name);
   if (!value) return std::nullopt;
   const auto text = std::string(trim(*value));
-  if (text.empty() || upper(text) == "NONE") return std::nullopt;
+  if (text.empty() || upper_case(text) == "NONE") return std::nullopt;
   return text;
 }
 
@@ -101,14 +96,15 @@ class EnvironmentReader {
     fact("ACCELERATE_USE_FSDP", *environment_.get("ACCELERATE_USE_FSDP"), "shard as FSDP_… say");
     json::Object settings;
     for (const auto& path : fsdp_keys().paths()) {
-      if (const auto text = variable(environment_, "FSDP_" + upper(path))) {
+      if (const auto text = variable(environment_, "FSDP_" + upper_case(path))) {
         settings[json_view(path)] = to_value(*text);
       }
     }
-    const FsdpSource source{.shown = [](const std::string& path) { return "FSDP_" + upper(path); },
-                            .origin = "environment",
-                            .words = std::nullopt,
-                            .from_environment = true};
+    const FsdpSource source{
+        .shown = [](const std::string& path) { return "FSDP_" + upper_case(path); },
+        .origin = "environment",
+        .words = std::nullopt,
+        .from_environment = true};
     auto read = read_fsdp(settings, source, out_.facts);
     if (!read.ok()) return read.status().prefixed("environment");
     out_.fsdp = std::move(*read);
@@ -166,9 +162,7 @@ class EnvironmentReader {
         return error(Code::kInvalidArgument, "environment {}: '{}' is no size of an axis", name,
                      text->substr(0, 40));
       }
-      std::string plain = axis;
-      std::transform(plain.begin(), plain.end(), plain.begin(),
-                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      const std::string plain = lower_case(axis);
       const auto reason = refused_axis(plain);
       if (reason && *size > 1) {
         return error(Code::kUnsupported, "environment {}={} is not supported: {}", name, *size,

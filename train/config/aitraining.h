@@ -13,7 +13,7 @@
 
 namespace troupe::train {
 
-// What becomes of every field (model, lr, …).
+// The table that says what becomes of every field (model, lr, …).
 const ForeignKeys& aitraining_keys();
 
 // Whether a name is one of the YAML's outermost keys or a field.

@@ -1,4 +1,4 @@
-// What becomes of every field of AITraining's LLMTrainingParams.
+// The table of what becomes of every field of AITraining's LLMTrainingParams.
 #include "train/config/aitraining.h"
 
 namespace troupe::train {

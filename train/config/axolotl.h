@@ -17,7 +17,7 @@
 
 namespace troupe::train {
 
-// What becomes of every key; of a data set's keys.
+// The tables that say what becomes of every key, and of every key of a data set.
 const ForeignKeys& axolotl_keys();
 const ForeignKeys& axolotl_dataset_keys();
 

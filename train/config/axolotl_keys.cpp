@@ -1,4 +1,5 @@
-// What becomes of every key of Axolotl's files. Names and defaults: Axolotl's schema (0.17).
+// The table of what becomes of every key of Axolotl's files. Names and defaults: Axolotl's schema
+// (0.17).
 #include "train/config/axolotl.h"
 
 namespace troupe::train {

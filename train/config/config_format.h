@@ -1,5 +1,5 @@
 #pragma once
-// Whose settings a file holds.
+// Tells which tool's settings a file holds.
 
 #include <optional>
 #include <string>

@@ -1,11 +1,11 @@
 #include "train/config/deepspeed.h"
 
-#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "train/config/deepspeed_keys.h"
 #include "train/config/keys.h"
 #include "train/config/source.h"
@@ -316,9 +316,7 @@ Result<json::Object> read_deepspeed(const json::Value& source, FileSystem& files
 }
 
 Result<bool> reads_offload_device(const json::Value& value, std::string_view key) {
-  auto text = value_text(value).substr(0, 40);
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto text = lower_case(value_text(value).substr(0, 40));
   if (text == "none" || text == "cpu") return text == "cpu";
   if (text == "nvme") {
     return error(Code::kUnsupported,

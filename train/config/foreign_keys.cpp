@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "train/config/values.h"
 
 namespace troupe::train {
@@ -11,19 +12,13 @@ namespace {
 // Longer values help nobody in a message.
 constexpr std::size_t kShownValueMax = 80;
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 // Whether a value is among the words "a|b", numbers and booleans compared as such.
 bool is_among(std::string_view words, const json::Value& value) {
   const auto list = split_words(words);
   const auto has = [&](const std::string& text) {
     return std::find(list.begin(), list.end(), text) != list.end();
   };
-  if (has(lower(value_text(value)))) return true;
+  if (has(lower_case(value_text(value)))) return true;
   if (const auto flag = read_bool(value); flag.ok() && !value.is_number()) {
     return has(*flag ? "true" : "false");
   }
@@ -126,7 +121,7 @@ void ForeignKeys::check_value(const Row& row, const std::string& path, const jso
     wrong(path,
           error(Code::kUnsupported, "{}={} is not supported: {}", shown(path), text, row.note));
   }
-  if (!row.allowed.empty() && !value.is_null() && !is_among(lower(row.allowed), value)) {
+  if (!row.allowed.empty() && !value.is_null() && !is_among(lower_case(row.allowed), value)) {
     const auto words = split_words(row.allowed);
     wrong(path, error(Code::kInvalidArgument, "{}: '{}' is no valid value; one of {}{}",
                       shown(path), text, join_words(words), did_you_mean(text, words)));

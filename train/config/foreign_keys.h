@@ -19,7 +19,7 @@ namespace troupe::train {
 // The note of a refused key whose value wants nothing.
 inline constexpr std::string_view kAsksForNothing = "asks for nothing";
 
-// What became of one key of another tool's file, for `--explain`.
+// The fate of one key of another tool's file, for `--explain`.
 struct KeyFact {
   std::string key;     // as the user finds it: "deepspeed.zero_optimization.stage"
   std::string value;   // as it is used

@@ -44,7 +44,7 @@ class ForeignReader {
     if (const auto* value = get(key)) give(ours, *value, key);
   }
   void take(std::string_view key) { take(key, key); }
-  // What the other tool does where no key says anything.
+  // Sets what the other tool does where no key says anything.
   void by_default(std::string_view ours, json::Value value) {
     put(ours, std::move(value), Origin{.kind = OriginKind::kDefault, .name = context_.tool});
   }

@@ -1,19 +1,13 @@
 #include "train/config/fsdp.h"
 
-#include <algorithm>
-
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "train/config/values.h"
 
 namespace troupe::train {
 namespace {
 
-std::string lower_text(const json::Value& value) {
-  auto text = value_text(value);
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
+std::string lower_text(const json::Value& value) { return lower_case(value_text(value)); }
 
 // torch.distributed.fsdp.ShardingStrategy by number and name → our name.
 std::optional<std::string> strategy_of(const json::Value& value) {

@@ -1,9 +1,9 @@
 #include "train/config/launch_variables.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "train/config/fsdp.h"
 #include "train/config/mesh.h"
 
@@ -179,18 +179,13 @@ void add_accelerate(Rows& t) {
       .used("PARALLELISM_CONFIG_DP_REPLICATE_SIZE|PARALLELISM_CONFIG_DP_SHARD_SIZE", "1",
             "the mesh (troupe.mesh)");
   for (const auto* axis : {"TP", "CP", "SP", "PP", "EP"}) {
-    std::string lower = axis;
-    std::transform(lower.begin(), lower.end(), lower.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     t.refused(fmt::format("PARALLELISM_CONFIG_{}_SIZE", axis), "2", "1",
-              refused_axis(lower).value_or(""));
+              refused_axis(lower_case(axis)).value_or(""));
   }
   t.refused("ACCELERATE_USE_MEGATRON_LM", "true", "", "Megatron is another runtime; unset it");
   // FSDP's names stand in a table of their own.
   for (const auto& path : fsdp_keys().paths()) {
-    auto name = "FSDP_" + path;
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    const auto name = "FSDP_" + upper_case(path);
     const auto row = fsdp_keys().treated(path);
     t.add(row.treatment, name, fsdp_example(path, row), row.note).needs("ACCELERATE_USE_FSDP");
   }
@@ -281,9 +276,7 @@ bool asks_for_nothing(const LaunchVariable& row, const Environment& environment,
                       const std::string& value) {
   if (row.nothing.empty()) return row.name.starts_with("USE_") && !environment.enabled(row.name);
   const auto words = split_words(row.nothing);
-  std::string lower = value;
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string lower = lower_case(value);
   return lower == "none" || std::find(words.begin(), words.end(), lower) != words.end();
 }
 
@@ -305,9 +298,7 @@ std::optional<Number> number_of(const Environment& environment,
   for (const auto* name : names) {
     const auto text = text_of(environment, name);
     if (!text) continue;
-    Number number{name, 0};
-    const auto [end, ec] = std::from_chars(text->data(), text->data() + text->size(), number.value);
-    if (ec == std::errc() && end == text->data() + text->size()) return number;
+    if (const auto value = parse_integer<std::int64_t>(*text)) return Number{name, *value};
     problems.add_named(Code::kInvalidArgument, name,
                        fmt::format("environment {}: '{}' is no whole number", name, *text));
     return std::nullopt;

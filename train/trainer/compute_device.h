@@ -98,7 +98,7 @@ struct RankTask {
   UpdateObserver observer;  // as OptimizerDevice's
 };
 
-// What a rank computes with in one generation.
+// The means by which a rank computes in one generation.
 struct GenerationCompute {
   std::shared_ptr<collective::Communicator> world;  // over memory of the host
   // Over the device's, keeps `world`; null: `world` carries it.

@@ -30,7 +30,7 @@ Variables with(Variables variables, const Variables& more) {
   return variables;
 }
 
-// What a training is told, read back.
+// Reads back the variables that a training is given.
 json::Value inline_file(const TroupeCommand& command) {
   const std::string& word = command.words.back();
   constexpr std::string_view kKey = "troupe.accelerate_config=";

@@ -1,4 +1,4 @@
-// Which scripts are trainings that are done here.
+// Tells the scripts whose training Troupe carries out from those that it starts as they are.
 
 #include "tools/launchers/script.h"
 
@@ -74,22 +74,30 @@ TEST_CASE("modules, programs, and what launchers add") {
   }
 }
 
-TEST_CASE("what stands for something else in a text is refused by name, of trainings alone") {
+TEST_CASE("a training's literal '...' is refused, a user's program gets every argument") {
   LauncherWorld world;
-  const auto training = world.put("train.py", "from llamafactory import x\n");
-  for (const char* word : {"...", "<other args>", "<FILE>"}) {
-    for (const std::string& script : {training, world.path("absent.py")}) {
-      const auto judged = judge(world, {.name = script, .arguments = {"x.yaml", word}});
-      CHECK(judged.status.code() == Code::kInvalidArgument);
-      CHECK(contains(judged.status.message(), std::string("the argument '") + word + "'"));
-    }
-    // A program of the user's is given what stands there.
-    const Words arguments{"--text", "...", word};
-    CHECK(judge(world, {.name = world.script(), .arguments = arguments}).status.ok());
-    CHECK(world.ranks({"torchrun", world.script(), word}).program.back() == word);
+  const auto ours = world.put("train.py", "import llamafactory\n");
+  const Script trainings[]{{.name = ours, .arguments = {"x.yaml", "..."}},
+                           {.name = world.path("absent.py"), .arguments = {"x.yaml", "..."}},
+                           {.name = "axolotl.cli.train", .module = true, .arguments = {"..."}}};
+  for (const Script& script : trainings) {
+    const auto judged = judge(world, script);
+    CHECK(judged.status.code() == Code::kInvalidArgument);
+    CHECK(contains(judged.status.message(), "the argument '...'"));
   }
-  const Words tokens{"x.yaml", "--default_system", "<s>"};
-  CHECK(judge(world, {.name = training, .arguments = tokens}).training);
+  const Words arguments{"--pad_token", "<pad>", "</s>", "..."};
+  const Script programs[]{{.name = world.script(), .arguments = arguments},
+                          {.name = "mine.train", .module = true, .arguments = arguments},
+                          {.name = "./simulate", .no_python = true, .arguments = arguments}};
+  for (const Script& script : programs) {
+    const auto judged = judge(world, script);
+    CHECK(judged.status.ok());
+    CHECK_FALSE(judged.training);
+  }
+  const auto special =
+      judge(world, {.name = ours, .arguments = {"x.yaml", "pad_token=<pad>", "<s>"}});
+  REQUIRE(special.training);
+  CHECK(special.training->arguments == Words{"x.yaml", "pad_token=<pad>", "<s>"});
 }
 
 TEST_CASE("python with a training's script or module trains, and else runs as it is") {

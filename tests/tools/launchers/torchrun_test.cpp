@@ -204,6 +204,19 @@ TEST_CASE("troupe run has torchrun's flags, and runs programs as they are") {
   CHECK(std::get<RankCommand>(python->what).options.program == Words{"python3", "-u", script});
   const auto launcher = read({"--nproc-per-node", "2", "torchrun", "x.py"});
   CHECK(contains(launcher.status().message(), "troupe run -- torchrun"));
+  for (const Words& refused :
+       {Words{"--max-restarts=x", script}, Words{"--node-rank=-1", script},
+        Words{"--standby-after=-1", script}, Words{"--standalone", "--nnodes=2", script},
+        Words{"--nnodes=1:2", script}, Words{"--nnodes=2", "--node-rank=2", script},
+        Words{"--rdzv-backend=etcd", script}, Words{"--nnodes=2", "--master-port=0", script},
+        Words{"--rdzv-backend=c10d", "--nnodes=2", "--rdzv-endpoint=h:x", script},
+        Words{"--rdzv-backend=c10d", "--nnodes=1:2", "-m", "axolotl.cli.train", "c.yaml"},
+        Words{"--nproc-per-node=2"}}) {
+    const auto result = read(refused);
+    // `troupe run` begins its messages with its name; they do not go on with torchrun's.
+    CHECK_FALSE(result.ok());
+    CHECK_FALSE_MESSAGE(contains(result.status().message(), "torchrun"), result.status().message());
+  }
 }
 
 }  // namespace

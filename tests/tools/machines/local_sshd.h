@@ -15,7 +15,7 @@ class LocalSshd {
  public:
   // Hosts 127.0.0.1 to 127.0.0.COUNT. Null, having said why, where none can run here.
   static std::unique_ptr<LocalSshd> start(int count);
-  // What TROUPE_SSH is to be.
+  // The value that TROUPE_SSH is to have.
   std::string ssh() const { return "ssh -F " + directory_.file("config"); }
   // A host whose key nobody knows: it listens, too.
   std::string stranger() const;

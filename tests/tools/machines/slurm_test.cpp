@@ -94,7 +94,7 @@ struct Cluster {
     const auto words = srun(nodes, tasks, arguments);
     return run_command(words, home.options());
   }
-  // What a run left in the folder of its job.
+  // Whether the run has removed its token from the folder of its job.
   bool token_is_gone() const {
     for (const auto& entry : std::filesystem::directory_iterator(home.path())) {
       if (entry.path().filename().string().starts_with(".troupe-")) return false;

@@ -1,4 +1,4 @@
-// What a rank's process is told.
+// Tests the variables that tell a rank's process its place.
 
 #include "tools/ranks/rank_environment.h"
 
