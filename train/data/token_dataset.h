@@ -91,8 +91,7 @@ std::int64_t count_target_tokens(const TokenBatch& batch);
 // What a batch of these samples would have, without making it: equal to collate() followed by
 // count_labels(), and to collate()'s length. So a rank knows the whole step's counts and makes only
 // its own batches. A step's loss is divided by its labels, as transformers divides by
-// num_items_in_batch: counted before the shift, with those that no token predicts (of which samples
-// of row_dataset.h have none).
+// num_items_in_batch: counted before the shift, with those that no token predicts.
 std::int64_t label_count(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
 std::int64_t collated_length(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
 // Tokens of a sample without the padding of packed ones, at least 1, and of several together: what
