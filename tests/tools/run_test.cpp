@@ -168,7 +168,7 @@ TEST_CASE("a Python script goes on in an interpreter that stood by") {
   const TroupeHome home;
   const string script = home.file("train.py");
   std::ofstream(script) << R"(import json, os, sys, time
-import helper
+import calendar as helper
 rank, attempt = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
 if attempt == "0":
     while rank == "0" and not os.path.exists("go"):
@@ -179,9 +179,10 @@ if attempt == "0":
 class Kept: pass
 import pickle
 pickle.loads(pickle.dumps(Kept()))
-print(rank, attempt, sys.argv, helper.HERE, __name__, len(os.listdir("/proc/self/fd")) < 9, flush=True)
+print(rank, attempt, sys.argv, helper.HERE, __name__, os.path.isabs(__file__), len(os.listdir("/proc/self/fd")) < 9, flush=True)
 )";
-  std::ofstream(home.file("helper.py")) << "import os\nHERE = os.environ['RANK']\n";
+  // Python's own module of that name is not the one that the script imports.
+  std::ofstream(home.file("calendar.py")) << "import os\nHERE = os.environ['RANK']\n";
   const auto run = start_troupe(home,
                                 {"run", "--nproc-per-node", "2", "--max-restarts", "1",
                                  "--standby-after", "0", script, "--lr", "0.1"},
@@ -197,7 +198,7 @@ print(rank, attempt, sys.argv, helper.HERE, __name__, len(os.listdir("/proc/self
   CHECK(run->wait(kPatience) == 0);
   for (const string rank : {"0", "1"}) {
     CHECK_MESSAGE(contains(run->output(), rank + " 1 ['" + script + "', '--lr', '0.1'] " + rank +
-                                              " __main__ True\n"),
+                                              " __main__ True True\n"),
                   run->output());
   }
 }

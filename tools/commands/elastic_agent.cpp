@@ -126,9 +126,15 @@ void ElasticAgent::say(const std::string& line) {
 
 void ElasticAgent::on_line(const wire::OutputLine& line) {
   const std::lock_guard lock(mutex_);
-  const auto found = ranks_.find(line.actor_id);
-  if (found == ranks_.end()) return;
-  Rank& rank = *found->second;
+  if (const auto found = ranks_.find(line.actor_id); found != ranks_.end())
+    return show(*found->second, line);
+  // It was woken for the attempt that is being prepared.
+  if (const auto standby = standbys_.find(line.actor_id);
+      standby != standbys_.end() && standby->second.taken)
+    standby->second.early.push_back(line);
+}
+
+void ElasticAgent::show(Rank& rank, const wire::OutputLine& line) {
   if (line.error_stream && !line.notice) rank.errors.append(line.text);
   const int local = rank.place.local_rank;
   // A machine that joined this run by itself shows its own ranks.
@@ -210,9 +216,12 @@ Result<std::vector<wire::ActorSpec>> ElasticAgent::prepare(
   world.restart_count = restarts_;
   const RunMachine& first = machines.front();
   world.master_addr = machines.size() == 1 && first.here ? "127.0.0.1" : first.host;
+  // With several machines the head has the port that was named.
+  const auto told_port = machines_.one_machine() ? options_.head_port : std::nullopt;
   world.master_port =
-      first.here ? TROUPE_TRY(free_port())
-                 : static_cast<std::uint16_t>(kPortsBegin + context_.random.below(kPortsCount));
+      told_port    ? *told_port
+      : first.here ? TROUPE_TRY(free_port())
+                   : static_cast<std::uint16_t>(kPortsBegin + context_.random.below(kPortsCount));
   const std::string attempt = join_path(log_dir_, fmt::format("attempt_{}", attempts_));
   std::error_code ec;
   const std::string directory = std::filesystem::current_path(ec).string();
@@ -269,8 +278,11 @@ Result<std::vector<wire::ActorSpec>> ElasticAgent::prepare(
       }
       if (machine.here) {
         ++ranks_here_;
-        if (!kept.out && !kept.err) example_ = spec;
-        if (take_standby(*rank, spec)) specs.pop_back();
+        // One that stands by writes to the console, whatever its place will be.
+        if (!kept.out && !kept.err) {
+          example_ = spec;
+          if (take_standby(*rank, spec)) specs.pop_back();
+        }
       }
       const ActorId id = rank->id;
       ranks.emplace(id, std::move(rank));
@@ -281,6 +293,9 @@ Result<std::vector<wire::ActorSpec>> ElasticAgent::prepare(
   ranks_ = std::move(ranks);
   for (auto entry = standbys_.begin(); entry != standbys_.end();) {
     const auto rank = ranks_.find(entry->first);
+    if (rank != ranks_.end()) {
+      for (const auto& line : entry->second.early) show(*rank->second, line);
+    }
     if (rank != ranks_.end() && entry->second.ended) rank_ended(*rank->second, entry->second.death);
     entry = rank != ranks_.end() ? standbys_.erase(entry) : std::next(entry);
   }

@@ -61,6 +61,7 @@ class ElasticAgent {
     bool taken = false;  // it is a rank of the attempt that is being prepared
     bool ended = false;
     Status death;
+    std::vector<wire::OutputLine> early;  // said before the attempt's ranks were known
   };
   // How an attempt went.
   enum class Outcome { kSucceeded, kFailed, kNodesChanged, kSignalled };
@@ -78,6 +79,7 @@ class ElasticAgent {
   bool take_standby(Rank& rank, const wire::ActorSpec& spec);
   void on_actor(ActorId id, const Result<wire::ActorInfo>& info);
   void on_line(const wire::OutputLine& line);
+  void show(Rank& rank, const wire::OutputLine& line);
   void rank_ended(Rank& rank, const Status& death);
   bool all_ended() const;
   bool nodes_grew(const std::vector<RunMachine>& machines);

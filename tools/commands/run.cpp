@@ -74,7 +74,7 @@ Status run(CommandContext& context, std::span<const std::string> words) {
     for (const std::string& name : launcher_names()) context.out << name << "\n";
     return {};
   }
-  const bool flags = words.front().starts_with('-');
+  const bool flags = words.front().starts_with('-') || words.front().ends_with(".py");
   auto invocation = flags ? troupe_run(words, world) : interpret(words, world);
   if (!invocation.ok()) {
     // The command's own name is said by who prints it.

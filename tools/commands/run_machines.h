@@ -59,6 +59,8 @@ class RunMachines {
   const net::Token& token() const { return token_; }
   JobId job_id() const { return job_id_; }
   bool running_cluster() const { return cluster_ == nullptr; }
+  // Nobody joins from elsewhere.
+  bool one_machine() const;
   // To the ranks of this machine, where it is one of the run's own cluster, and of those that it
   // started.
   void signal_here(int signal);
@@ -72,7 +74,6 @@ class RunMachines {
   // The machines that options_.hosts names, from here, over ssh.
   Status start_hosts();
   Result<std::vector<RunMachine>> reserve(const Stopped& stopped);
-  bool one_machine() const;
 
   CommandContext& context_;
   const RunOptions& options_;

@@ -67,7 +67,7 @@ Status set_fsdp(const AccelerateSettings& settings, Variables& variables) {
       {"sharding_strategy", "FULL_SHARD", nullptr},
       {"reshard_after_forward", "true", nullptr},
       {"offload_params", "false", nullptr},
-      {"min_num_params", "100000000.0", nullptr},
+      {"min_num_params", "100000000", nullptr},
       {"auto_wrap_policy", nullptr, nullptr},
       {"transformer_layer_cls_to_wrap", nullptr, "TRANSFORMER_CLS_TO_WRAP"},
       {"backward_prefetch", nullptr, nullptr},

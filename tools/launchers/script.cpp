@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "runtime/base/suggest.h"
 
@@ -12,24 +13,52 @@ namespace {
 constexpr std::array kTrainingModules{"axolotl.cli.train", "llamafactory.launcher",
                                       "llamafactory.train", "llamafactory.train.tuner",
                                       "llmtuner.launcher"};
-// Packages whose training loop is done here.
-constexpr std::array kTrainingPackages{"llamafactory", "axolotl", "llmtuner"};
+// What their training scripts import. A script that imports something else of those packages is a
+// program of the user's: an evaluation, or a conversion.
+constexpr std::array kTrainingImports{
+    "axolotl.cli",        "axolotl.train", "llamafactory.cli",  "llamafactory.launcher",
+    "llamafactory.train", "llmtuner.cli",  "llmtuner.launcher", "llmtuner.train"};
+// Their scripts' names: one of these may be missing where the package is not installed.
+constexpr std::array kTrainingScripts{"finetune.py", "launcher.py", "train.py", "train_bash.py"};
 constexpr std::size_t kScriptBytesMax = 1u << 20;
 
-bool imports(std::string_view text, std::string_view package) {
+// "import M", "from M import x" and "from P import run_exp" of a training's module, at the
+// beginning of a line and outside of texts in three quotation marks. Empty: none.
+std::string_view training_import(std::string_view text) {
+  std::string_view quote;  // of the text that goes on
   for (std::size_t from = 0; from < text.size();) {
     const std::size_t end = std::min(text.find('\n', from), text.size());
-    std::string_view line = trim(text.substr(from, end - from));
+    const std::string_view line = text.substr(from, end - from);
     from = end + 1;
-    for (const std::string_view word : {"import ", "from "}) {
-      if (!line.starts_with(word)) continue;
-      const std::string_view rest = trim(line.substr(word.size()));
-      if (!rest.starts_with(package)) continue;
-      const char after = rest.size() > package.size() ? rest[package.size()] : ' ';
-      if (after == ' ' || after == '.' || after == ',' || after == '\r') return true;
+    const bool in_text = !quote.empty();
+    for (std::size_t at = 0; at + 3 <= line.size();) {
+      const std::string_view three = line.substr(at, 3);
+      const bool opens = quote.empty() && (three == "\"\"\"" || three == "'''");
+      if (!opens && (quote.empty() || three != quote)) {
+        ++at;
+        continue;
+      }
+      quote = opens ? three : std::string_view();
+      at += 3;
     }
+    if (in_text) continue;
+    std::string_view rest = line;
+    if (rest.starts_with("from ")) {
+      rest.remove_prefix(5);
+    } else if (rest.starts_with("import ")) {
+      rest.remove_prefix(7);
+    } else {
+      continue;
+    }
+    const std::string_view module = rest.substr(0, rest.find_first_of(" ,;\r\t"));
+    for (const std::string_view known : kTrainingImports) {
+      if (module == known || (module.starts_with(known) && module[known.size()] == '.'))
+        return module;
+    }
+    const bool package = module == "llamafactory" || module == "llmtuner";
+    if (package && rest.find("run_exp") != std::string_view::npos) return module;
   }
-  return false;
+  return {};
 }
 
 bool is_config(const std::string& word) {
@@ -75,11 +104,15 @@ Result<std::optional<OwnTraining>> recognise(const Script& script, const Launche
   }
   if (script.no_python) return std::optional<OwnTraining>();
   if (!context.files.exists(script.name)) {
-    if (!looks_like_training(training.arguments)) {
-      return error(Code::kNotFound,
-                   "{} is not there, and its arguments are no training's (a .yaml file, or --stage "
-                   "and its like): give the script's path",
-                   script.name);
+    const auto name = std::filesystem::path(script.name).filename().string();
+    const bool known =
+        std::find(kTrainingScripts.begin(), kTrainingScripts.end(), name) != kTrainingScripts.end();
+    if (!known || !looks_like_training(training.arguments)) {
+      return error(Code::kNotFound, "{} is not there{}: give the script's path", script.name,
+                   known
+                       ? ", and its arguments are no training's (a .yaml file, or --stage and its "
+                         "like)"
+                       : "");
     }
     training.notices.push_back(fmt::format(
         "{} is not there; its arguments are LLaMA-Factory's, so Troupe trains", script.name));
@@ -87,13 +120,11 @@ Result<std::optional<OwnTraining>> recognise(const Script& script, const Launche
   }
   const auto text = context.files.read(script.name, kScriptBytesMax);
   if (!text.ok()) return std::optional<OwnTraining>();  // a directory, or no text: Python will say
-  for (const char* package : kTrainingPackages) {
-    if (!imports(*text, package)) continue;
-    training.notices.push_back(
-        fmt::format("{} imports {}: Troupe trains in its place", script.name, package));
-    return std::optional(std::move(training));
-  }
-  return std::optional<OwnTraining>();
+  const auto module = training_import(*text);
+  if (module.empty()) return std::optional<OwnTraining>();
+  training.notices.push_back(
+      fmt::format("{} imports {}: Troupe trains in its place", script.name, module));
+  return std::optional(std::move(training));
 }
 
 }  // namespace

@@ -12,6 +12,8 @@ namespace troupe::tools {
 namespace {
 
 constexpr std::size_t kNodesMax = 1 << 16;
+constexpr int kNumberMax = 999'999'999;  // of nodes' names and counts
+constexpr std::size_t kDigitsMax = 32;
 constexpr int kPortsBegin = 20000;
 constexpr int kPortsCount = 10000;
 
@@ -19,7 +21,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::optional<int> whole_number(std::string_view text) {
   const auto number = parse_integer<int>(text);
-  return number && *number >= 0 ? number : std::nullopt;
+  return number && *number >= 0 && *number <= kNumberMax ? number : std::nullopt;
 }
 
 // Reads a text from its beginning, and knows where it is.
@@ -64,7 +66,7 @@ Result<std::vector<std::string>> ranges(Reader& reader) {
   do {
     const std::string first(reader.digits());
     const auto begin = whole_number(first);
-    if (!begin) return reader.wrong("a number");
+    if (!begin || first.size() > kDigitsMax) return reader.wrong("a number");
     auto end = begin;
     if (reader.take('-')) {
       end = whole_number(reader.digits());
@@ -179,7 +181,7 @@ Result<std::optional<SlurmTask>> read_slurm_task(const Environment& environment)
                  "SLURM_STEP_NODELIST={} names {} nodes, and SLURM_STEP_TASKS_PER_NODE counts {}",
                  list, task.nodes.size(), task.tasks.size());
   }
-  const int sum = std::accumulate(task.tasks.begin(), task.tasks.end(), 0);
+  const std::int64_t sum = std::accumulate(task.tasks.begin(), task.tasks.end(), std::int64_t{0});
   if (environment.get("SLURM_STEP_NUM_TASKS") &&
       TROUPE_TRY(number_of(environment, "SLURM_STEP_NUM_TASKS")) != sum) {
     return error(Code::kInvalidArgument,

@@ -73,7 +73,7 @@ Status set_endpoint(const std::string& text, std::uint16_t port_otherwise, RunOp
   return {};
 }
 
-Status set_rendezvous(const TorchrunFlags& flags, bool address_given,
+Status set_rendezvous(const TorchrunFlags& flags, bool address_given, bool port_given,
                       std::vector<std::string>& notices, RunOptions& options) {
   const auto settings = TROUPE_TRY(rendezvous_settings(flags.rdzv_conf));
   const auto seconds = [&](const char* key, Duration& into) -> Status {
@@ -98,7 +98,13 @@ Status set_rendezvous(const TorchrunFlags& flags, bool address_given,
   options.join_timeout = dynamic ? std::chrono::seconds(600) : std::chrono::seconds(900);
   TROUPE_RETURN_IF_ERROR(seconds(dynamic ? "join_timeout" : "timeout", options.join_timeout));
   TROUPE_RETURN_IF_ERROR(seconds("last_call_timeout", options.last_call));
-  if (options.nodes_max == 1) return {};
+  if (options.nodes_max == 1) {
+    if (port_given && !dynamic) {
+      options.head_port = static_cast<std::uint16_t>(
+          TROUPE_TRY(number_of("--master-port", flags.master_port, 1, 65535)));
+    }
+    return {};
+  }
   if (flags.standalone) {
     return error(Code::kInvalidArgument,
                  "--standalone is one node, and --nnodes is {}: leave one of them out",
@@ -268,7 +274,8 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   options.node_rank =
       static_cast<int>(TROUPE_TRY(number_of("--node-rank", flags.node_rank, 0, 1 << 16)));
   const bool address_given = parser.given("master_addr") || parser.given("master_port");
-  TROUPE_RETURN_IF_ERROR(set_rendezvous(flags, address_given, invocation.notices, options));
+  TROUPE_RETURN_IF_ERROR(set_rendezvous(flags, address_given, parser.given("master_port"),
+                                        invocation.notices, options));
   if (options.rendezvous == Rendezvous::kStatic && options.nodes_min != options.nodes_max) {
     return error(Code::kInvalidArgument,
                  "--nnodes={} needs --rdzv-backend=c10d: with static every node has its "

@@ -30,6 +30,8 @@ def _stand_by(pipe, script):
         return origin in (None, "built-in", "frozen") or os.path.realpath(origin).startswith(folders)
     with open(script, "rb") as file:
         text = file.read()
+    # Only what the script's first statements import: what stands behind another statement, or
+    # behind an import from the script's folder, may come out otherwise after that one has run.
     names = []
     try:
         for node in ast.parse(text).body:
@@ -37,27 +39,33 @@ def _stand_by(pipe, script):
                 names += [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 names.append(node.module)
+            elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+                break
     except SyntaxError:
         pass
+    beside = os.path.dirname(os.path.realpath(script))
     for name in names:
+        first = os.path.join(beside, name.partition(".")[0])
         try:
-            if installed(name):
-                importlib.import_module(name)
+            if os.path.exists(first) or os.path.exists(first + ".py") or not installed(name):
+                break
+            importlib.import_module(name)
         except Exception:
-            pass
+            break
     told = b""
     while not told.endswith(b"\n"):
         told += os.read(channel, 65536)
     os.close(channel)
-    told = json.loads(told)
+    told = json.loads(told.decode("utf-8", "surrogateescape"))
     os.environ.update(told["environment"])
     sys.argv[:] = told["argv"]
     sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
     with open(script, "rb") as file:
         return compile(file.read(), script, "exec")
 _code = _stand_by(sys.argv[1], sys.argv[2])
-__file__ = sys.argv[0]
-del _stand_by, sys
+import os
+__file__ = os.path.abspath(sys.argv[0])
+del _stand_by, sys, os
 exec(_code)
 )PYTHON";
 

@@ -454,6 +454,12 @@ class AxolotlTranslator {
                "save_steps and saves_per_epoch are mutually exclusive and cannot be used "
                "together.");
     }
+    const auto strategy = r_.text("save_strategy").value_or("steps");
+    if (steps && *steps > 0 && strategy != "steps") {
+      r_.wrong("save_strategy",
+               "save_strategy and save_steps mismatch. Please set save_strategy to 'steps' or "
+               "remove save_steps.");
+    }
     if (steps) {
       r_.give("save_strategy", "steps", "save_steps");
       r_.take("save_steps");
@@ -495,6 +501,11 @@ class AxolotlTranslator {
       r_.wrong(
           "evals_per_epoch",
           "eval_steps and evals_per_epoch are mutually exclusive and cannot be used together.");
+    if (steps && *steps > 0 && r_.get(strategy) && *r_.get(strategy) != "steps") {
+      r_.wrong(strategy,
+               "eval_strategy and eval_steps mismatch. Please set eval_strategy to 'steps' or "
+               "remove eval_steps.");
+    }
     if (steps && *steps > 0) {
       r_.give("eval_strategy", "steps", "eval_steps");
       r_.take("eval_steps");

@@ -123,7 +123,7 @@ TEST_CASE("FSDP's variables, with launch's own defaults") {
                        {"FSDP_SHARDING_STRATEGY", "FULL_SHARD"},
                        {"FSDP_RESHARD_AFTER_FORWARD", "true"},
                        {"FSDP_OFFLOAD_PARAMS", "false"},
-                       {"FSDP_MIN_NUM_PARAMS", "100000000.0"},
+                       {"FSDP_MIN_NUM_PARAMS", "100000000"},
                        {"FSDP_FORWARD_PREFETCH", "false"},
                        {"FSDP_USE_ORIG_PARAMS", "true"},
                        {"FSDP_CPU_RAM_EFFICIENT_LOADING", "true"},
@@ -370,7 +370,7 @@ TEST_CASE("DeepSpeed's file beside accelerate's is found from elsewhere") {
                               "distributed_type: DEEPSPEED\nnum_processes: 2\n"
                               "deepspeed_config: {deepspeed_config_file: ds.json}\n");
   const auto values = inline_file(world.troupe(
-      launch({"--config_file", file, "--num_processes", "4"}, {world.path("t.py"), "x.yaml"})));
+      launch({"--config_file", file, "--num_processes", "4"}, {world.path("train.py"), "x.yaml"})));
   CHECK(json::find_string(*json::find(values, "deepspeed_config"), "deepspeed_config_file") ==
         world.path("conf/ds.json"));
 }

@@ -23,9 +23,9 @@ Judged judge(LauncherWorld& world, const Script& script) {
 
 TEST_CASE("a script that imports a training package is ours, another is the user's") {
   LauncherWorld world;
-  for (const char* line : {"import llamafactory", "from llamafactory.train.tuner import run_exp",
-                           "    import axolotl.cli.train as t\r", "from llmtuner import run_exp",
-                           "import llamafactory, os"}) {
+  for (const char* line :
+       {"import llamafactory.launcher", "from llamafactory.train.tuner import run_exp",
+        "import axolotl.cli.train as t\r", "from llmtuner import run_exp"}) {
     CAPTURE(line);
     const auto path = world.put("train.py", std::string("# a comment\n") + line + "\nmain()\n");
     const auto judged = judge(world, {.name = path, .arguments = {"x.yaml"}});
@@ -57,6 +57,27 @@ TEST_CASE("one that is not there is a training by its arguments") {
   }
 }
 
+TEST_CASE("a script that only names the packages is a program of the user's") {
+  LauncherWorld world;
+  for (const char* text :
+       {"\"\"\"\nfrom axolotl.train import x\n\"\"\"\nimport sys\n",
+        "from llamafactory.data import y\n",
+        "try:\n    import axolotl.cli.train\nexcept ImportError:\n    pass\n", "import axolotl\n",
+        "from llamafactory import data\n", "from axolotl_tools.train import z\n"}) {
+    CAPTURE(text);
+    const auto judged =
+        judge(world, {.name = world.put("evaluate.py", text), .arguments = {"cfg.yaml"}});
+    CHECK(judged.status.ok());
+    CHECK_FALSE(judged.training);
+  }
+  const auto ours = world.put("mine.py", "\"\"\"Trains.\"\"\"\nfrom llmtuner import run_exp\n");
+  CHECK(judge(world, {.name = ours, .arguments = {"cfg.yaml"}}).training);
+  // A mistyped name is no training.
+  const auto absent = judge(world, {.name = "evalaute.py", .arguments = {"cfg.yaml"}});
+  CHECK(absent.status.code() == Code::kNotFound);
+  CHECK(judge(world, {.name = "src/train.py", .arguments = {"cfg.yaml"}}).training);
+}
+
 TEST_CASE("modules, programs, and what launchers add") {
   LauncherWorld world;
   for (const char* module : {"axolotl.cli.train", "llamafactory.launcher"}) {
@@ -68,7 +89,7 @@ TEST_CASE("modules, programs, and what launchers add") {
       judge(world, {.name = "./absent", .no_python = true, .arguments = {"c.yaml"}}).training);
   for (const Words& arguments : {Words{"--local_rank=1", "x.yaml", "--local-rank", "2"},
                                  Words{"x.yaml", "--local-rank=2"}}) {
-    const auto judged = judge(world, {.name = world.path("t.py"), .arguments = arguments});
+    const auto judged = judge(world, {.name = world.path("train.py"), .arguments = arguments});
     REQUIRE(judged.training);
     CHECK(judged.training->arguments == Words{"x.yaml"});
   }
@@ -76,9 +97,9 @@ TEST_CASE("modules, programs, and what launchers add") {
 
 TEST_CASE("a training's literal '...' is refused, a user's program gets every argument") {
   LauncherWorld world;
-  const auto ours = world.put("train.py", "import llamafactory\n");
+  const auto ours = world.put("train.py", "import llamafactory.launcher\n");
   const Script trainings[]{{.name = ours, .arguments = {"x.yaml", "..."}},
-                           {.name = world.path("absent.py"), .arguments = {"x.yaml", "..."}},
+                           {.name = world.path("src/train.py"), .arguments = {"x.yaml", "..."}},
                            {.name = "axolotl.cli.train", .module = true, .arguments = {"..."}}};
   for (const Script& script : trainings) {
     const auto judged = judge(world, script);
@@ -102,7 +123,7 @@ TEST_CASE("a training's literal '...' is refused, a user's program gets every ar
 
 TEST_CASE("python with a training's script or module trains, and else runs as it is") {
   LauncherWorld world;
-  const auto ours = world.put("train.py", "from llamafactory import x\n");
+  const auto ours = world.put("train.py", "from llamafactory.train import x\n");
   CHECK(world.troupe({"python", "-u", ours, "x.yaml"}).words == Words{"train", "x.yaml"});
   CHECK(world.troupe({"/usr/bin/python3.11", "-m", "axolotl.cli.train", "c.yaml"}).words ==
         Words{"train", "c.yaml"});

@@ -275,6 +275,10 @@ TEST_CASE("what is refused names the way out") {
   accepted(load("plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: true"));
   accepted(load("plugins:\n  - axolotl.integrations.kernels.KernelsPlugin\nuse_scattermoe: true"));
   accepted(load("model_config: {output_router_logits: true}"));
+  CHECK(contains(refused("save_strategy: 'no'\nsave_steps: 1"),
+                 "save_strategy and save_steps mismatch."));
+  CHECK(contains(refused("eval_strategy: epoch\neval_steps: 2\nval_set_size: 0.1"),
+                 "eval_strategy and eval_steps mismatch."));
   CHECK(contains(refused("rl: dpo"), "rl=dpo is not supported"));
   CHECK(contains(refused("", {"datasets=[{path: rows.json, type: sharegpt}]"}),
                  "`type: sharegpt.*` is deprecated. Please use `type: chat_template` instead"));
