@@ -127,6 +127,10 @@ void OutputFollower::State::connected(NodeId id, UniqueFd socket) {
                            if (auto self = weak.lock()) self->lost(id, own);
                          }});
   ask(id);
+  for (auto& entry : waiting) {
+    if (const auto awaited = entry.until.find(id); awaited != entry.until.end())
+      awaited->second = node.asked;
+  }
   settle();
 }
 
@@ -135,7 +139,8 @@ void OutputFollower::State::lost(NodeId id, const net::Connection* connection) {
   Node& node = nodes.at(id);
   if (node.connection.get() != connection) return;
   node.connection.reset();
-  node.failed = true;
+  // A node cuts off a driver that reads too slowly: what it keeps comes with the next connection.
+  // Who waits for it goes on waiting until that one has answered, or cannot be made.
   if (node.alive) try_again(id);
   settle();
 }
@@ -183,7 +188,9 @@ void OutputFollower::State::pass_on(Node& node, const wire::OutputLine& line) {
     wire::OutputLine missing = line;
     missing.notice = true;
     missing.text = fmt::format(
-        "... {} lines left out: they were written while this driver was not connected to the node",
+        "... {} lines left out: they were written faster than this driver read them, or while it "
+        "was "
+        "not connected to the node",
         line.number - last - 1);
     options.on_output(missing);
   }

@@ -19,7 +19,7 @@ constexpr std::size_t kConnectionsMax = 64;
 // Drivers and tools that follow the output.
 constexpr std::size_t kFollowersMax = 256;
 // One that does not read is cut off; it comes back and gets what is kept.
-constexpr std::size_t kQueueBytesMax = 8u << 20;
+constexpr std::size_t kQueueBytesMax = 32u << 20;
 
 // By the descriptor, without mapping it: whatever its owner does meanwhile.
 template <typename Request>

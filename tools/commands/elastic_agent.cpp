@@ -23,7 +23,7 @@ namespace troupe::tools {
 namespace {
 
 constexpr Duration kTakenTimeout = std::chrono::seconds(30);
-constexpr Duration kCatchUpTime = std::chrono::seconds(2);
+constexpr Duration kCatchUpTime = std::chrono::seconds(30);
 // Beyond the grace, for the kernel and the messages.
 constexpr Duration kBeyondGrace = std::chrono::seconds(10);
 constexpr Duration kBackoffFirst = std::chrono::seconds(1);
