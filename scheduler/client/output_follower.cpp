@@ -247,14 +247,14 @@ OutputFollower::OutputFollower(net::EventLoop& loop, std::shared_ptr<HeadClient>
 
 OutputFollower::~OutputFollower() { close(); }
 
-void OutputFollower::catch_up(Duration timeout) {
+bool OutputFollower::catch_up(Duration timeout) {
   auto done = std::make_shared<std::promise<void>>();
   auto caught_up = done->get_future();
   // Behind the nodes that the watch told: the head answers in order.
   state_->head->list_nodes([weak = std::weak_ptr<State>(state_), done](const auto&) {
     if (auto self = weak.lock(); self && !self->closed) self->wait(done);
   });
-  caught_up.wait_for(timeout);
+  return caught_up.wait_for(timeout) == std::future_status::ready;
 }
 
 void OutputFollower::close() {

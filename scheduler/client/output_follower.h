@@ -35,8 +35,8 @@ class OutputFollower {
   OutputFollower& operator=(const OutputFollower&) = delete;
 
   // Waits until the lines that were written before the call have been passed on, as far as their
-  // nodes answer in time. Not on the loop's thread.
-  void catch_up(Duration timeout);
+  // nodes answer in time; false: the time was too short. Not on the loop's thread.
+  bool catch_up(Duration timeout);
   // No line comes afterwards. Any thread but the loop's.
   void close();
 

@@ -247,19 +247,21 @@ Status Daemon::start() {
           .on_message =
               [this](wire::ControlMessage m) { apply(node_event::FromHead{std::move(m)}); }});
   service_ = std::make_unique<NodeService>(
-      loop_, NodeService::Sources{
-                 .logs = [this](ActorId actor_id, std::size_t b) { return logs_of(actor_id, b); },
-                 .segment = [this](JobId job_id,
-                                   const std::string& name) { return segment_of(job_id, name); },
-                 .saved_state = [this](ActorId actor_id) { return saved_state_of(actor_id); },
-                 .on_state_read =
-                     [this] {
-                       if (state_->ending()) apply(node_event::StateRead{});
-                     },
-                 .kept_output = [this](JobId job_id,
-                                       ActorId actor_id) { return kept_output(job_id, actor_id); },
-                 .gpus = [this] { return state_->gpus(); },
-                 .drain_output = [this] { drain_output(); }});
+      loop_,
+      NodeService::Sources{
+          .logs = [this](ActorId actor_id, std::size_t b) { return logs_of(actor_id, b); },
+          .segment = [this](JobId job_id,
+                            const std::string& name) { return segment_of(job_id, name); },
+          .saved_state = [this](ActorId actor_id) { return saved_state_of(actor_id); },
+          .on_state_read =
+              [this] {
+                if (state_->ending()) apply(node_event::StateRead{});
+              },
+          .kept_output = [this](JobId job_id,
+                                ActorId actor_id) { return kept_output(job_id, actor_id); },
+          .gpus = [this] { return state_->gpus(); },
+          .drain_output = [this] { drain_output(); }},
+      options_.output_limits.queue_bytes);
   watch_gpus();
   if (keeper_) take_up();
   apply(node_event::Tick{});

@@ -18,8 +18,6 @@ namespace {
 constexpr std::size_t kConnectionsMax = 64;
 // Drivers and tools that follow the output.
 constexpr std::size_t kFollowersMax = 256;
-// One that does not read is cut off; it comes back and gets what is kept.
-constexpr std::size_t kQueueBytesMax = 32u << 20;
 
 // By the descriptor, without mapping it: whatever its owner does meanwhile.
 template <typename Request>
@@ -61,7 +59,7 @@ void NodeService::serve(UniqueFd socket, const std::string& peer) {
   }
   const std::uint64_t id = next_++;
   net::ConnectionOptions options;
-  options.queue_bytes_max = kQueueBytesMax;
+  options.queue_bytes_max = queue_bytes_max_;
   auto connection = net::make_connection(loop_, std::move(socket), peer, options);
   connections_[id] = connection;
   const std::weak_ptr<bool> alive = alive_;

@@ -31,7 +31,9 @@ class NodeService {
     // Reads and publishes what the actors' processes have written by now.
     std::function<void()> drain_output;
   };
-  NodeService(net::EventLoop& loop, Sources sources) : loop_(loop), sources_(std::move(sources)) {}
+  // `queue_bytes_max`: OutputLimits::queue_bytes.
+  NodeService(net::EventLoop& loop, Sources sources, std::size_t queue_bytes_max)
+      : loop_(loop), sources_(std::move(sources)), queue_bytes_max_(queue_bytes_max) {}
   ~NodeService();
   NodeService(const NodeService&) = delete;
   NodeService& operator=(const NodeService&) = delete;
@@ -56,6 +58,7 @@ class NodeService {
 
   net::EventLoop& loop_;
   const Sources sources_;
+  const std::size_t queue_bytes_max_;
   std::uint64_t next_ = 1;
   std::map<std::uint64_t, std::shared_ptr<net::Connection>> connections_;
   std::map<std::uint64_t, Follower> followers_;  // by connection

@@ -475,8 +475,15 @@ Result<ElasticAgent::Outcome> ElasticAgent::attempt() {
 
 // --- a run ---------------------------------------------------------------------------------------
 
+// What the ranks wrote is shown before the run ends or its failure is explained.
+void ElasticAgent::catch_up() {
+  if (follower_->catch_up(kCatchUpTime)) return;
+  say(fmt::format("the ranks' last output was not shown within {} s, and is left out",
+                  std::chrono::duration_cast<std::chrono::seconds>(kCatchUpTime).count()));
+}
+
 std::vector<FailedRank> ElasticAgent::failures() {
-  follower_->catch_up(kCatchUpTime);
+  catch_up();
   const std::lock_guard lock(mutex_);
   std::vector<FailedRank> failed;
   for (const ActorId& id : failed_order_) {
@@ -506,11 +513,11 @@ Result<int> ElasticAgent::run() {
     if (!outcome.ok() && end_signal() != 0) outcome = Outcome::kSignalled;
     if (!outcome.ok()) return outcome.status();
     if (*outcome == Outcome::kSucceeded) {
-      follower_->catch_up(kCatchUpTime);
+      catch_up();
       return 0;
     }
     if (*outcome == Outcome::kSignalled) {
-      follower_->catch_up(kCatchUpTime);
+      catch_up();
       return 128 + end_signal();
     }
     if (*outcome == Outcome::kNodesChanged) {

@@ -79,6 +79,7 @@ class ElasticAgent {
   bool take_standby(Rank& rank, const wire::ActorSpec& spec);
   void on_actor(ActorId id, const Result<wire::ActorInfo>& info);
   void on_line(const wire::OutputLine& line);
+  void catch_up();
   void show(Rank& rank, const wire::OutputLine& line);
   void rank_ended(Rank& rank, const Status& death);
   bool all_ended() const;

@@ -25,6 +25,8 @@ constexpr Duration kHeadTimeout = std::chrono::seconds(30);
 constexpr Duration kLookForNodes = std::chrono::milliseconds(50);
 constexpr Duration kSayAgain = std::chrono::seconds(10);
 constexpr Duration kNodesTimeout = std::chrono::seconds(10);
+// Ranks that write faster than a console reads; beyond that lines are left out.
+constexpr std::size_t kOutputBytesMax = 256u << 20;
 constexpr Duration kStopTimeout = std::chrono::seconds(5);
 // A machine whose head is silent for so long ends its ranks: those of the others cannot go on.
 constexpr double kOrphanTimeoutS = 30;
@@ -103,7 +105,7 @@ Result<std::unique_ptr<RunMachines>> RunMachines::open(CommandContext& context,
   }
   scheduler::EmbeddedOptions embedded;
   embedded.ends_descendants = true;
-  embedded.output_limits = {.lines_per_s = 0, .bytes_per_s = 0};
+  embedded.output_limits = {.lines_per_s = 0, .bytes_per_s = 0, .queue_bytes = kOutputBytesMax};
   const NodeFlags none;
   const auto here = TROUPE_TRY(node_resources(context, none, {}));
   const int processes =

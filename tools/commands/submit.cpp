@@ -27,7 +27,7 @@ const std::set<std::string, std::less<>> kNodesVariables{"TROUPE_ADDRESS", "TROU
 // How long a job may wait before it is said what for.
 constexpr Duration kWaitTold = std::chrono::seconds(1);
 constexpr Duration kForever = std::chrono::hours(24 * 365);
-constexpr Duration kLastLinesTime = std::chrono::seconds(2);
+constexpr Duration kLastOutputTime = std::chrono::seconds(2);
 constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
 
 struct SubmitFlags {
@@ -224,7 +224,7 @@ Status Submission::follow(wire::ActorSpec spec) {
       {.actor_id = job_.driver,
        .on_line = [this](const std::string&, std::string_view line) { show(line); }});
   // The nodes know who listens before there is anything to hear.
-  follower.catch_up(kLastLinesTime);
+  follower.catch_up(kLastOutputTime);
   TROUPE_RETURN_IF_ERROR(submit(std::move(spec)));
   end_ = std::make_unique<JobEnd>(*cluster_->head, job_);
   followed_ = end_.get();
@@ -238,7 +238,7 @@ Status Submission::follow(wire::ActorSpec spec) {
   }
   const bool over = end_->wait(Deadline::after(kForever));
   followed_ = nullptr;
-  follower.catch_up(kLastLinesTime);
+  follower.catch_up(kLastOutputTime);
   follower.close();
   if (over) return conclude();
   context_.err << fmt::format("job {} is left to itself; 'troupe jobs' shows what becomes of it\n",

@@ -47,20 +47,22 @@ struct Keeper {
   }
   void make_service() {
     service = std::make_unique<NodeService>(
-        thread.loop(), NodeService::Sources{.logs = {},
-                                            .segment = {},
-                                            .saved_state = [this](ActorId id) -> Result<int> {
-                                              CHECK(id == kActor);
-                                              return state;
-                                            },
-                                            .on_state_read =
-                                                [this] {
-                                                  if (++pieces != breaks_after) return;
-                                                  thread.loop().post([this] { make_service(); });
-                                                },
-                                            .kept_output = {},
-                                            .gpus = {},
-                                            .drain_output = {}});
+        thread.loop(),
+        NodeService::Sources{.logs = {},
+                             .segment = {},
+                             .saved_state = [this](ActorId id) -> Result<int> {
+                               CHECK(id == kActor);
+                               return state;
+                             },
+                             .on_state_read =
+                                 [this] {
+                                   if (++pieces != breaks_after) return;
+                                   thread.loop().post([this] { make_service(); });
+                                 },
+                             .kept_output = {},
+                             .gpus = {},
+                             .drain_output = {}},
+        1 << 20);
   }
   ~Keeper() {
     on_loop(thread.loop(), [this] {
