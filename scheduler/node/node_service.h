@@ -31,7 +31,7 @@ class NodeService {
     // Reads and publishes what the actors' processes have written by now.
     std::function<void()> drain_output;
   };
-  // `queue_bytes_max`: OutputLimits::queue_bytes.
+  // `queue_bytes_max`: OutputLimits::queue_bytes; more than a piece of a segment.
   NodeService(net::EventLoop& loop, Sources sources, std::size_t queue_bytes_max)
       : loop_(loop), sources_(std::move(sources)), queue_bytes_max_(queue_bytes_max) {}
   ~NodeService();

@@ -62,7 +62,7 @@ struct Keeper {
                              .kept_output = {},
                              .gpus = {},
                              .drain_output = {}},
-        1 << 20);
+        8 << 20);
   }
   ~Keeper() {
     on_loop(thread.loop(), [this] {
