@@ -14,7 +14,7 @@ namespace {
 
 using std::string;
 
-string free_port() {
+string free_port_text() {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in at{};
   at.sin_family = AF_INET;
@@ -35,7 +35,7 @@ struct Nodes {
   }
   TinyRun tiny;
   string address = "127.0.0.1";
-  string port = free_port();
+  string port = free_port_text();
 };
 
 TEST_CASE("a first node that was told loopback listens there, and the others end with its code") {
