@@ -585,7 +585,10 @@ class LogFolder {
       return error(Code::kInvalidArgument, "log_dir: {} is a file", options.log_dir);
     }
     TROUPE_RETURN_IF_ERROR(context.files.create_directories(parent));
-    folder.path_ = TROUPE_TRY(make_folder(parent, options.run_id + "_"));
+    // A run's id may hold anything; a folder's name no slash.
+    std::string name = options.run_id;
+    std::replace(name.begin(), name.end(), '/', '_');
+    folder.path_ = TROUPE_TRY(make_folder(parent, name + "_"));
     return folder;
   }
   LogFolder(LogFolder&& other) noexcept

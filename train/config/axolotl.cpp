@@ -248,6 +248,7 @@ class AxolotlTranslator {
     const bool named = modules && !(modules->is_array() && modules->get_array().empty());
     if (r_.is_on("lora_target_linear")) {
       r_.give("lora_target", "all", "lora_target_linear");
+      if (named) check_linear(*modules);
     } else if (named && modules->is_string()) {
       // A regular expression is one text, whatever commas it has.
       r_.give("lora_target", json::Array{*modules}, "lora_target_modules");
@@ -255,6 +256,22 @@ class AxolotlTranslator {
       r_.take("lora_target", "lora_target_modules");
     } else if (!r_.get("lora_model_dir")) {
       r_.wrong("adapter", "a new adapter needs lora_target_linear: true or lora_target_modules");
+    }
+  }
+
+  // Axolotl joins both keys' modules; an adapter of another module than a linear layer is not here.
+  void check_linear(const json::Value& modules) {
+    const auto names = read_text_list(modules);
+    if (!names.ok()) return r_.wrong("lora_target_modules", names.status());
+    for (const std::string& name : *names) {
+      const std::string last = name.substr(name.rfind('.') + 1);
+      if (last.ends_with("_proj") || last == "c_attn" || last == "c_fc") continue;
+      r_.refuse(
+          "lora_target_modules",
+          fmt::format("lora_target_modules={} beside lora_target_linear: true is not "
+                      "supported: adapters are those of linear layers; leave it out, or train "
+                      "the module whole by lora_modules_to_save",
+                      name));
     }
   }
 
@@ -320,6 +337,8 @@ class AxolotlTranslator {
     const auto* deepspeed = r_.get("deepspeed");
     if (deepspeed && has_fsdp())
       r_.wrong("deepspeed", "deepspeed and fsdp cannot be used together.");
+    if (const auto* config = r_.get("fsdp_config"); config && !config->is_object())
+      r_.wrong("fsdp_config", "expected settings, a mapping");
     if (deepspeed) translate_deepspeed(*deepspeed);
     if (has_fsdp()) translate_fsdp();
     r_.take("ddp_timeout");

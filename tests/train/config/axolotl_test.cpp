@@ -231,6 +231,7 @@ TEST_CASE("sharding: fsdp, DeepSpeed's files, meshes") {
       accepted(load("fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: false"));
   CHECK(second.config.sharding.strategy == "shard_grad_op");
   CHECK(contains(refused("fsdp_config:\n  offload_parms: true"), "offload_parms"));
+  CHECK(contains(refused("fsdp_config: yes please"), "expected settings, a mapping"));
   CHECK(contains(refused("deepspeed: deepspeed_configs/zero2.json\nfsdp: [full_shard]"),
                  "deepspeed and fsdp cannot be used together."));
   for (const auto& [name, strategy] :
@@ -279,6 +280,10 @@ TEST_CASE("what is refused names the way out") {
                  "save_strategy and save_steps mismatch."));
   CHECK(contains(refused("eval_strategy: epoch\neval_steps: 2\nval_set_size: 0.1"),
                  "eval_strategy and eval_steps mismatch."));
+  const std::string linear = "adapter: lora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n";
+  CHECK(contains(refused(linear + "lora_target_modules: [q_proj, embed_tokens]"),
+                 "lora_target_modules=embed_tokens beside lora_target_linear: true"));
+  accepted(load(linear + "lora_target_modules: [q_proj]"));
   CHECK(contains(refused("rl: dpo"), "rl=dpo is not supported"));
   CHECK(contains(refused("", {"datasets=[{path: rows.json, type: sharegpt}]"}),
                  "`type: sharegpt.*` is deprecated. Please use `type: chat_template` instead"));
