@@ -418,7 +418,17 @@ Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
   std::vector<RefusedCheckpoint> refused;
   const auto found = TROUPE_TRY(find_resume_point(files, request, &refused));
   if (auto text = refused_message(refused, found); !text.empty()) notes.push_back(std::move(text));
-  if (!found) return std::string();
+  if (!found) {
+    // A run that begins anew removes what would be taken for its own later.
+    const auto before = find_checkpoints(files, config.training.output_dir);
+    if (config.training.overwrite_output_dir && before.ok() && !before->empty()) {
+      notes.push_back(fmt::format(
+          "overwrite_output_dir: true: {} checkpoints in {} are removed; false goes on from the "
+          "newest",
+          before->size(), config.training.output_dir));
+    }
+    return std::string();
+  }
   notes.push_back(fmt::format("going on from {} (step {})", found->path, found->step));
   return found->path;
 }

@@ -14,15 +14,22 @@ namespace {
 
 using std::string;
 
+// Below the ports that the kernel gives to connections: those of suites beside this one take many
+// of them, and this one is bound a while after it was found free.
 string free_port_text() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  socklen_t size = sizeof at;
-  REQUIRE(::bind(socket, reinterpret_cast<sockaddr*>(&at), size) == 0);
-  REQUIRE(::getsockname(socket, reinterpret_cast<sockaddr*>(&at), &size) == 0);
-  ::close(socket);
-  return std::to_string(ntohs(at.sin_port));
+  constexpr int kFirst = 11'000, kCount = 9'000;
+  for (int i = 0; i < kCount; ++i) {
+    const int port = kFirst + (::getpid() + i) % kCount;
+    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_port = htons(static_cast<std::uint16_t>(port));
+    const bool bound = ::bind(socket, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0;
+    ::close(socket);
+    if (bound) return std::to_string(port);
+  }
+  FAIL("no port is free");
+  return {};
 }
 
 struct Nodes {
