@@ -189,8 +189,7 @@ void OutputFollower::State::pass_on(Node& node, const wire::OutputLine& line) {
     missing.notice = true;
     missing.text = fmt::format(
         "... {} lines left out: they were written faster than this driver read them, or while it "
-        "was "
-        "not connected to the node",
+        "was not connected to the node",
         line.number - last - 1);
     options.on_output(missing);
   }

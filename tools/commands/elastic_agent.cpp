@@ -24,6 +24,8 @@ namespace {
 
 constexpr Duration kTakenTimeout = std::chrono::seconds(30);
 constexpr Duration kCatchUpTime = std::chrono::seconds(30);
+// Where nobody waits for the lines: before there are any, and where a signal ends the run.
+constexpr Duration kCatchUpSoonTime = std::chrono::seconds(2);
 // Beyond the grace, for the kernel and the messages.
 constexpr Duration kBeyondGrace = std::chrono::seconds(10);
 constexpr Duration kBackoffFirst = std::chrono::seconds(1);
@@ -461,7 +463,7 @@ bool ElasticAgent::take_standby(Rank& rank, const wire::ActorSpec& spec) {
 Result<ElasticAgent::Outcome> ElasticAgent::attempt() {
   const auto machines = TROUPE_TRY(machines_.gather([this] { return end_signal() != 0; }));
   // The nodes know who listens before there is anything to hear.
-  follower_->catch_up(kCatchUpTime);
+  follower_->catch_up(kCatchUpSoonTime);
   {
     const std::lock_guard lock(mutex_);
     nodes_changed_ = true;  // what comes from here on is looked at
@@ -475,7 +477,7 @@ Result<ElasticAgent::Outcome> ElasticAgent::attempt() {
 
 // --- a run ---------------------------------------------------------------------------------------
 
-// What the ranks wrote is shown before the run ends or its failure is explained.
+// Waits until the ranks' output has been shown: before the run ends, or its failure is explained.
 void ElasticAgent::catch_up() {
   if (follower_->catch_up(kCatchUpTime)) return;
   say(fmt::format("the ranks' last output was not shown within {} s, and is left out",
@@ -517,7 +519,7 @@ Result<int> ElasticAgent::run() {
       return 0;
     }
     if (*outcome == Outcome::kSignalled) {
-      catch_up();
+      follower_->catch_up(kCatchUpSoonTime);
       return 128 + end_signal();
     }
     if (*outcome == Outcome::kNodesChanged) {

@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <memory>
 
 #include "runtime/base/json.h"
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "runtime/process/child.h"
 #include "runtime/process/output.h"
 #include "tools/commands/plan.h"
@@ -78,11 +78,8 @@ bool is_config_file(const std::string& word) {
 
 Result<std::int64_t> number_in(const std::string& flag, const std::string& text,
                                std::int64_t most) {
-  std::int64_t number = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failed == std::errc() && end == text.data() + text.size() && number >= 1 && number <= most) {
-    return number;
-  }
+  const auto number = parse_integer<std::int64_t>(text);
+  if (number && *number >= 1 && *number <= most) return *number;
   return error(Code::kInvalidArgument, "--{}={}: a whole number from 1 to {} is needed", flag, text,
                most);
 }

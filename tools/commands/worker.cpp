@@ -4,11 +4,11 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <memory>
 #include <thread>
 
 #include "runtime/base/log.h"
+#include "runtime/base/text.h"
 #include "runtime/net/interfaces.h"
 #include "runtime/net/parse_address.h"
 #include "scheduler/client/cluster_record.h"
@@ -210,11 +210,7 @@ std::string run_end_text(int exit_code) { return fmt::format("{}{}", kRunEnded, 
 
 std::optional<int> exit_code_of_run(std::string_view reason) {
   if (!reason.starts_with(kRunEnded)) return std::nullopt;
-  const std::string_view digits = reason.substr(kRunEnded.size());
-  int code = 0;
-  const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), code);
-  if (failed != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return code;
+  return parse_integer<int>(reason.substr(kRunEnded.size()));
 }
 
 Result<std::string> run_worker(CommandContext& context, const JoinOptions& join) {
