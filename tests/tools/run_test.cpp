@@ -2,6 +2,7 @@
 // running cluster; and the program under other launchers' names.
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <set>
 
 #include "runtime/process/child.h"
+#include "tests/support/free_port.h"
 #include "tests/support/text.h"
 #include "tests/tools/troupe_program.h"
 
@@ -157,15 +159,17 @@ TEST_CASE("what ranks have started ends with the run, however it ends") {
   const TroupeHome home;
   const string mark = home.file("mark");
   // A child, and one in a session of its own.
-  const string script = ": " + mark + "; sleep 1000 & setsid sh -c ': " + mark +
-                        "; sleep 1000; :' & echo up; test $1$RANK = fail1 || wait; sleep 1; exit 3";
+  const string script =
+      ": " + mark + "; sleep 1000 & setsid sh -c ': " + mark +
+      "; sleep 1000; :' & echo up $RANK; test $1$RANK = fail1 || wait; sleep 1; exit 3";
   const auto started = [&](const char* how) {
     auto arguments = shell({"--nproc-per-node", "2"}, script);
     arguments.insert(arguments.end(), {"sh", how});
     return start_troupe(home, arguments);
   };
   const auto killed = started("wait");
-  REQUIRE(killed->wait_for_output("up\nup\n", kPatience));
+  REQUIRE(killed->wait_for_output("up 0\n", kPatience));
+  REQUIRE(killed->wait_for_output("up 1\n", kPatience));
   REQUIRE(processes_with(mark).size() >= 4);
   killed->kill(SIGKILL);
   CHECK(killed->wait(kPatience) == 128 + SIGKILL);
@@ -216,10 +220,15 @@ print(rank, attempt, sys.argv, helper.HERE, __name__, os.path.isabs(__file__), l
 
 TEST_CASE("two machines that were told where the first one is") {
   TroupeHome home;
+  const string port = free_port_text();
+  // The rank that fails waits for a line of the first machine's first one: its end ends that.
+  const string said = home.file("said");
+  REQUIRE(::mkfifo(said.c_str(), 0600) == 0);
   const auto words = [&](const char* rank) {
     return shell({"--nnodes", "2", "--node-rank", rank, "--nproc-per-node", "2", "--master-addr",
-                  "127.0.0.1", "--master-port", "29517"},
-                 "echo $RANK $GROUP_RANK $LOCAL_RANK of $WORLD_SIZE; exit $((RANK / 3 * 4))");
+                  "127.0.0.1", "--master-port", port},
+                 "echo $RANK $GROUP_RANK $LOCAL_RANK of $WORLD_SIZE; case $RANK in 0) echo x > " +
+                     said + ";; 3) read x < " + said + "; exit 4;; esac");
   };
   const auto second = start_troupe(home, words("1"));
   const auto first = start_troupe(home, words("0"));

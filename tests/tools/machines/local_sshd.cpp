@@ -2,14 +2,14 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <sstream>
+
+#include "tests/support/free_port.h"
 
 namespace troupe::tests {
 namespace {
@@ -21,17 +21,6 @@ string read(const string& path) {
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
-}
-
-int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  socklen_t size = sizeof at;
-  REQUIRE(::bind(socket, reinterpret_cast<sockaddr*>(&at), size) == 0);
-  REQUIRE(::getsockname(socket, reinterpret_cast<sockaddr*>(&at), &size) == 0);
-  ::close(socket);
-  return ntohs(at.sin_port);
 }
 
 std::unique_ptr<LocalSshd> skip(const string& why) {

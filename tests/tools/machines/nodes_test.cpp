@@ -1,10 +1,7 @@
 // `troupe train` on "machines" of this one that are told where the first is, by the launchers'
 // variables.
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
+#include "tests/support/free_port.h"
 #include "tests/support/runs/tiny_run.h"
 #include "tests/support/text.h"
 #include "tests/tools/troupe_program.h"
@@ -13,24 +10,6 @@ namespace troupe::tests {
 namespace {
 
 using std::string;
-
-// Below the ports that the kernel gives to connections: those of suites beside this one take many
-// of them, and this one is bound a while after it was found free.
-string free_port_text() {
-  constexpr int kFirst = 11'000, kCount = 9'000;
-  for (int i = 0; i < kCount; ++i) {
-    const int port = kFirst + (::getpid() + i) % kCount;
-    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_port = htons(static_cast<std::uint16_t>(port));
-    const bool bound = ::bind(socket, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0;
-    ::close(socket);
-    if (bound) return std::to_string(port);
-  }
-  FAIL("no port is free");
-  return {};
-}
 
 struct Nodes {
   std::unique_ptr<BackgroundCommand> start(int rank, const Settings& changes) const {

@@ -1,6 +1,7 @@
 // Runs under srun: a script starts tasks of two "nodes" of this machine with SLURM's variables.
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -8,6 +9,7 @@
 
 #include "runtime/base/file_system.h"
 #include "runtime/net/interfaces.h"
+#include "tests/support/free_port.h"
 #include "tests/support/runs/tiny_run.h"
 #include "tests/tools/troupe_program.h"
 
@@ -110,10 +112,15 @@ bool has_text(const string& text, const string& part) { return text.find(part) !
 
 TEST_CASE("troupe run under srun: tasks are the ranks' places, and all end as the run does") {
   Cluster cluster;
-  const auto run = cluster.run(2, 2,
-                               {"run", "--no-python", "sh", "-c",
-                                "echo rank $RANK of $WORLD_SIZE on $GROUP_RANK; "
-                                "[ $RANK != 3 ] || exit 9"});
+  // The rank that fails waits for a line of each of the others: its end ends them.
+  const string said = cluster.home.file("said");
+  REQUIRE(::mkfifo(said.c_str(), 0600) == 0);
+  const auto run =
+      cluster.run(2, 2,
+                  {"run", "--no-python", "sh", "-c",
+                   "echo rank $RANK of $WORLD_SIZE on $GROUP_RANK; if [ $RANK = 3 ]; then exec "
+                   "3<>\"$0\"; read a <&3; read b <&3; read c <&3; exit 9; fi; echo x >\"$0\"",
+                   said});
   INFO(run.err);
   INFO(run.out);
   CHECK(run.exit_code == 9);
@@ -125,10 +132,11 @@ TEST_CASE("troupe run under srun: tasks are the ranks' places, and all end as th
 
 TEST_CASE("a node rank that the batch script's shell expanded is taken from SLURM, and said") {
   Cluster cluster;
-  const auto run = cluster.run(
-      2, 1,
-      {"run", "--", "torchrun", "--nnodes=2", "--node_rank=0", "--master_addr=" + cluster.address,
-       "--master_port=29517", "--no-python", "sh", "-c", "echo rank $RANK of $WORLD_SIZE"});
+  const auto run =
+      cluster.run(2, 1,
+                  {"run", "--", "torchrun", "--nnodes=2", "--node_rank=0",
+                   "--master_addr=" + cluster.address, "--master_port=" + free_port_text(),
+                   "--no-python", "sh", "-c", "echo rank $RANK of $WORLD_SIZE"});
   INFO(run.err);
   CHECK(run.exit_code == 0);
   CHECK(has_text(run.err, "node rank 0 was given on node 1 of the SLURM step"));
