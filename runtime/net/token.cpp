@@ -1,13 +1,20 @@
 #include "runtime/net/token.h"
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
 
+#include "runtime/base/clock.h"
+#include "runtime/base/file_lock.h"
 #include "runtime/base/hash.h"
 
 namespace troupe::net {
 namespace {
 
 constexpr std::size_t kTokenBytes = 32;
+constexpr Duration kTurnTimeout = std::chrono::seconds(5);
 constexpr std::size_t kTokenBytesMax = 256;
 constexpr std::uint64_t kFileBytesMax = 4096;
 constexpr std::string_view kSpace = " \t\r\n";
@@ -29,6 +36,17 @@ std::string_view trimmed(std::string_view text) {
   const std::size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
   const std::size_t end = text.find_last_not_of(kSpace) + 1;
   return begin < end ? text.substr(begin, end - begin) : std::string_view();
+}
+
+// Held while a token is made, which takes a moment. None where the file system has no locks.
+std::optional<FileLock> turn_to_make(const std::string& path) {
+  const auto deadline = Deadline::after(kTurnTimeout);
+  for (;;) {
+    auto lock = FileLock::take(path + ".lock", "a process that makes the token");
+    if (lock.ok()) return std::move(*lock);
+    if (lock.status().code() != Code::kAlreadyExists || deadline.passed()) return std::nullopt;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // a lock tells nobody of its end
+  }
 }
 
 Result<Token> parse_secret(std::string_view text, std::string_view where) {
@@ -98,10 +116,13 @@ Result<Token> load_or_create_token(FileSystem& files, Random& random, const std:
     if (!directory.empty()) {
       TROUPE_RETURN_IF_ERROR(files.create_directories(directory, 0700));
     }
-    const std::string text = TROUPE_TRY(token_text(make_token(random)));
-    TROUPE_RETURN_IF_ERROR(write_file_atomically(files, path, text, 0600));
+    // Processes that begin together have one token.
+    const auto turn = turn_to_make(path);
+    if (!files.exists(path)) {
+      const std::string text = TROUPE_TRY(token_text(make_token(random)));
+      TROUPE_RETURN_IF_ERROR(write_file_atomically(files, path, text, 0600));
+    }
   }
-  // Also what was just written: where two make the file at once, the one that stays counts.
   return read_token_file(files, path);
 }
 

@@ -274,6 +274,7 @@ void Keeper::on(wire::KeeperSpawn& message, std::vector<UniqueFd>& fds) {
   options.path = message.path;
   if (!message.by_path) options.executable_fd = fds.front().get();
   options.working_directory = message.working_directory;
+  options.new_session = message.new_session;
   options.argv = message.argv;
   for (const std::string& variable : message.environment) {
     const auto equals = variable.find('=');

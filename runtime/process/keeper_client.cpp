@@ -201,6 +201,7 @@ Result<pid_t> KeeperClient::spawn(std::uint64_t child_id, const SpawnOptions& op
   }
   request.by_path = options.executable_fd < 0;
   request.working_directory = options.working_directory;
+  request.new_session = options.new_session;
   std::vector<int> descriptors;
   if (!request.by_path) descriptors.push_back(options.executable_fd);
   for (const DescriptorMapping& mapping : options.descriptors) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -14,11 +15,15 @@
 namespace troupe::process {
 namespace {
 
+using wire::LineEnd;
+
 constexpr std::size_t kChunkBytes = 16u << 10;
 // Reads at one wake-up, so that a child that writes without end does not keep the loop.
 constexpr int kReadsPerWakeUp = 8;
 // More than a pipe holds, however it was set up; a writer that goes on is not waited for.
 constexpr int kReadsPerDrain = 128;
+// How long a line waits for its end: a program that asks a question waits for the answer.
+constexpr Duration kOpenLineDelay = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -81,29 +86,61 @@ struct LineReader::State : std::enable_shared_from_this<State> {
 
   void take(std::string_view text) {
     while (!text.empty() && reader.valid()) {
-      const std::size_t room = line_bytes_max - partial.size();
-      const std::size_t newline = text.find('\n');
-      const std::size_t piece = std::min({newline, text.size(), room});
+      if (std::exchange(after_return, false)) {
+        // Of "\r\n" the line keeps the first.
+        if (text.front() != '\n') {
+          tell(LineEnd::kReturn);
+          continue;
+        }
+        partial += '\r';
+      }
+      const std::size_t room = line_bytes_max - std::min(partial.size(), line_bytes_max);
+      const std::size_t piece = std::min({text.find_first_of("\n\r"), text.size(), room});
       partial.append(text.substr(0, piece));
       text.remove_prefix(piece);
-      const bool at_newline = !text.empty() && text.front() == '\n';
-      if (at_newline) {
+      if (text.empty()) break;
+      if (text.front() == '\n' || text.front() == '\r') {
+        after_return = text.front() == '\r';
         text.remove_prefix(1);
-        line();
-      } else if (partial.size() == line_bytes_max && !text.empty()) {
-        line();
+        if (!after_return) tell(LineEnd::kNewline);
+      } else {
+        tell(LineEnd::kNone);
       }
     }
+    if (!reader.valid() || !waits_for_more() || std::exchange(timer_armed, true)) return;
+    loop.call_after(kOpenLineDelay, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->tell_open();
+    });
   }
 
-  void line() {
+  // Whether there is something of a line that has no end, and that has not been told.
+  bool waits_for_more() const { return after_return || partial.size() > shown; }
+
+  void tell_open() {
+    timer_armed = false;
+    if (!reader.valid() || !waits_for_more()) return;
+    if (after_return) {
+      after_return = false;
+      return tell(LineEnd::kReturn);
+    }
+    handlers.on_line({partial, LineEnd::kOpen, shown});
+    shown = partial.size();
+  }
+
+  void tell(LineEnd end) {
     const std::string complete = std::exchange(partial, {});
-    handlers.on_line(complete);
+    handlers.on_line({complete, end, std::exchange(shown, 0)});
+  }
+
+  // What is there of a line that will not go on.
+  void tell_rest() {
+    if (std::exchange(after_return, false)) return tell(LineEnd::kReturn);
+    if (!partial.empty()) tell(LineEnd::kNone);
   }
 
   void end() {
     close();
-    if (!partial.empty()) line();
+    tell_rest();
     if (handlers.on_end) handlers.on_end();
   }
 
@@ -118,6 +155,9 @@ struct LineReader::State : std::enable_shared_from_this<State> {
   const Handlers handlers;
   const std::size_t line_bytes_max;
   std::string partial;
+  bool after_return = false;  // a carriage return came behind `partial`
+  std::size_t shown = 0;      // of `partial`: told as kOpen
+  bool timer_armed = false;
 };
 
 LineReader::LineReader(net::EventLoop& loop, UniqueFd reader, Handlers handlers,
@@ -140,7 +180,7 @@ void LineReader::read_now() {
 void LineReader::drain() {
   const auto state = state_;
   state->read_some(kReadsPerDrain);
-  if (!state->partial.empty()) state->line();
+  state->tell_rest();
 }
 
 }  // namespace troupe::process

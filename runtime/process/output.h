@@ -12,6 +12,7 @@
 #include "runtime/base/status.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/net/event_loop.h"
+#include "runtime/wire/types.h"
 
 namespace troupe::process {
 
@@ -38,12 +39,20 @@ class LogTail {
   std::size_t bytes_ = 0;
 };
 
+// What has been read of a line, without its end.
+struct OutputPiece {
+  std::string_view text;  // from the line's beginning
+  wire::LineEnd end = wire::LineEnd::kNewline;
+  std::size_t shown_bytes = 0;  // of `text`: have been told before, as kOpen
+};
+
 // Reads a pipe into lines. Loop thread only.
 class LineReader {
  public:
   struct Handlers {
-    // Without the line's end; a longer line than the limit comes in pieces.
-    std::function<void(std::string_view)> on_line;
+    // A longer line than the limit comes in pieces of that length; one that has no end for a moment
+    // comes as far as it is there, and again with more.
+    std::function<void(const OutputPiece&)> on_line;
     // Once, last: every writer has closed its end. May be empty.
     std::function<void()> on_end;
   };

@@ -39,6 +39,7 @@ struct Plan {
   int descriptor_floor = 0;  // above every number that is mapped to
   const char* working_directory = nullptr;
   bool new_process_group = false;
+  bool new_session = false;
   int parent_death_signal = 0;
   pid_t parent = 0;
   // Written by the new process.
@@ -95,7 +96,9 @@ TROUPE_CHILD bool place_descriptors(Plan* plan) {
 
 TROUPE_CHILD int run_child(void* argument) {
   Plan* plan = static_cast<Plan*>(argument);
-  if (plan->new_process_group && ::syscall(SYS_setpgid, 0, 0) != 0) {
+  if (plan->new_session) {
+    if (::syscall(SYS_setsid) < 0) return give_up(plan, "make a session for");
+  } else if (plan->new_process_group && ::syscall(SYS_setpgid, 0, 0) != 0) {
     return give_up(plan, "make a process group for");
   }
   if (plan->parent_death_signal != 0) {
@@ -192,6 +195,7 @@ Result<Child> spawn(const SpawnOptions& options) {
   if (!options.working_directory.empty())
     plan.working_directory = options.working_directory.c_str();
   plan.new_process_group = options.new_process_group;
+  plan.new_session = options.new_session;
   plan.parent_death_signal = options.parent_death_signal;
   plan.parent = ::getpid();
 

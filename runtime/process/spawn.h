@@ -31,6 +31,9 @@ struct SpawnOptions {
   std::string working_directory;  // empty: ours
   // Leader of a process group of its own, whose number is its pid.
   bool new_process_group = true;
+  // Leader of a session of its own, and of its process group: it may read a terminal that is our
+  // standard input, whichever process group that terminal is in the foreground for.
+  bool new_session = false;
   // Sent by the kernel when the *thread* that called spawn() ends; 0: none.
   int parent_death_signal = 0;
 };

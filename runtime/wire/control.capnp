@@ -357,6 +357,8 @@ struct OutputLine {
   text @3 :Text;
   notice @4 :Bool;
   errorStream @5 :Bool;
+  end @6 :UInt8;
+  shownBytes @7 :UInt32;
 }
 
 struct SubmitJob {

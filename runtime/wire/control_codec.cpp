@@ -306,6 +306,8 @@ void write(schema::OutputLine::Builder out, const OutputLine& m) {
   out.setText(text(m.text));
   out.setNotice(m.notice);
   out.setErrorStream(m.error_stream);
+  out.setEnd(static_cast<std::uint8_t>(m.end));
+  out.setShownBytes(m.shown_bytes);
 }
 
 void write(schema::SubmitJob::Builder out, const SubmitJob& m) {
@@ -640,7 +642,9 @@ OutputLine read(schema::OutputLine::Reader in) {
           .number = in.getNumber(),
           .text = text(in.getText()),
           .notice = in.getNotice(),
-          .error_stream = in.getErrorStream()};
+          .error_stream = in.getErrorStream(),
+          .end = read_enum(in.getEnd(), LineEnd::kOpen, "end of a line"),
+          .shown_bytes = in.getShownBytes()};
 }
 
 SubmitJob read(schema::SubmitJob::Reader in) {
@@ -788,6 +792,13 @@ ControlMessage get(schema::ControlMessage::Reader root) {
 
 }  // namespace
 }  // namespace codec
+
+std::string OutputLine::new_text() const {
+  std::string result = text.substr(std::min<std::size_t>(shown_bytes, text.size()));
+  if (end == LineEnd::kNewline) result += '\n';
+  if (end == LineEnd::kReturn) result += '\r';
+  return result;
+}
 
 Bytes encode(const ControlMessage& message) {
   capnp::MallocMessageBuilder builder(codec::segment_words(0));

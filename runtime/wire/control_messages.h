@@ -409,7 +409,7 @@ struct GpuList {
   std::vector<GpuStatus> gpus;
 };
 
-// A line that an actor's process wrote.
+// A line that an actor's process wrote; or a part of one, which is not kept (kReturn, kOpen).
 struct OutputLine {
   ActorId actor_id;
   std::string label;         // the actor's name; or its class with its rank or its id
@@ -419,6 +419,13 @@ struct OutputLine {
   bool notice = false;
   // It came by standard error; unknown, and false, of a line that was kept for who comes later.
   bool error_stream = false;
+  LineEnd end = LineEnd::kNewline;
+  // So many bytes at the beginning of `text` have come before, in parts of this line.
+  std::uint32_t shown_bytes = 0;
+
+  bool is_part() const { return end == LineEnd::kReturn || end == LineEnd::kOpen; }
+  // What follows what came before, with its end: as the program wrote it.
+  std::string new_text() const;
 };
 
 struct ControlMessages

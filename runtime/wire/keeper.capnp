@@ -38,6 +38,7 @@ struct KeeperSpawn {
   descriptors @4 :List(Int32);
   byPath @5 :Bool;
   workingDirectory @6 :Text;
+  newSession @7 :Bool;
 }
 
 struct KeeperPut {

@@ -51,6 +51,7 @@ void write(schema::KeeperSpawn::Builder out, const KeeperSpawn& m) {
   write_numbers(out.initDescriptors(count_of(m.descriptors)), m.descriptors);
   out.setByPath(m.by_path);
   out.setWorkingDirectory(text(m.working_directory));
+  out.setNewSession(m.new_session);
 }
 
 void write(schema::KeeperPut::Builder out, const KeeperPut& m) {
@@ -147,7 +148,8 @@ KeeperSpawn read(schema::KeeperSpawn::Reader in) {
           .environment = read_texts(in.getEnvironment(), "environment"),
           .descriptors = read_numbers(in.getDescriptors(), "descriptors"),
           .by_path = in.getByPath(),
-          .working_directory = text(in.getWorkingDirectory())};
+          .working_directory = text(in.getWorkingDirectory()),
+          .new_session = in.getNewSession()};
 }
 
 KeeperPut read(schema::KeeperPut::Reader in) {

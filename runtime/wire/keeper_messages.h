@@ -32,6 +32,7 @@ struct KeeperSpawn {
   std::vector<std::int32_t> descriptors;
   bool by_path = false;
   std::string working_directory;  // empty: the keeper's
+  bool new_session = false;
 };
 // Holds bytes and at most one descriptor under a key. Where none comes, the one before stays.
 struct KeeperPut {

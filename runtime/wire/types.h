@@ -74,6 +74,14 @@ struct Program {
   friend bool operator==(const Program&, const Program&) = default;
 };
 
+// How a piece of a program's output ends.
+enum class LineEnd : std::uint8_t {
+  kNewline,  // it is a whole line
+  kNone,     // it stands for a line: the line was too long for one piece, or the program has ended
+  kReturn,   // by a carriage return: what follows is written over it on a terminal
+  kOpen,     // not yet: the program has written the beginning of a line, and waits
+};
+
 // One condition on a node's labels: the label's value is one of these; with no values, the label is
 // there. Negated: the opposite, which also holds for a node without the label.
 struct LabelTerm {

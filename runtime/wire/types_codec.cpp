@@ -45,14 +45,6 @@ Resources read_resources(capnp::List<schema::Resource>::Reader in) {
   return values;
 }
 
-template <typename Enum>
-Enum read_enum(std::uint8_t number, Enum last, const char* name) {
-  if (number > static_cast<std::uint8_t>(last)) {
-    throw Malformed{fmt::format("'{}' is {}, which this version does not know", name, number)};
-  }
-  return static_cast<Enum>(number);
-}
-
 capnp::uint count(std::size_t size) { return static_cast<capnp::uint>(size); }
 
 void write(schema::RestartPolicy::Builder out, const RestartPolicy& value) {

@@ -1,6 +1,8 @@
 #pragma once
 // types.h to and from types.capnp. Private to this folder.
 
+#include <fmt/format.h>
+
 #include <map>
 #include <string>
 #include <vector>
@@ -42,6 +44,14 @@ SupervisorInfo read(schema::SupervisorInfo::Reader in);
 GpuStatus read(schema::GpuStatus::Reader in);
 // A null status is ok.
 Status read(schema::Status::Reader in);
+
+template <typename Enum>
+Enum read_enum(std::uint8_t number, Enum last, const char* name) {
+  if (number > static_cast<std::uint8_t>(last)) {
+    throw Malformed{fmt::format("'{}' is {}, which this version does not know", name, number)};
+  }
+  return static_cast<Enum>(number);
+}
 
 template <typename Tag>
 void write(schema::Id::Builder out, const troupe::Id<Tag>& id) {

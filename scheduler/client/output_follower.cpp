@@ -183,7 +183,7 @@ void OutputFollower::State::received(NodeId id, std::span<const std::byte> frame
 void OutputFollower::State::pass_on(Node& node, const wire::OutputLine& line) {
   std::uint64_t& last = node.last[line.actor_id];
   const bool first = node.heard.insert(line.actor_id).second;
-  if (line.number <= last) return;  // said on the connection before
+  if (line.number <= last && !line.notice) return;  // said on the connection before
   if (first && !line.notice && line.number > last + 1) {
     wire::OutputLine missing = line;
     missing.notice = true;
@@ -193,7 +193,8 @@ void OutputFollower::State::pass_on(Node& node, const wire::OutputLine& line) {
         line.number - last - 1);
     options.on_output(missing);
   }
-  last = line.number;
+  // A part has the number of the line to come.
+  if (!line.is_part()) last = std::max(last, line.number);
   options.on_output(line);
 }
 
@@ -228,7 +229,7 @@ OutputFollowerOptions with_on_output(OutputFollowerOptions options) {
   if (options.on_output) return options;
   TROUPE_CHECK(options.on_line != nullptr);
   options.on_output = [on_line = std::move(options.on_line)](const wire::OutputLine& line) {
-    on_line(line.label, line.text);
+    if (!line.is_part()) on_line(line.label, line.text);
   };
   return options;
 }

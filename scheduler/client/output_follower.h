@@ -18,9 +18,11 @@ struct OutputFollowerOptions {
   JobId job_id;      // whose actors; empty: `actor_id` alone
   ActorId actor_id;  // empty: all of the job's
   NodeId except;     // a node whose output comes another way; empty: none
-  // Each line with the actor's label, and sentences about lines that were left out. Loop thread.
+  // Each whole line with the actor's label, and sentences about lines that were left out. Loop
+  // thread.
   std::function<void(const std::string& actor, std::string_view line)> on_line;
-  // Instead of on_line: who wants to know which actor's and which stream's a line is.
+  // Instead of on_line: who wants to know which actor's and which stream's a line is, and its parts
+  // as they are written.
   std::function<void(const wire::OutputLine& line)> on_output;
 };
 

@@ -88,11 +88,12 @@ Status EmbeddedCluster::State::start(const EmbeddedOptions& options) {
   node_options.nvml = std::move(gpus.nvml);
   node_options.labels = options.labels;
   node_options.log_dir = options.log_dir;
-  node_options.on_output = options.on_output;
+  node_options.on_output = whole_lines(options.on_output);
   node_options.output_limits = options.output_limits;
   node_options.log_sink = options.log_sink;
   node_options.log_level = options.log_level;
   node_options.keeper_ends_with_daemon = options.ends_descendants;
+  node_options.programs_read_input = options.programs_read_input;
   node_options.join_timeout = kStartTimeout;
   auto answered = std::make_shared<bool>(false);
   node_options.on_registered = [this, answered](const std::string&) {

@@ -30,6 +30,7 @@ struct EmbeddedOptions {
   // What actors' processes have started ends with this process, too, also what has left their
   // process groups. Costs a process that watches (NodeOptions::keeper_ends_with_daemon).
   bool ends_descendants = false;
+  bool programs_read_input = false;  // as NodeOptions::programs_read_input
   // Another address of this machine than loopback, and a token that others know: then worker nodes
   // of other machines may join.
   std::string host = "127.0.0.1";

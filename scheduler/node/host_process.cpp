@@ -181,8 +181,11 @@ Result<std::unique_ptr<HostProcess>> HostProcess::start(Place place, process::Sp
   auto sockets = TROUPE_TRY(memory::socket_pair());
   auto out = TROUPE_TRY(process::make_pipe());
   auto err = TROUPE_TRY(process::make_pipe());
-  const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (nothing.valid()) options.descriptors.push_back({.parent = nothing.get(), .child = 0});
+  options.new_session = place.reads_input;
+  const bool ours = place.reads_input && ::fcntl(STDIN_FILENO, F_GETFD) >= 0;
+  const UniqueFd nothing(ours ? -1 : ::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const int input = ours ? STDIN_FILENO : nothing.get();
+  if (input >= 0) options.descriptors.push_back({.parent = input, .child = 0});
   options.descriptors.push_back({.parent = out.writer.get(), .child = 1});
   options.descriptors.push_back({.parent = err.writer.get(), .child = 2});
   if (!place.program) {

@@ -37,13 +37,15 @@ class HostProcess {
     Logger logger;
     // A job's: it has no socket to us.
     bool program = false;
+    // It is one, and reads our standard input, in a session of its own.
+    bool reads_input = false;
   };
   // Runs `image` in host mode. Loop thread, as everything.
   static Result<std::unique_ptr<HostProcess>> spawn(Place place, process::Executable& image,
                                                     const wire::ActorSpec& spec, Handlers handlers);
-  // Runs a program of somebody else's: what it writes goes to the log, its standard input is empty,
-  // and it has no socket to us (on_channel_end comes at once). Of `program` the descriptors are set
-  // here; place.program is true.
+  // Runs a program of somebody else's: what it writes goes to the log, its standard input is empty
+  // or ours, and it has no socket to us (on_channel_end comes at once). Of `program` the
+  // descriptors are set here; place.program is true.
   static Result<std::unique_ptr<HostProcess>> spawn_program(Place place,
                                                             process::SpawnOptions program,
                                                             Handlers handlers);

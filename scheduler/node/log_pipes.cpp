@@ -18,6 +18,13 @@ JobId output_job(const wire::ActorSpec& spec) {
   return is_job_program(spec) ? JobId() : spec.job_id;
 }
 
+OutputListener whole_lines(OutputSink sink) {
+  if (!sink) return {};
+  return [sink = std::move(sink)](const wire::OutputLine& line) {
+    if (!line.is_part()) sink(line.label, line.text);
+  };
+}
+
 ActorLog::ActorLog(net::EventLoop& loop, const wire::ActorSpec& spec, OutputLimits limits,
                    OutputListener listener, std::optional<OutputRing> ring)
     : loop_(loop),
@@ -35,7 +42,7 @@ Status ActorLog::add_file(FileSystem& files, const std::string& path,
   if (slash != std::string::npos && slash > 0) {
     TROUPE_RETURN_IF_ERROR(files.create_directories(path.substr(0, slash)));
   }
-  files_.push_back({TROUPE_TRY(files.open_append(path)), only});
+  files_.push_back({TROUPE_TRY(files.open_append(path)), path, only});
   return {};
 }
 
@@ -45,18 +52,22 @@ void ActorLog::keep(std::string_view line) {
   ++lines_without_ring_;
 }
 
-void ActorLog::append(std::string_view line, OutputStream stream) {
-  keep(line);
-  std::string text(line);
-  text += '\n';
-  // A full disk must not end an actor: the file is given up, the lines in memory stay.
-  std::erase_if(files_, [&](auto& file) {
-    return (!file.only || *file.only == stream) && !file.file->append(std::string_view(text)).ok();
-  });
+void ActorLog::append(const process::OutputPiece& piece, OutputStream stream) {
+  wire::OutputLine line;
+  line.actor_id = actor_id_;
+  line.label = label_;
+  line.text = piece.text;
+  line.error_stream = stream == OutputStream::kError;
+  line.end = piece.end;
+  line.shown_bytes = static_cast<std::uint32_t>(piece.shown_bytes);
+  if (!line.is_part()) keep(line.text);
+  // A part's is that of the line to come.
+  line.number = line_count() + (line.is_part() ? 1 : 0);
+  write_files(line, stream);
   if (!listener_) return;
   const TimePoint now = loop_.clock().now();
   if (const auto end = limiter_.end_of_window(); end && *end <= now) tell_left_out();
-  if (limiter_.admit(text.size(), now)) return tell(line, false, stream);
+  if (limiter_.admit(line.text.size() + 1, now)) return listener_(line);
   left_out_last_ = line_count();
   if (std::exchange(timer_armed_, true)) return;
   loop_.call_after(*limiter_.end_of_window() - now, [weak = weak_from_this()] {
@@ -67,20 +78,34 @@ void ActorLog::append(std::string_view line, OutputStream stream) {
   });
 }
 
-void ActorLog::tell(std::string_view line, bool notice, OutputStream stream) {
-  wire::OutputLine message;
-  message.actor_id = actor_id_;
-  message.label = label_;
-  message.number = notice ? left_out_last_ : line_count();
-  message.text = line;
-  message.notice = notice;
-  message.error_stream = stream == OutputStream::kError;
-  listener_(message);
+void ActorLog::write_files(const wire::OutputLine& line, OutputStream stream) {
+  const std::string said = line.new_text();
+  std::erase_if(files_, [&](auto& file) {
+    if (file.only ? *file.only != stream : line.is_part()) return false;
+    const Status written = file.file->append(file.only ? said : line.text + '\n');
+    // A full disk must not end an actor: the file is given up, the lines in memory stay.
+    if (!written.ok()) {
+      tell_notice(line.number - 1, fmt::format("... what it writes is not in {} from here on: {}",
+                                               file.path, written.message()));
+    }
+    return !written.ok();
+  });
+}
+
+void ActorLog::tell_notice(std::uint64_t number, std::string text) {
+  if (!listener_) return;
+  wire::OutputLine notice;
+  notice.actor_id = actor_id_;
+  notice.label = label_;
+  notice.number = number;
+  notice.text = std::move(text);
+  notice.notice = notice.error_stream = true;
+  listener_(notice);
 }
 
 void ActorLog::tell_left_out() {
   const auto left_out = limiter_.take_left_out();
-  if (left_out.lines > 0) tell(left_out_sentence(left_out, name_), true, OutputStream::kError);
+  if (left_out.lines > 0) tell_notice(left_out_last_, left_out_sentence(left_out, name_));
 }
 
 void ActorLog::flush() {
@@ -112,7 +137,11 @@ std::vector<wire::OutputLine> ActorLog::lines(std::size_t lines_max) const {
   std::vector<wire::OutputLine> lines;
   std::uint64_t number = line_count() - found.size();
   for (const std::string_view line : found) {
-    lines.push_back({actor_id_, label_, ++number, std::string(line), false, false});
+    wire::OutputLine& kept = lines.emplace_back();
+    kept.actor_id = actor_id_;
+    kept.label = label_;
+    kept.number = ++number;
+    kept.text = line;
   }
   return lines;
 }

@@ -19,8 +19,11 @@ namespace troupe::scheduler {
 
 // Gets the lines: the actor's label, the line without its end. Loop thread.
 using OutputSink = std::function<void(const std::string& actor, std::string_view line)>;
-// Gets them as they travel to whoever follows the output, with numbers. Loop thread.
+// Gets them as they travel to whoever follows the output, with numbers; parts of lines, too. Loop
+// thread.
 using OutputListener = std::function<void(const wire::OutputLine& line)>;
+// One that passes whole lines on; empty where `sink` is.
+OutputListener whole_lines(OutputSink sink);
 
 enum class OutputStream { kOut, kError };
 
@@ -37,12 +40,12 @@ class ActorLog : public std::enable_shared_from_this<ActorLog> {
   // the other places get all of them. Without `ring` the last lines end with this daemon.
   ActorLog(net::EventLoop& loop, const wire::ActorSpec& spec, OutputLimits limits,
            OutputListener listener, std::optional<OutputRing> ring);
-  // Appends to this file from now on; with `only`, the lines of one stream.
+  // Appends to this file from now on: whole lines; with `only`, what one stream says, to the byte.
   Status add_file(FileSystem& files, const std::string& path,
                   std::optional<OutputStream> only = std::nullopt);
   // To none of those added so far; one that could not be written is given up anyway.
   void close_files() { files_.clear(); }
-  void append(std::string_view line, OutputStream stream = OutputStream::kOut);
+  void append(const process::OutputPiece& piece, OutputStream stream = OutputStream::kOut);
   // What follows is the output of this generation's process. Where there was one before a line says
   // so among the kept ones.
   void begin_process(std::uint64_t generation);
@@ -60,8 +63,10 @@ class ActorLog : public std::enable_shared_from_this<ActorLog> {
 
  private:
   void keep(std::string_view line);
-  void tell(std::string_view line, bool notice, OutputStream stream);
+  // About what came up to the line of this number.
+  void tell_notice(std::uint64_t number, std::string text);
   void tell_left_out();
+  void write_files(const wire::OutputLine& line, OutputStream stream);
   std::uint64_t line_count() const { return ring_ ? ring_->line_count() : lines_without_ring_; }
 
   net::EventLoop& loop_;
@@ -78,6 +83,7 @@ class ActorLog : public std::enable_shared_from_this<ActorLog> {
   std::uint64_t lines_without_ring_ = 0;
   struct File {
     std::unique_ptr<WritableFile> file;
+    std::string path;
     std::optional<OutputStream> only;
   };
   std::vector<File> files_;
@@ -103,8 +109,9 @@ class LogPipes {
  private:
   static process::LineReader::Handlers handlers(const std::shared_ptr<ActorLog>& log,
                                                 OutputStream stream) {
-    return {.on_line = [log, stream](std::string_view line) { log->append(line, stream); },
-            .on_end = nullptr};
+    return {
+        .on_line = [log, stream](const process::OutputPiece& piece) { log->append(piece, stream); },
+        .on_end = nullptr};
   }
   process::LineReader out_;
   process::LineReader err_;

@@ -541,7 +541,7 @@ void Daemon::carry_out(node_command::ForgetHost& command) {
 }
 
 void Daemon::on_output(const wire::OutputLine& line, const JobId& job_id) {
-  if (options_.on_output) options_.on_output(line.label, line.text);
+  if (options_.on_output) options_.on_output(line);
   if (service_) service_->publish(line, job_id);
 }
 
@@ -585,7 +585,13 @@ HostProcess::Handlers Daemon::handlers_of(HostId host) {
 }
 
 HostProcess::Place Daemon::place_of(HostId host, const wire::ActorSpec& spec) {
-  return {loop_, *parent_, host, logs_.at(host), log_, spec.is_program()};
+  return {loop_,
+          *parent_,
+          host,
+          logs_.at(host),
+          log_,
+          spec.is_program(),
+          spec.is_program() && options_.programs_read_input};
 }
 
 Result<std::unique_ptr<HostProcess>> Daemon::spawn(const node_command::SpawnHost& command) {

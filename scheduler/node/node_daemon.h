@@ -40,7 +40,7 @@ struct NodeOptions {
   std::shared_ptr<Nvml> nvml;
   std::map<std::string, std::string> labels;
   std::string log_dir;         // actors' output goes to LOG_DIR/ACTOR-ID.log; empty: no files
-  OutputSink on_output;        // actors' output line by line; may be empty
+  OutputListener on_output;    // actors' output; may be empty
   OutputLimits output_limits;  // of each actor, for on_output and for those who follow it from afar
   // The daemon's own lines; empty: standard error.
   LogSink log_sink;
@@ -55,6 +55,8 @@ struct NodeOptions {
   // Instead: a keeper that ends as soon as this daemon is gone, however it went, and with it the
   // processes and all that these have started, also what has left their process groups.
   bool keeper_ends_with_daemon = false;
+  // Programs (wire::Program) read the standard input of this process.
+  bool programs_read_input = false;
   std::string keeper_program;  // that the keeper runs (process::keeper_main); empty: this one
   Duration join_timeout = NodeConfig().join_timeout;
   Duration orphan_timeout = NodeConfig().orphan_timeout;

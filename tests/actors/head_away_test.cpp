@@ -46,7 +46,7 @@ class HeadAndNode {
       options.token = token_;
       options.resources = {{"CPU", 4 * wire::kResourceUnit}};
       options.log_sink = [](LogLevel, std::string_view) {};
-      options.on_output = [](const std::string&, std::string_view) {};
+      options.on_output = [](const wire::OutputLine&) {};
       options.on_registered = [&](const std::string&) { joined.set_value(); };
       options.on_stopped = [](const Status&) {};
       node_ = scheduler::NodeDaemon::start(node_thread_.loop(), std::move(options)).value();

@@ -71,7 +71,7 @@ void LiveCluster::start_node() {
     options.keeper_hold = std::chrono::seconds(3);
     options.keeper_program = cluster_host_program();
     options.log_sink = [](LogLevel, std::string_view) {};
-    options.on_output = [](const std::string&, std::string_view) {};
+    options.on_output = [](const wire::OutputLine&) {};
     options.on_registered = [&joined](const std::string&) { joined.set_value(); };
     options.on_stopped = [](const Status&) {};
     node_ = scheduler::NodeDaemon::start(node_thread_.loop(), std::move(options)).value();

@@ -144,6 +144,20 @@ TEST_CASE("signals reach the ranks, and the last one leaves nothing behind") {
   CHECK(processes_with(mark).empty());
 }
 
+TEST_CASE("ranks read the launcher's input, and what has no end of a line is shown, too") {
+  const TroupeHome home;
+  const string fifo = home.file("input");
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  const auto run = start_troupe(
+      home, shell({"--nproc-per-node", "1"}, "printf '10%%\\r'; printf 'name? '; read x; echo $x."),
+      {"sh", "-c", "exec \"$@\" < " + fifo, "sh"});
+  std::ofstream input(fifo);
+  REQUIRE_MESSAGE(run->wait_for_output("10%\rname? ", kPatience), run->output());
+  input << "Ada" << std::endl;
+  CHECK(run->wait(kPatience) == 0);
+  CHECK(run->output() == "10%\rname? Ada.\n");
+}
+
 // Far more than a pipe or a socket holds, at once.
 TEST_CASE("a rank's flood is shown whole") {
   const TroupeHome home;
@@ -238,6 +252,26 @@ TEST_CASE("two machines that were told where the first one is") {
   CHECK(contains(first->output(), "0 0 0 of 4\n"));
   CHECK(contains(first->output(), "rank      : 3 (local_rank: 1)\n"));
   CHECK(contains(second->output(), "3 1 1 of 4\n"));
+}
+
+TEST_CASE("two agents of one machine that were told of the same endpoint") {
+  TroupeHome home;
+  const string endpoint = "localhost:" + free_port_text();
+  std::vector<std::unique_ptr<BackgroundCommand>> agents;
+  for (int i = 0; i < 2; ++i) {
+    agents.push_back(
+        start_troupe(home, shell({"--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend",
+                                  "c10d", "--rdzv-endpoint", endpoint, "--rdzv-id", "pair"},
+                                 "echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR")));
+  }
+  string output;
+  for (const auto& agent : agents) {
+    CHECK(agent->wait(kPatience) == 0);
+    output += agent->output();
+  }
+  CHECK(contains(output, "rank 0 of 2 at 127.0.0.1\n"));
+  CHECK(contains(output, "rank 1 of 2 at 127.0.0.1\n"));
+  CHECK(contains(output, "is taken: joining the run there"));
 }
 
 TEST_CASE("nodes of a running cluster: a lost one is replaced") {

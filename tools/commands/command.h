@@ -64,6 +64,18 @@ inline CommandContext with_environment(CommandContext& context, const Environmen
           .err_is_terminal = context.err_is_terminal};
 }
 
+// The same with other streams, which outlive it.
+inline CommandContext with_streams(CommandContext& context, std::ostream& out, std::ostream& err) {
+  return {.files = context.files,
+          .environment = context.environment,
+          .random = context.random,
+          .in = context.in,
+          .out = out,
+          .err = err,
+          .out_is_terminal = context.out_is_terminal,
+          .err_is_terminal = context.err_is_terminal};
+}
+
 // A subcommand while it is declared. Values are written at parsing and must live until then, which
 // is what the shared options of the example are for. `names` as CLI11 writes them: "-n,--bytes", or
 // "actor" without dashes for a positional argument.

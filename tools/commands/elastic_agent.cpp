@@ -78,9 +78,13 @@ std::int64_t unix_s() { return SystemClock().unix_time_us() / 1'000'000; }
 
 }  // namespace
 
-ElasticAgent::ElasticAgent(CommandContext& context, RunMachines& machines,
+ElasticAgent::ElasticAgent(CommandContext& context, Console& console, RunMachines& machines,
                            const RunOptions& options, std::string log_dir)
-    : context_(context), machines_(machines), options_(options), log_dir_(std::move(log_dir)) {
+    : context_(context),
+      console_(console),
+      machines_(machines),
+      options_(options),
+      log_dir_(std::move(log_dir)) {
   for (const std::string& word : options.program) {
     if (word.ends_with(".py")) script_name_ = word;
   }
@@ -120,8 +124,7 @@ int ElasticAgent::end_signal() {
 }
 
 void ElasticAgent::say(const std::string& line) {
-  const std::lock_guard lock(mutex_);
-  context_.err << "troupe run: " << line << std::endl;
+  console_.write("", true, "troupe run: " + line + "\n");
 }
 
 // --- what the ranks do ---------------------------------------------------------------------------
@@ -137,7 +140,7 @@ void ElasticAgent::on_line(const wire::OutputLine& line) {
 }
 
 void ElasticAgent::show(Rank& rank, const wire::OutputLine& line) {
-  if (line.error_stream && !line.notice) rank.errors.append(line.text);
+  if (line.error_stream && !line.notice && !line.is_part()) rank.errors.append(line.text);
   const int local = rank.place.local_rank;
   // A machine that joined this run by itself shows its own ranks.
   if (!rank.machine.here && !machines_.running_cluster() && !options_.starts_hosts) return;
@@ -147,9 +150,12 @@ void ElasticAgent::show(Rank& rank, const wire::OutputLine& line) {
     return line.error_stream ? streams.err : streams.out;
   };
   const bool teed = chosen(options_.tee.of(local));
-  if (!teed && chosen(options_.redirects.of(local))) return;
-  auto& console = line.error_stream ? context_.err : context_.out;
-  console << (teed ? rank.prefix : std::string()) << line.text << std::endl;
+  if (!teed && !line.notice && chosen(options_.redirects.of(local))) return;
+  bool& open = rank.open_line[line.error_stream ? 1 : 0];
+  const bool begins =
+      !std::exchange(open, line.end == wire::LineEnd::kOpen || line.end == wire::LineEnd::kNone);
+  console_.write(rank.id.to_string(), line.error_stream,
+                 (teed && begins ? rank.prefix : std::string()) + line.new_text());
 }
 
 void ElasticAgent::on_actor(ActorId id, const Result<wire::ActorInfo>& info) {
@@ -537,8 +543,7 @@ Result<int> ElasticAgent::run() {
             : fmt::format("rank {} was lost: {}", root.rank, root.death);
     if (restarts_ >= options_.max_restarts || end_signal() != 0) {
       say(how);
-      const std::lock_guard lock(mutex_);
-      context_.err << failure_report(script_name_, failed) << std::flush;
+      console_.write("", true, failure_report(script_name_, failed));
       tell_parent(root);
       if (!options_.ends_with_ranks_code) return 1;
       return root.signal != 0 ? 128 + root.signal : std::max(1, root.exit_code);
@@ -607,23 +612,30 @@ class LogFolder {
   bool kept_ = false;
 };
 
+// `taken`, where it is given: the endpoint of a dynamic rendezvous has a listener already.
 Result<int> lead(CommandContext& context, const RunOptions& options,
-                 const std::optional<std::string>& address) {
+                 const std::optional<std::string>& address, bool* taken) {
   const auto folder = TROUPE_TRY(LogFolder::make(context, options));
+  Console console(console_streams(context));
+  CommandContext shown = with_streams(context, console.out(), console.err());
   std::mutex mutex;
   ElasticAgent* agent = nullptr;
   int early = 0;
   Result<int> code = 1;
   const auto on_signal = [&](int signal) {
+    if (ends_run(signal)) console.hurry();
     const std::lock_guard lock(mutex);
     if (agent != nullptr) return agent->on_signal(signal);
     early = signal;
   };
-  const int exit_before = context.exit_code;
   const auto work = [&]() -> Status {
-    const auto machines = TROUPE_TRY(RunMachines::open(context, options, address));
+    auto opened = RunMachines::open(shown, options, address);
+    if (taken != nullptr && options.rendezvous == Rendezvous::kDynamic) {
+      *taken = opened.status().code() == Code::kAlreadyExists;
+    }
+    const auto machines = TROUPE_TRY(std::move(opened));
     {
-      ElasticAgent running(context, *machines, options, folder.path());
+      ElasticAgent running(shown, console, *machines, options, folder.path());
       {
         const std::lock_guard lock(mutex);
         agent = &running;
@@ -636,9 +648,10 @@ Result<int> lead(CommandContext& context, const RunOptions& options,
     }
     return code.status();
   };
-  TROUPE_RETURN_IF_ERROR(
-      with_signals(on_signal, work, context, {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}));
-  context.exit_code = exit_before;  // a signal that was passed on is no end
+  const Status status =
+      with_signals(on_signal, work, shown, {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2});
+  console.drain();
+  TROUPE_RETURN_IF_ERROR(status);
   return code;
 }
 
@@ -647,9 +660,16 @@ Result<int> lead(CommandContext& context, const RunOptions& options,
 Result<int> run_ranks(CommandContext& context, const RunOptions& options,
                       const std::optional<std::string>& address) {
   if (options.program.empty()) return Status(Code::kInvalidArgument, "no program to run");
-  if (address) return lead(context, options, address);
+  if (address) return lead(context, options, address, nullptr);
   if (!TROUPE_TRY(is_head_machine(context, options))) return join_run(context, options);
-  return lead(context, options, std::nullopt);
+  // Agents of one machine may be told of the same endpoint, as several machines are: the one that
+  // listens first leads.
+  bool taken = false;
+  auto code = lead(context, options, std::nullopt, &taken);
+  if (!taken) return code;
+  context.err << fmt::format("troupe run: port {} of this machine is taken: joining the run there\n",
+                             options.head_port.value_or(0));
+  return join_run(context, options);
 }
 
 }  // namespace troupe::tools

@@ -19,6 +19,7 @@
 #include "scheduler/client/output_follower.h"
 #include "tools/commands/command.h"
 #include "tools/commands/run_machines.h"
+#include "tools/ranks/console.h"
 #include "tools/ranks/failure_report.h"
 #include "tools/ranks/rank_environment.h"
 #include "tools/ranks/run_options.h"
@@ -27,9 +28,10 @@ namespace troupe::tools {
 
 class ElasticAgent {
  public:
-  // All outlive it. `log_dir`: of this run, absolute, on every machine.
-  ElasticAgent(CommandContext& context, RunMachines& machines, const RunOptions& options,
-               std::string log_dir);
+  // All outlive it; `console` stands behind the context's streams. `log_dir`: of this run,
+  // absolute, on every machine.
+  ElasticAgent(CommandContext& context, Console& console, RunMachines& machines,
+               const RunOptions& options, std::string log_dir);
   ~ElasticAgent();
   ElasticAgent(const ElasticAgent&) = delete;
   ElasticAgent& operator=(const ElasticAgent&) = delete;
@@ -49,6 +51,8 @@ class ElasticAgent {
     std::string error_file;
     std::string prefix;       // of lines that are teed
     process::LogTail errors;  // of its standard error
+    // Whether the last thing that it said on standard output, and on error, was no whole line.
+    bool open_line[2] = {false, false};
     std::int64_t pid = 0;
     bool ended = false;
     bool failed = false;
@@ -90,6 +94,7 @@ class ElasticAgent {
   int end_signal();  // 0: none came
 
   CommandContext& context_;
+  Console& console_;
   RunMachines& machines_;
   const RunOptions& options_;
   const std::string log_dir_;
@@ -100,7 +105,7 @@ class ElasticAgent {
   std::optional<wire::ActorSpec> example_;
   int ranks_here_ = 0;
 
-  // Guards what follows, and the console.
+  // Guards what follows.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<ActorId, std::unique_ptr<Rank>> ranks_;

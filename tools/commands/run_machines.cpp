@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <iostream>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -104,7 +105,7 @@ Result<std::unique_ptr<RunMachines>> RunMachines::open(CommandContext& context,
     return machines;
   }
   scheduler::EmbeddedOptions embedded;
-  embedded.ends_descendants = true;
+  embedded.ends_descendants = embedded.programs_read_input = true;
   embedded.output_limits = {.lines_per_s = 0, .bytes_per_s = 0, .queue_bytes = kOutputBytesMax};
   const NodeFlags none;
   const auto here = TROUPE_TRY(node_resources(context, none, {}));
@@ -365,6 +366,14 @@ Result<bool> is_head_machine(CommandContext& context, const RunOptions& options)
   return false;
 }
 
+Console::Streams console_streams(CommandContext& context) {
+  return {.out = context.out,
+          .err = context.err,
+          .out_fd = &context.out == &std::cout ? STDOUT_FILENO : -1,
+          .err_fd = &context.err == &std::cerr ? STDERR_FILENO : -1,
+          .one_terminal = context.out_is_terminal && context.err_is_terminal};
+}
+
 Result<int> join_run(CommandContext& context, const RunOptions& options) {
   const auto here = TROUPE_TRY(node_resources(context, {}, {}));
   const int processes =
@@ -380,10 +389,15 @@ Result<int> join_run(CommandContext& context, const RunOptions& options) {
   if (options.rendezvous == Rendezvous::kStatic) {
     join.labels.push_back(fmt::format("{}={}", train::kNodeRankLabel, options.node_rank));
   }
-  join.on_output = [&context](const std::string&, std::string_view line) {
-    context.out << line << std::endl;
+  Console console(console_streams(context));
+  CommandContext shown = with_streams(context, console.out(), console.err());
+  join.on_output = [&console](const wire::OutputLine& line) {
+    console.write(line.actor_id.to_string(), line.error_stream, line.new_text());
   };
-  const std::string reason = TROUPE_TRY(run_worker(context, join));
+  const auto ended = run_worker(shown, join);
+  if (!ended.ok() || !exit_code_of_run(*ended)) console.hurry();  // a signal, or no head
+  console.drain();
+  const std::string reason = TROUPE_TRY(ended);
   if (const auto exit_code = exit_code_of_run(reason)) return *exit_code;
   context.err << fmt::format("troupe run: the run was stopped: {}\n", reason);
   return 1;

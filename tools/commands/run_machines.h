@@ -13,6 +13,7 @@
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/command.h"
 #include "tools/commands/remote_hosts.h"
+#include "tools/ranks/console.h"
 #include "tools/ranks/run_options.h"
 
 namespace troupe::tools {
@@ -85,6 +86,9 @@ class RunMachines {
   GroupId group_;
   std::unique_ptr<RemoteHosts> remote_;  // goes first: they leave a head that is there
 };
+
+// This process's own streams, for what ranks write.
+Console::Streams console_streams(CommandContext& context);
 
 // Whether this machine is the one where the head of several is to be. kStatic: node 0. kDynamic:
 // the address is one of ours.

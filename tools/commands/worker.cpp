@@ -100,6 +100,7 @@ Result<scheduler::NodeOptions> WorkerProcess::options() {
   if (join_ != nullptr) {
     options.orphan_timeout = TROUPE_TRY(seconds_option(join_->orphan_timeout_s, timeout));
     options.on_output = join_->on_output;
+    options.programs_read_input = true;
   }
   return options;
 }

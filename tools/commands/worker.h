@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
-
+#include "scheduler/node/log_pipes.h"
 #include "tools/commands/command.h"
 
 namespace troupe::tools {
@@ -21,12 +21,11 @@ void add_worker_command(CLI::App& app, CommandContext& context);
 
 // This machine as a node of a run that another one leads.
 struct JoinOptions {
-  std::string address;              // of its head, HOST:PORT
-  double join_timeout_s = 60;       // until it is there
-  double orphan_timeout_s = 600;    // how long it may be away
-  std::vector<std::string> labels;  // K=V each
-  // What runs here writes to, line by line; empty: the head's machine shows it.
-  std::function<void(const std::string& actor, std::string_view line)> on_output;
+  std::string address;                  // of its head, HOST:PORT
+  double join_timeout_s = 60;           // until it is there
+  double orphan_timeout_s = 600;        // how long it may be away
+  std::vector<std::string> labels;      // K=V each
+  scheduler::OutputListener on_output;  // of what runs here; empty: the head's machine shows it
   // SIGUSR1 and SIGUSR2 are passed on to the programs that run here, and SIGTERM leaves them so
   // long before SIGKILL.
   Duration stop_grace = std::chrono::seconds(2);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include <future>
 #include <sstream>
 
 #include "tests/support/test_data.h"
@@ -31,6 +32,23 @@ TEST_CASE("a token is made once, for its owner alone") {
   CHECK(files.permissions(directory.file("home/.troupe")).value() == 0700);
   CHECK(files.read(path, 1000).value() == token_text(token).value());
   CHECK(make_token(random) != token);
+}
+
+TEST_CASE("those who make a token at the same time have the same one") {
+  const tests::TemporaryDirectory directory;
+  for (int round = 0; round < 20; ++round) {
+    const std::string path = directory.file(std::to_string(round) + "/token");
+    std::vector<std::future<Token>> made;
+    for (int i = 0; i < 4; ++i) {
+      made.push_back(std::async(std::launch::async, [&path] {
+        PosixFileSystem files;
+        SystemRandom random;
+        return load_or_create_token(files, random, path).value();
+      }));
+    }
+    const Token first = made[0].get();
+    for (int i = 1; i < 4; ++i) CHECK(made[i].get() == first);
+  }
 }
 
 TEST_CASE("a file that others may read is refused with the command that mends it") {

@@ -26,7 +26,7 @@ struct Lines {
   std::unique_ptr<net::RunnableLoop> loop = net::make_event_loop();
   std::vector<std::string> seen;
   LineReader::Handlers handlers() {
-    return {.on_line = [this](std::string_view line) { seen.emplace_back(line); },
+    return {.on_line = [this](const OutputPiece& piece) { seen.emplace_back(piece.text); },
             .on_end = [this] { loop->stop(); }};
   }
 };
@@ -66,6 +66,41 @@ TEST_CASE("long lines come in pieces, a great deal of output completely") {
   CHECK(wait(child, tests::patience()).ok());
 }
 
+TEST_CASE("a carriage return ends a piece, and a line that waits for its end is told so far") {
+  using wire::LineEnd;
+  const auto loop = net::make_event_loop();
+  auto pipe = make_pipe().value();
+  std::vector<std::string> seen;
+  const auto say = [&](std::string_view text) {
+    REQUIRE(::write(pipe.writer.get(), text.data(), text.size()) ==
+            static_cast<ssize_t>(text.size()));
+  };
+  const auto name = [](LineEnd end) {
+    return end == LineEnd::kNewline  ? "newline"
+           : end == LineEnd::kReturn ? "return"
+           : end == LineEnd::kOpen   ? "open"
+                                     : "none";
+  };
+  LineReader reader(*loop, std::move(pipe.reader),
+                    {.on_line =
+                         [&](const OutputPiece& piece) {
+                           seen.push_back(std::string(piece.text.substr(0, piece.shown_bytes)) +
+                                          "|" + std::string(piece.text.substr(piece.shown_bytes)) +
+                                          "|" + name(piece.end));
+                           // Answers to what waits.
+                           if (seen.back() == "|name? |open") say("Ada\r");
+                           if (seen.back() == "name? |Ada|return") say("\nend");
+                           if (seen.back() == "|end|open") loop->stop();
+                         },
+                     .on_end = nullptr});
+  say("\r10%\r100%\r\nname? ");
+  loop->run();
+  reader.drain();
+  CHECK(seen == std::vector<std::string>{"||return", "|10%|return", "|100%\r|newline",
+                                         "|name? |open", "name? |Ada|return", "||newline",
+                                         "|end|open", "end||none"});
+}
+
 TEST_CASE("what is in the pipe can be taken while somebody keeps it open") {
   Lines lines;
   auto pipe = make_pipe().value();
@@ -84,7 +119,7 @@ TEST_CASE("a handler may destroy its reader") {
   int lines = 0;
   reader = std::make_unique<LineReader>(*loop, std::move(pipe.reader),
                                         LineReader::Handlers{.on_line =
-                                                                 [&](std::string_view) {
+                                                                 [&](const OutputPiece&) {
                                                                    ++lines;
                                                                    reader.reset();
                                                                    loop->stop();

@@ -40,6 +40,7 @@ class Filler {
   }
   void fill(wire::ActorState& value) { value = wire::ActorState::kRestarting; }
   void fill(wire::NodeState& value) { value = wire::NodeState::kDraining; }
+  void fill(wire::LineEnd& value) { value = wire::LineEnd::kReturn; }
   void fill(wire::PlacementStrategy& value) { value = wire::PlacementStrategy::kStrictSpread; }
   void fill(wire::PlacementGroupState& value) { value = wire::PlacementGroupState::kRescheduling; }
   void fill(wire::GpuPath& value) { value = wire::GpuPath::kHostBridge; }

@@ -93,9 +93,9 @@ TEST_CASE("a daemon with GPUs: who sees which, who waits, what is told of them")
   options.log_sink = [](LogLevel, std::string_view) {};
   std::promise<std::string> sees;
   bool seen = false;
-  options.on_output = [&](const std::string&, std::string_view line) {
-    if (line == "sees " + FakeNvml::uuid(0) + "," + FakeNvml::uuid(1)) {
-      if (!std::exchange(seen, true)) sees.set_value(std::string(line));
+  options.on_output = [&](const wire::OutputLine& line) {
+    if (line.text == "sees " + FakeNvml::uuid(0) + "," + FakeNvml::uuid(1)) {
+      if (!std::exchange(seen, true)) sees.set_value(line.text);
     }
   };
   options.nvml = Nvml::open(fake.table()).value();

@@ -53,10 +53,10 @@ struct Fixture {
     o.token = token;
     o.resources = {{"CPU", 4 * wire::kResourceUnit}};
     o.log_sink = [](LogLevel, std::string_view) {};
-    o.on_output = [this](const std::string& actor, std::string_view line) {
+    o.on_output = whole_lines([this](const std::string& actor, std::string_view line) {
       std::lock_guard lock(lines_mutex);
       lines.push_back(actor + "|" + std::string(line));
-    };
+    });
     o.on_stopped = [this](Status status) { stopped.set_value(std::move(status)); };
     return o;
   }

@@ -12,6 +12,7 @@
 
 #include "scheduler/node/log_pipes.h"
 #include "tests/scheduler/support.h"
+#include "tests/support/test_data.h"
 
 using namespace troupe;
 using namespace troupe::scheduler;
@@ -134,9 +135,10 @@ TEST_CASE("a listener hears lines with numbers, then how much was left out, befo
   const auto log = std::make_shared<ActorLog>(
       thread.loop(), spec, OutputLimits{.lines_per_s = 10, .bytes_per_s = 0},
       [&](const wire::OutputLine& line) { heard.put(line); }, OutputRing::create().value());
+  const auto append = [&](const std::string& text) { log->append({.text = text}); };
   on_loop(thread.loop(), [&] {
     log->begin_process(1);
-    for (int i = 1; i <= 25; ++i) log->append("line " + std::to_string(i));
+    for (int i = 1; i <= 25; ++i) append("line " + std::to_string(i));
     return 0;
   });
   for (std::uint64_t i = 1; i <= 10; ++i) {
@@ -153,7 +155,7 @@ TEST_CASE("a listener hears lines with numbers, then how much was left out, befo
   on_loop(thread.loop(), [&] {
     CHECK(log->text().find("line 17\n") != std::string::npos);  // kept all the same
     log->begin_process(2);
-    log->append("again");
+    append("again");
     log->flush();
     return 0;
   });
@@ -166,4 +168,62 @@ TEST_CASE("a listener hears lines with numbers, then how much was left out, befo
   CHECK(kept[0].text == "--- generation 2 ---");
   CHECK(kept[0].number == 26);
   CHECK(kept[1].number == 27);
+}
+
+TEST_CASE("parts of lines are heard, kept are lines, and a stream's own file has every byte") {
+  using wire::LineEnd;
+  net::LoopThread thread("log");
+  const troupe::tests::TemporaryDirectory directory;
+  PosixFileSystem files;
+  std::vector<wire::OutputLine> heard;
+  wire::ActorSpec spec;
+  spec.name = "bar";
+  const auto log = std::make_shared<ActorLog>(
+      thread.loop(), spec, OutputLimits{.lines_per_s = 0, .bytes_per_s = 0},
+      [&](const wire::OutputLine& line) { heard.push_back(line); }, OutputRing::create().value());
+  std::string shown;
+  on_loop(thread.loop(), [&] {
+    REQUIRE(log->add_file(files, directory.file("err"), OutputStream::kError).ok());
+    REQUIRE(log->add_file(files, directory.file("both")).ok());
+    const auto say = [&](std::string_view text, LineEnd end, std::size_t before = 0) {
+      log->append({text, end, before}, OutputStream::kError);
+    };
+    say("begun", LineEnd::kNewline);
+    say("10%", LineEnd::kReturn);
+    say("yes or", LineEnd::kOpen);
+    log->append({.text = "other"});
+    say("yes or no? no", LineEnd::kNewline, 6);
+    say("no end", LineEnd::kNone);
+    for (const auto& line : heard) shown += line.new_text();
+    CHECK(log->text() == "begun\nother\nyes or no? no\nno end\n");
+    log->close_files();
+    return 0;
+  });
+  CHECK(shown == "begun\n10%\ryes orother\n no? no\nno end");
+  CHECK(files.read(directory.file("err"), 1000).value() == "begun\n10%\ryes or no? no\nno end");
+  CHECK(files.read(directory.file("both"), 1000).value() ==
+        "begun\nother\nyes or no? no\nno end\n");
+  std::vector<std::uint64_t> numbers;
+  for (const auto& line : heard) numbers.push_back(line.number);
+  CHECK(numbers == std::vector<std::uint64_t>{1, 2, 2, 2, 3, 4});
+}
+
+TEST_CASE("a file that takes no more is named to those who listen") {
+  net::LoopThread thread("log");
+  PosixFileSystem files;
+  std::vector<wire::OutputLine> heard;
+  const auto log = std::make_shared<ActorLog>(
+      thread.loop(), wire::ActorSpec(), OutputLimits(),
+      [&](const wire::OutputLine& line) { heard.push_back(line); }, OutputRing::create().value());
+  on_loop(thread.loop(), [&] {
+    REQUIRE(log->add_file(files, "/dev/full", OutputStream::kOut).ok());
+    log->append({.text = "one"});
+    log->append({.text = "two"});
+    return 0;
+  });
+  REQUIRE(heard.size() == 3);
+  CHECK(heard[0].notice);
+  CHECK(heard[0].text.find("is not in /dev/full from here on") != std::string::npos);
+  CHECK(heard[0].text.find("No space left") != std::string::npos);
+  CHECK(heard[2].text == "two");
 }
