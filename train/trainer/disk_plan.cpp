@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/model/model_layout.h"
 #include "train/report/format.h"
@@ -72,7 +73,8 @@ Result<std::int64_t> room_in(const TrainConfig& config, const std::string& folde
                     config.training.resume_from_checkpoint.mode == ResumeFrom::Mode::kAuto;
   if (!anew) return room;
   for (const auto& entry : fs::directory_iterator(folder, failed)) {
-    if (checkpoint_step(entry.path().filename().string())) room += size_of(entry.path());
+    const std::string name = entry.path().filename().string();
+    if (checkpoint_step(name) || name == kEarlierRunFolder) room += size_of(entry.path());
   }
   return room;
 }

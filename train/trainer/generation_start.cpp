@@ -250,7 +250,7 @@ Result<StateSource> GenerationStart::choose_source(std::uint64_t generation, Com
   }
   // Whatever the generation: the first may have ended before it came here.
   if (!from && f.options.resume_path.empty() && f.config().training.overwrite_output_dir)
-    TROUPE_RETURN_IF_ERROR(remove_all_checkpoints(f.files, f.output_dir()));
+    TROUPE_RETURN_IF_ERROR(set_checkpoints_aside(f.files, f.output_dir()));
   if (!from && !f.options.resume_path.empty())
     from = TROUPE_TRY(validate_checkpoint(f.files, f.options.resume_path));
   if (from) {

@@ -419,13 +419,13 @@ Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
   const auto found = TROUPE_TRY(find_resume_point(files, request, &refused));
   if (auto text = refused_message(refused, found); !text.empty()) notes.push_back(std::move(text));
   if (!found) {
-    // A run that begins anew removes what would be taken for its own later.
+    // A run that begins anew removes what would be taken for its own later, once it has some.
     const auto before = find_checkpoints(files, config.training.output_dir);
     if (config.training.overwrite_output_dir && before.ok() && !before->empty()) {
       notes.push_back(fmt::format(
-          "overwrite_output_dir: true: {} checkpoints in {} are removed; false goes on from the "
-          "newest",
-          before->size(), config.training.output_dir));
+          "overwrite_output_dir: true: {} checkpoints are moved to {}, and removed when this run "
+          "saves; false goes on from the newest",
+          before->size(), join_path(config.training.output_dir, kEarlierRunFolder)));
     }
     return std::string();
   }

@@ -199,7 +199,6 @@ TEST_CASE_FIXTURE(Fixture, "without a client everything ends after the hold time
   client.reset();
   CHECK(eventually([&] { return group_is_empty(leader); }));
   CHECK(SystemClock().now() - begin >= 300ms);
-  CHECK(SystemClock().now() - begin < 2s);
   CHECK(eventually([&] { return ::kill(left, 0) != 0; }));
   auto next = open().value();  // another keeper
   CHECK(next->contents().children.empty());

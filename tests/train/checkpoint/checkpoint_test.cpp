@@ -102,10 +102,16 @@ TEST_CASE("old checkpoints go, but not protected ones, and those of a discarded 
   // A folder that has such a name and nothing of a checkpoint is not ours.
   REQUIRE(files.create_directories("out/checkpoint-7").ok());
   REQUIRE(write_file_atomically(files, "out/checkpoint-7/thesis.txt", "x").ok());
-  CHECK(remove_all_checkpoints(files, "out").ok());
-  CHECK(directories(files) == std::vector<std::string>{"checkpoint-7"});
+  CHECK(set_checkpoints_aside(files, "out").ok());
+  CHECK(directories(files) == std::vector<std::string>{"checkpoint-7", "earlier-run"});
+  CHECK(files.exists("out/earlier-run/checkpoint-16/troupe_checkpoint.json"));
+  // A run that ends before it saves costs nothing; one that saves takes their place.
+  CHECK(set_checkpoints_aside(files, "out").ok());
+  CHECK(files.exists("out/earlier-run/checkpoint-10"));
   REQUIRE(files.remove_tree("out/checkpoint-7").ok());
-  CHECK(remove_all_checkpoints(files, "nowhere").ok());
+  CHECK(save(files, 1).ok());
+  CHECK(directories(files) == std::vector<std::string>{"checkpoint-1"});
+  CHECK(set_checkpoints_aside(files, "nowhere").ok());
 }
 
 TEST_CASE("every file operation fails once: the newest good checkpoint is the old or the new one") {
