@@ -113,8 +113,10 @@ Result<std::unique_ptr<RunMachines>> RunMachines::open(CommandContext& context,
       TROUPE_TRY(processes_of_node(options.processes, whole_cpus(here), whole_gpus(here)));
   embedded.labels[kRunLabel] = options.run_id;
   embedded.labels[kProcessesLabel] = std::to_string(processes);
-  if (options.starts_hosts) {
-    const auto own = TROUPE_TRY(own_host(context, options.hosts));
+  const auto own =
+      options.starts_hosts ? TROUPE_TRY(own_host(context, options.hosts)) : std::nullopt;
+  const bool starts_hosts = options.starts_hosts && !(own && options.hosts.size() == 1);
+  if (starts_hosts) {
     if (own) {
       embedded.labels[kProcessesLabel] = std::to_string(options.hosts[*own].slots.size());
       embedded.labels[train::kNodeRankLabel] = std::to_string(*own);
@@ -142,12 +144,11 @@ Result<std::unique_ptr<RunMachines>> RunMachines::open(CommandContext& context,
   machines->cluster_ = TROUPE_TRY(scheduler::EmbeddedCluster::start(embedded));
   machines->token_ = machines->cluster_->token();
   TROUPE_RETURN_IF_ERROR(machines->connect(machines->cluster_->head_address()));
-  if (options.starts_hosts) TROUPE_RETURN_IF_ERROR(machines->start_hosts());
+  if (starts_hosts) TROUPE_RETURN_IF_ERROR(machines->start_hosts(own));
   return machines;
 }
 
-Status RunMachines::start_hosts() {
-  const auto own = TROUPE_TRY(own_host(context_, options_.hosts));
+Status RunMachines::start_hosts(std::optional<std::size_t> own) {
   std::vector<std::vector<std::string>> labels;
   for (const RunHost& host : options_.hosts) {
     labels.push_back({fmt::format("{}={}", kRunLabel, options_.run_id),
@@ -340,7 +341,7 @@ void RunMachines::signal_here(int signal) {
 }
 
 void RunMachines::end(int exit_code) {
-  if (!cluster_ || one_machine()) return;
+  if (!cluster_ || (one_machine() && !remote_)) return;
   (void)head_->stop(run_end_text(exit_code), Deadline::after(kStopTimeout));
   cluster_->wait_for_end(kStopTimeout);
   if (remote_) remote_->end();

@@ -73,7 +73,8 @@ class RunMachines {
       : context_(context), options_(options) {}
   Status connect(const net::Address& address);
   // The machines that options_.hosts names, from here, over ssh.
-  Status start_hosts();
+  // `own`: the index of this one.
+  Status start_hosts(std::optional<std::size_t> own);
   Result<std::vector<RunMachine>> reserve(const Stopped& stopped);
 
   CommandContext& context_;

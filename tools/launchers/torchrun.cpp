@@ -178,7 +178,7 @@ Status set_hosts(const HostFlags& flags, const FlagParser& parser, bool address_
   }
   options.processes = std::to_string(options.hosts.front().slots.size());
   options.nodes_min = options.nodes_max = static_cast<int>(options.hosts.size());
-  options.starts_hosts = options.hosts.size() > 1;
+  options.starts_hosts = true;
   options.head_host = parser.given("master_addr") ? options.head_host : std::string();
   options.head_port = parser.given("master_port") ? options.head_port : std::nullopt;
   if (!flags.ssh_port.empty()) {

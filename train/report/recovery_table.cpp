@@ -332,7 +332,10 @@ std::string describe(const RecoverySummary& summary) {
   }
   if (summary.unfinished > 0) text += fmt::format(", {} not recovered from", summary.unfinished);
   if (summary.goodput) text += fmt::format("; goodput {:.2f} %", *summary.goodput * 100);
-  return text + fmt::format("; {} recomputed, steps lost {}",
+  // What a fault cost that nothing followed is not known.
+  if (summary.unfinished > 0 && !summary.p50_ms) return text;
+  return text + fmt::format("; {}{} recomputed, steps lost {}",
+                            summary.unfinished > 0 ? "in the recoveries " : "",
                             count_of(summary.recomputed_steps, "step"), summary.lost_steps);
 }
 

@@ -75,6 +75,24 @@ TEST_CASE("a hostfile's hosts are started over ssh, and ranks follow its order a
   CHECK(contains(deepspeed.out, "rank 1 of 2, 1 on 1, 1\n"));
 }
 
+TEST_CASE("a hostfile of one host: another one is started, this machine needs no ssh") {
+  const auto sshd = LocalSshd::start(3);
+  if (!sshd) return;
+  const Desk desk(*sshd);
+  const auto run = desk.run({"--hostfile", sshd->hostfile({"127.0.0.2 slots=2"}), "--no-python",
+                             "sh", "-c", "echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR"});
+  INFO(run.err);
+  CHECK(run.exit_code == 0);
+  CHECK(contains(run.out, "rank 1 of 2 at 127.0.0."));
+  CHECK(desk.nothing_left());
+  const auto here =
+      desk.home.run({"run", "--hostfile", sshd->hostfile({"localhost slots=2"}), "--ssh-port", "1",
+                     "--no-python", "sh", "-c", "echo rank $RANK of $WORLD_SIZE at $MASTER_ADDR"});
+  INFO(here.err);
+  CHECK(here.exit_code == 0);
+  CHECK(contains(here.out, "rank 1 of 2 at 127.0.0.1"));
+}
+
 TEST_CASE("eight hosts of which some cannot take part: all are named, and the rest is ended") {
   const auto sshd = LocalSshd::start(8);
   if (!sshd) return;
