@@ -64,6 +64,7 @@ CASES = {
     "qwen3": ("Qwen3", SMALL | dict(head_dim=10), {}),
     # Without a padding token: PyTorch gives its row of the embedding no gradient.
     "gemma": ("Gemma", SMALL | dict(head_dim=10, pad_token_id=None), {}),
+    "phi3": ("Phi3", SMALL | dict(pad_token_id=None, sliding_window=5), {}),
     "gpt2": ("GPT2LMHead", dict(
         vocab_size=48, n_embd=24, n_layer=2, n_head=4, n_positions=32, resid_pdrop=0.0,
         embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2), dict(segments=True)),

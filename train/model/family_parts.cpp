@@ -64,6 +64,12 @@ void read_sliding_window(ConfigReader& reader, ModelConfig& config) {
   config.sliding_window = window;
 }
 
+void read_window_of_all_layers(ConfigReader& reader, ModelConfig& config) {
+  read_sliding_window(reader, config);
+  if (config.sliding_window)
+    config.windowed_layers.assign(static_cast<std::size_t>(config.num_hidden_layers), true);
+}
+
 void read_windowed_layers(ConfigReader& reader, ModelConfig& config) {
   bool on = false;
   reader.boolean("use_sliding_window", on);

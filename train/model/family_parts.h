@@ -33,6 +33,7 @@ void read_dropout(ConfigReader& reader, ModelConfig& config,
 
 // sliding_window, or the classes' default of 4096 without the key; null means none.
 void read_sliding_window(ConfigReader& reader, ModelConfig& config);
+void read_window_of_all_layers(ConfigReader& reader, ModelConfig& config);
 // Windows as Qwen2 and Qwen3 have them: use_sliding_window, max_window_layers, layer_types.
 void read_windowed_layers(ConfigReader& reader, ModelConfig& config);
 // For families whose attention sees all tokens before.

@@ -36,7 +36,7 @@ struct LayerNames {
   std::string key_norm;
   std::string attention_output;
   std::string mlp_norm;
-  // The MLP's first products: as many as its activation takes.
+  // The MLP's first products: as many as its activation takes, or one for all.
   std::vector<std::string> mlp_inputs;
   std::string mlp_output;
 };

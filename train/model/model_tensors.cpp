@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "train/model/mlp.h"
 #include "train/model/model_family.h"
 #include "train/model/norm.h"
 
@@ -57,7 +58,12 @@ UnitSpec layer_tensors(const ModelConfig& config, std::int64_t layer) {
   matrix(names.attention_output, hidden, config.query_width(), residual);
   bias(names.attention_output, hidden, config.attention_output_bias);
   add_norm(unit, config, names.mlp_norm, hidden);
-  matrices(names.mlp_inputs, std::vector(names.mlp_inputs.size(), intermediate), config.mlp_bias);
+  // A single one may hold all that the activation takes.
+  const auto mlp_inputs = static_cast<std::int64_t>(names.mlp_inputs.size());
+  matrices(
+      names.mlp_inputs,
+      std::vector(names.mlp_inputs.size(), config.activation->inputs * intermediate / mlp_inputs),
+      config.mlp_bias);
   matrix(names.mlp_output, hidden, intermediate, residual);
   bias(names.mlp_output, hidden, config.mlp_bias);
   return unit;

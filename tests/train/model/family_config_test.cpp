@@ -79,6 +79,16 @@ TEST_CASE("defaults are those of the classes") {
   CHECK(gemma.bos_token_id == 2);
   CHECK(gemma.eos_token_ids == std::vector<std::int64_t>{1});
 
+  value.as_object()["model_type"] = "phi3";
+  const ModelConfig phi3 = ModelConfig::from_json(value, "config.json").value();
+  CHECK(phi3.max_position_embeddings == 4096);
+  CHECK(!phi3.window(0));
+  CHECK(phi3.eos_token_ids.empty());  // 32000 is no token of so small a vocabulary
+  value.as_object()["rope_scaling"] =
+      json::Object{{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 64}};
+  CHECK(ModelConfig::from_json(value, "config.json").status().message().find("longrope") !=
+        std::string::npos);
+
   const ModelConfig gpt2 = read("gpt2");
   CHECK(gpt2.intermediate_size == 128);
   CHECK(gpt2.length_limit() == 1024);
@@ -108,8 +118,9 @@ TEST_CASE("defaults are those of the classes") {
 }
 
 TEST_CASE("what is written is read as the same model") {
-  for (const char* name : {"llama", "llama_llama3", "llama_linear_bias", "llama_yarn", "mistral",
-                           "qwen2", "qwen2_window", "qwen3", "gemma", "gpt2", "gpt2_scaled"}) {
+  for (const char* name :
+       {"llama", "llama_llama3", "llama_linear_bias", "llama_yarn", "mistral", "qwen2",
+        "qwen2_window", "qwen3", "gemma", "phi3", "gpt2", "gpt2_scaled"}) {
     CAPTURE(std::string(name));
     PosixFileSystem files;
     const std::string path =
@@ -155,7 +166,7 @@ TEST_CASE("windows of Qwen: by max_window_layers or by layer_types") {
 TEST_CASE("what cannot be computed is refused by name") {
   CHECK(with("llama", "model_type", "gpt_neox").status().to_string() ==
         "config.json: model_type=gpt_neox is not supported; supported: gemma, gpt2, llama, "
-        "mistral, qwen2, qwen3");
+        "mistral, phi3, qwen2, qwen3");
   CHECK(with("llama", "hidden_act", "gelu").status().to_string() ==
         "config.json: hidden_act=gelu is not supported; llama models use silu");
   // Published files say "gelu" and mean the tanh form, which hidden_activation alone can say.

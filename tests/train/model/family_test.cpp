@@ -27,7 +27,7 @@ ModelConfig config_of(std::string_view type) {
                         "test")
                 ->get_object();
     if (type == "llama") value["attention_bias"] = value["mlp_bias"] = true;
-    if (type == "mistral") value["sliding_window"] = 33;
+    if (type == "mistral" || type == "phi3") value["sliding_window"] = 33;
     if (type == "qwen2") value["tie_word_embeddings"] = true;
     if (type == "gemma" || type == "qwen3") value["head_dim"] = 20;
     if (type == "qwen3") value["use_sliding_window"] = true;
@@ -39,7 +39,7 @@ ModelConfig config_of(std::string_view type) {
   return ModelConfig::from_json(value, "config.json").value();
 }
 
-constexpr const char* kTypes[] = {"gemma", "gpt2", "llama", "mistral", "qwen2", "qwen3"};
+constexpr const char* kTypes[] = {"gemma", "gpt2", "llama", "mistral", "phi3", "qwen2", "qwen3"};
 
 // Initial weights with biases and norms that do something.
 void randomize(ModelFixture& f) {

@@ -59,9 +59,10 @@ struct Golden {
   std::vector<std::vector<GoldenBatch>> steps;
 };
 
-constexpr const char* kCases[] = {"llama",   "llama_llama3", "llama_linear_bias", "llama_yarn",
-                                  "mistral", "qwen2",        "qwen2_window",      "qwen3",
-                                  "gemma",   "gpt2",         "gpt2_scaled"};
+constexpr const char* kCases[] = {"llama",        "llama_llama3", "llama_linear_bias",
+                                  "llama_yarn",   "mistral",      "qwen2",
+                                  "qwen2_window", "qwen3",        "gemma",
+                                  "phi3",         "gpt2",         "gpt2_scaled"};
 
 // The step's mean loss; its gradient is in the fixture.
 double run_step(const Golden& golden, std::size_t step, ModelFixture& fixture,

@@ -14,9 +14,7 @@ const ModelFamily& mistral_family() {
         refuse_true(reader, config, "attention_bias");
         refuse_true(reader, config, "mlp_bias");
         read_llama_like(reader, config);
-        read_sliding_window(reader, config);
-        if (config.sliding_window)
-          config.windowed_layers.assign(static_cast<std::size_t>(config.num_hidden_layers), true);
+        read_window_of_all_layers(reader, config);
         if (reader.has("layer_types"))
           reader.refuse("layer_types is not supported for mistral; use a model without it");
       }};
