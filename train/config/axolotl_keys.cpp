@@ -17,8 +17,8 @@ constexpr const char* kNotQuantised =
     "models are loaded in fp32, bf16 or fp16, not quantised; leave it out";
 constexpr const char* kOneLoss = "the loss is cross entropy over target tokens; leave it out";
 
-// What keys that belong to others ask of a document. Python's idea of a value that is given: neither
-// null nor empty, 0 or false.
+// What keys that belong to others ask of a document. Python's idea of a value that is given:
+// neither null nor empty, 0 or false.
 bool has(const json::Object& document, std::string_view key) {
   const auto* value = document.if_contains(json_view(key));
   if (!value || value->is_null()) return false;
@@ -32,7 +32,8 @@ ForeignKeys::Condition with(const char* key) {
   return [key](const json::Object& document) { return has(document, key); };
 }
 ForeignKeys::Condition with_any_of(const char* first, const char* second) {
-  return [=](const json::Object& document) { return has(document, first) || has(document, second); };
+  return
+      [=](const json::Object& document) { return has(document, first) || has(document, second); };
 }
 bool has_conversations(const json::Object& document) {
   const auto is_conversation = [](const json::Value& set) {
@@ -251,9 +252,8 @@ void add_compute_keys(ForeignKeys& t) {
 }
 
 void add_distribution_keys(ForeignKeys& t) {
-  t.used(
-       "fsdp|fsdp_config|fsdp_version|deepspeed|dp_shard_size|dp_replicate_size|ddp_timeout",
-       "what is sharded over the trainers")
+  t.used("fsdp|fsdp_config|fsdp_version|deepspeed|dp_shard_size|dp_replicate_size|ddp_timeout",
+         "what is sharded over the trainers")
       .only_where("fsdp_version", with_any_of("fsdp", "fsdp_config"),
                   "nothing is sharded by FSDP without fsdp or fsdp_config")
       .same("fsdp_version|fsdp_config.version|fsdp_config.fsdp_version")
@@ -279,7 +279,9 @@ void add_output_keys(ForeignKeys& t) {
          "when to write a checkpoint")
       .only_where(
           "save_strategy",
-          [](const json::Object& document) { return !is_share_of_run(document, "saves_per_epoch"); },
+          [](const json::Object& document) {
+            return !is_share_of_run(document, "saves_per_epoch");
+          },
           "saves_per_epoch decides")
       .refused("save_first_step", "false", "leave it out; troupe verify looks at a checkpoint")
       .inert("save_safetensors", "weights are always safetensors")
@@ -313,6 +315,59 @@ void add_output_keys(ForeignKeys& t) {
           "use_tensorboard|use_otel_metrics")
       .refused("hub_model_id|hub_strategy|hub_revision|push_to_hub_model_id", "",
                "nothing is uploaded; upload output_dir yourself");
+}
+
+// As Axolotl's schema has them. Its checks of keys without effect are kept: a value of another type
+// is a mistake.
+void add_types(ForeignKeys& t) {
+  t.typed(ValueType::kBool,
+          "chunked_cross_entropy|comet_online|cut_cross_entropy|dataloader_pin_memory|"
+          "dataset_keep_in_memory|ddp|ddp_broadcast_buffers|ddp_find_unused_parameters|"
+          "dpo_norm_loss|dpo_padding_free|dpo_use_logits_to_keep|dpo_use_weighting|"
+          "eager_attention|embeddings_skip_upcast|eval_sample_packing|"
+          "experimental_skip_move_to_device|flash_attention|flash_attn_cross_entropy|"
+          "flash_attn_d512|flash_attn_fuse_mlp|flash_attn_rms_norm|flash_optimum|"
+          "flex_attention|fused_attn_kernel|hf_mlflow_log_artifacts|hf_use_auth_token|"
+          "include_tkps|include_tokens_per_second|is_falcon_derived_model|"
+          "is_llama_derived_model|is_mistral_derived_model|is_preprocess|"
+          "is_qwen_derived_model|layer_offloading|liger_cross_entropy|"
+          "liger_fused_linear_cross_entropy|liger_glu_activation|liger_layer_norm|"
+          "liger_rms_norm|liger_rms_norm_gated|liger_rope|liger_swiglu|"
+          "liger_use_token_scaling|llama4_linearized_experts|lora_embedding_kernel|"
+          "lora_fan_in_fan_out|lora_mlp_kernel|lora_o_kernel|lora_on_cpu|lora_qkv_kernel|"
+          "low_cpu_mem_usage|pad_to_sequence_len|peft_autocast_adapter_dtype|"
+          "precompute_ref_log_probs|preprocess_iterable|remove_unused_columns|sage_attention|"
+          "save_safetensors|scaling_softmax|sdp_attention|sdpa_varlen|strict|tiled_mlp|"
+          "tiled_mlp_use_original_mlp|tokenizer_legacy|tokenizer_save_jinja_files|"
+          "tokenizer_use_fast|trust_remote_code|use_comet|use_dsv4_kernels|"
+          "use_glm_dsa_kernels|use_kernels|use_mlflow|use_otel_metrics|use_scattermoe|"
+          "use_sonicmoe|use_tensorboard|use_trackio|use_wandb|xformers_attention")
+      .typed(ValueType::kInteger,
+             "chunked_cross_entropy_num_chunks|dataloader_num_workers|"
+             "dataloader_prefetch_factor|dataset_num_proc|dataset_processes|ddp_bucket_cap_mb|"
+             "eaft_k|eval_max_new_tokens|expert_parallel_num_nvl_bytes|"
+             "expert_parallel_token_capacity|gc_collect_steps|gc_steps|heads_k_stride|"
+             "local_rank|loss_watchdog_patience|max_packed_sequence_len|"
+             "num_dataset_shards_to_save|num_labels|otel_metrics_port|pad_to_multiple_of|"
+             "profiler_steps|profiler_steps_start|tiled_mlp_num_shards|torch_empty_cache_steps|"
+             "total_num_tokens|total_supervised_tokens|world_size")
+      .typed(ValueType::kNumber,
+             "center_rewards_coefficient|cpo_alpha|dpo_label_smoothing|eaft_alpha|"
+             "kto_desirable_weight|kto_undesirable_weight|loraplus_lr_embedding|orpo_alpha|"
+             "rl_beta|rpo_alpha|simpo_gamma")
+      .typed(ValueType::kText,
+             "attn_implementation|axolotl_config_path|cls_model_config|comet_mode|"
+             "comet_project_name|comet_workspace|dataset_prepared_path|dsv4_fp4_grouped_mode|"
+             "experts_implementation|large_head_attention|mlflow_experiment_name|"
+             "mlflow_run_name|mlflow_tracking_uri|otel_metrics_host|ray_run_name|"
+             "sample_packing_mp_start_method|tokenizer_type|torch_compile_backend|"
+             "torchdistx_path|trackio_project_name|trackio_run_name|trackio_space_id|"
+             "wandb_entity|wandb_log_model|wandb_mode|wandb_name|wandb_project|wandb_run_id|"
+             "wandb_watch")
+      .typed(ValueType::kObject,
+             "accelerator_config|bnb_config_kwargs|flex_attn_compile_kwargs|"
+             "gradient_checkpointing_kwargs|max_memory|model_quantization_config_kwargs|"
+             "torch_compile_options|trl|vllm");
 }
 
 // Keys of Axolotl's schema that ask for what nothing here does.
@@ -363,6 +418,7 @@ const ForeignKeys& axolotl_keys() {
     add_output_keys(t);
     add_preference_keys(t);
     add_absent_keys(t);
+    add_types(t);
     return t;
   }();
   return table;
@@ -379,6 +435,8 @@ const ForeignKeys& axolotl_dataset_keys() {
                "nothing is downloaded: the files are read as they are on this machine")
         .inert("data_dir", "Axolotl passes over it, too; name the folder by path")
         .said("revision|trust_remote_code|data_dir")
+        .typed(ValueType::kText, "path|split|ds_type|name|revision|data_dir")
+        .typed(ValueType::kBool, "trust_remote_code")
         .used("field|text_column", "the column of a text")
         .only_where("field|text_column", of_type({"completion", "pretrain"}),
                     "it belongs to type: completion or pretrain")

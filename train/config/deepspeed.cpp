@@ -186,8 +186,8 @@ Result<std::optional<Precision>> read_reduce(json::Object& values) {
                text.substr(0, 40));
 }
 
-// The key that asks for offload: a section's device, or one of DeepSpeed's older flags, which do not
-// go together.
+// The key that asks for offload: a section's device, or one of DeepSpeed's older flags, which do
+// not go together.
 Result<std::optional<std::string>> read_offload(json::Object& values, std::string_view section,
                                                 std::initializer_list<const char*> flags) {
   const auto path = fmt::format("zero_optimization.{}.device", section);

@@ -122,8 +122,8 @@ void say_keys_without_effect(LoadedConfig& loaded, const json::Object& given) {
     const auto origin = loaded.source.origin_of(key.name);
     // What another tool does by default is not what the user wrote.
     if ((!key.said && !idle) || origin.kind == OriginKind::kDefault) continue;
-    reasons[key.said ? key.reason : key.idle_reason].push_back(
-        origin.key.empty() ? key.name : origin.key);
+    reasons[key.said ? key.reason : key.idle_reason].push_back(origin.key.empty() ? key.name
+                                                                                  : origin.key);
   }
   for (const auto& [reason, names] : reasons) {
     loaded.notices.push_back(without_effect("", names, reason));

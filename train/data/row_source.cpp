@@ -249,8 +249,8 @@ Result<SplitRows> find_split(FileSystem& files, const RowSource& source) {
   if (!source.data_files.empty()) {
     for (const auto& file : source.data_files) {
       const std::string beside = join_path(source.path, file);
-      const auto found = TROUPE_TRY(find_data_files(
-          files, files.exists(beside) ? beside : file, source.ds_type));
+      const auto found =
+          TROUPE_TRY(find_data_files(files, files.exists(beside) ? beside : file, source.ds_type));
       if (!out.files.paths.empty() && found.type != out.files.type)
         return error(Code::kInvalidArgument, "File types should be identical.");
       out.files.type = found.type;

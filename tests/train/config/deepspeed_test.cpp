@@ -236,7 +236,8 @@ TEST_CASE("a section of another method asks for nothing where it is off, and no 
   }
 }
 
-TEST_CASE("keys of a stage that is not there are said, and what they are must be right all the same") {
+TEST_CASE(
+    "keys of a stage that is not there are said, and what they are must be right all the same") {
   const auto notes = [](const std::string& zero) {
     const auto found = resolved(with("\"zero_optimization\": {" + zero + "}"));
     REQUIRE_MESSAGE(found.ok(), found.status().to_string());

@@ -60,8 +60,8 @@ bool said(const LoadedConfig& loaded, std::string_view part) {
 template <typename Load>
 bool is_heard(const std::string& key, const Load& load) {
   const auto before = to_json(accepted(load("")).config);
-  for (const char* value :
-       {"7", "0.25", "true", "false", "some-word", "[q_proj]", "{x: 1}", "tiny", "cosine", "full"}) {
+  for (const char* value : {"7", "0.25", "true", "false", "some-word", "[q_proj]", "{x: 1}", "tiny",
+                            "cosine", "full"}) {
     const auto loaded = load(fmt::format("{}: {}", key, value));
     // A value of another type says nothing about values of the right one.
     if (!loaded.ok()) {
@@ -79,8 +79,9 @@ TEST_CASE("every key that Axolotl obeys is heard where it stands alone") {
     if (axolotl_keys().treated(key).treatment != Treatment::kImplemented ||
         contains(kAxolotl, key + ":") || contains(key, "."))
       continue;
-    // It makes other keys count, and one trainer is what there is without them.
-    if (key == "use_ray") continue;
+    // The one makes other keys count, and one trainer is what there is without them; of the other
+    // some words are refused and all others mean what is done here.
+    if (key == "use_ray" || key == "model_type") continue;
     CHECK_MESSAGE(is_heard(key, [](const std::string& line) { return axolotl(line); }), key);
   }
 }
@@ -98,8 +99,8 @@ TEST_CASE("every key that AITraining obeys is heard where it stands alone") {
 
 TEST_CASE("every key of an Axolotl data set that is obeyed is heard for a type it is not of") {
   for (const auto& key : axolotl_dataset_keys().paths()) {
-    if (axolotl_dataset_keys().treated(key).treatment != Treatment::kImplemented ||
-        key == "path" || key == "type")
+    if (axolotl_dataset_keys().treated(key).treatment != Treatment::kImplemented || key == "path" ||
+        key == "type")
       continue;
     const auto load = [](const std::string& line) {
       return load_text(std::string(kAxolotl).replace(
@@ -113,8 +114,9 @@ TEST_CASE("every key of an Axolotl data set that is obeyed is heard for a type i
 TEST_CASE("keys of an adapter without one") {
   const auto loaded = accepted(
       axolotl("lora_r: 8\nlora_alpha: 16\nlora_target_linear: true\npeft_use_dora: false"));
-  CHECK(said(loaded, "lora_r, lora_alpha, lora_target_linear have no effect: no adapter is trained "
-                     "without adapter: lora"));
+  CHECK(said(loaded,
+             "lora_r, lora_alpha, lora_target_linear have no effect: no adapter is trained "
+             "without adapter: lora"));
   CHECK_FALSE(said(loaded, "peft_use_dora"));
   CHECK(loaded.config.finetuning.type == FinetuningType::kFull);
   for (const auto& row : explain(loaded))
@@ -123,8 +125,8 @@ TEST_CASE("keys of an adapter without one") {
       CHECK(row.note == "no adapter is trained without adapter: lora");
       CHECK(row.value != "null");
     }
-  const auto with = accepted(
-      axolotl("adapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true"));
+  const auto with =
+      accepted(axolotl("adapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true"));
   CHECK_FALSE(said(with, "lora_r"));
   CHECK(with.config.finetuning.lora_rank == 8);
 
@@ -137,12 +139,15 @@ TEST_CASE("keys of an adapter without one") {
 }
 
 TEST_CASE("the best checkpoint and early stopping without data to evaluate on") {
-  CHECK(contains(refusal(axolotl("early_stopping_patience: 3")),
-                 "x.yaml:10: early_stopping_patience: `early_stopping_patience` requires save_steps "
-                 "and eval_steps to be set"));
-  const auto loaded = accepted(axolotl("load_best_model_at_end: true\nmetric_for_best_model: loss"));
-  CHECK(said(loaded, "load_best_model_at_end, metric_for_best_model have no effect: there is nothing "
-                     "to evaluate on without val_set_size or test_datasets"));
+  CHECK(
+      contains(refusal(axolotl("early_stopping_patience: 3")),
+               "x.yaml:10: early_stopping_patience: `early_stopping_patience` requires save_steps "
+               "and eval_steps to be set"));
+  const auto loaded =
+      accepted(axolotl("load_best_model_at_end: true\nmetric_for_best_model: loss"));
+  CHECK(said(loaded,
+             "load_best_model_at_end, metric_for_best_model have no effect: there is nothing "
+             "to evaluate on without val_set_size or test_datasets"));
   CHECK_FALSE(loaded.config.evaluation.load_best_model_at_end);
   for (const auto& row : explain(loaded))
     if (row.key == "load_best_model_at_end") CHECK(row.treatment == Treatment::kInert);
@@ -168,22 +173,35 @@ TEST_CASE("which data set of a folder, and how its files are read") {
   const auto file = accepted(
       load("path: rows.json, name: en, revision: abc, data_dir: sub, trust_remote_code: true"));
   CHECK(said(file, "datasets[0].name has no effect: rows.json is one file"));
-  CHECK(said(file, "datasets[0].revision, datasets[0].trust_remote_code have no effect: nothing is "
-                   "downloaded"));
+  CHECK(said(file,
+             "datasets[0].revision, datasets[0].trust_remote_code have no effect: nothing is "
+             "downloaded"));
   CHECK(said(file, "datasets[0].data_dir has no effect: Axolotl passes over it, too"));
   CHECK(file.config.data.rows.datasets[0].as_object().size() == 2);
-  CHECK(accepted(load("path: rows.json, ds_type: csv")).config.data.rows.datasets[0].at("ds_type") ==
-        "csv");
+  CHECK(
+      accepted(load("path: rows.json, ds_type: csv")).config.data.rows.datasets[0].at("ds_type") ==
+      "csv");
   CHECK(contains(refusal(load("path: rows.json, ds_type: xml")), "one of json, csv, text"));
+  CHECK(contains(refusal(load("path: hub, name: [en]")), "datasets[0].name: expected a text"));
   CHECK(said(accepted(load("path: rows.json, field_messages: turns, field: body")),
              "datasets[0].field_messages has no effect: it belongs to type: chat_template"));
 }
 
+TEST_CASE("what has no effect has a type all the same") {
+  CHECK(
+      contains(refusal(axolotl("gc_steps: many")), "x.yaml:10: gc_steps: expected a whole number"));
+  CHECK(
+      contains(refusal(axolotl("flash_attention: 3")), "flash_attention: expected true or false"));
+  CHECK(contains(refusal(axolotl("pad_to_sequence_len: [1]")), "expected true or false"));
+  CHECK(contains(refusal(aitraining("use_flash_attention_2: [1]")), "expected true or false"));
+  CHECK(contains(refusal(axolotl("rl: {enabled: false}")), "rl={\"enabled\":false} is not"));
+}
+
 TEST_CASE("settings of packing without it") {
-  const auto loaded =
-      accepted(axolotl("sample_packing_bin_size: 7\nmultipack_real_batches: true"));
-  CHECK(said(loaded, "sample_packing_bin_size, multipack_real_batches have no effect: nothing is "
-                     "packed without sample_packing: true"));
+  const auto loaded = accepted(axolotl("sample_packing_bin_size: 7\nmultipack_real_batches: true"));
+  CHECK(said(loaded,
+             "sample_packing_bin_size, multipack_real_batches have no effect: nothing is "
+             "packed without sample_packing: true"));
   CHECK(accepted(axolotl("sample_packing: true\nsample_packing_bin_size: 7"))
             .config.data.sample_packing.bin_size == 7);
 }
@@ -201,14 +219,16 @@ TEST_CASE("sections of another distributed_type, whatever the letters of the typ
     return load_with("", {"troupe.accelerate_config=acc.yaml"}, {},
                      {{"acc.yaml", "num_processes: 2\n" + text}});
   };
-  const auto loaded = accepted(
-      load("distributed_type: MULTI_CPU\ndeepspeed_config: {zero_stage: 3, other: 1}\n"
-           "fsdp_config: {fsdp_offload_params: true}"));
+  const auto loaded =
+      accepted(load("distributed_type: MULTI_CPU\ndeepspeed_config: {zero_stage: 3, other: 1}\n"
+                    "fsdp_config: {fsdp_offload_params: true}"));
   CHECK(loaded.config.sharding.strategy == "ddp");
-  CHECK(said(loaded, "troupe.accelerate_config.deepspeed_config has no effect: it belongs to "
-                     "distributed_type: DEEPSPEED"));
-  CHECK(said(loaded, "troupe.accelerate_config.fsdp_config has no effect: it belongs to "
-                     "distributed_type: FSDP"));
+  CHECK(said(loaded,
+             "troupe.accelerate_config.deepspeed_config has no effect: it belongs to "
+             "distributed_type: DEEPSPEED"));
+  CHECK(said(loaded,
+             "troupe.accelerate_config.fsdp_config has no effect: it belongs to "
+             "distributed_type: FSDP"));
   bool explained = false;
   for (const auto& row : explain(loaded))
     if (contains(row.key, "deepspeed_config.zero_stage"))
@@ -239,8 +259,9 @@ TEST_CASE("one rule for logs that go elsewhere, in every file") {
   CHECK(said(accepted(load_with("use_swanlab: true")), kSentence));
   CHECK(said(accepted(axolotl("wandb_project: mine\nuse_tensorboard: true")), kSentence));
   CHECK_FALSE(said(accepted(axolotl("wandb_project:\nuse_tensorboard: false")), kSentence));
-  CHECK(said(accepted(load_text(std::string(kAitraining).replace(
-                 std::string_view(kAitraining).find("log: none"), 9, "log: wandb"))),
+  CHECK(said(accepted(load_text(
+                 std::string(kAitraining)
+                     .replace(std::string_view(kAitraining).find("log: none"), 9, "log: wandb"))),
              kSentence));
   CHECK(said(accepted(load_with("deepspeed: {train_micro_batch_size_per_gpu: auto, "
                                 "wandb: {enabled: true}, gradient_accumulation_steps: auto}")),
