@@ -187,6 +187,13 @@ TEST_CASE("which data set of a folder, and how its files are read") {
              "datasets[0].field_messages has no effect: it belongs to type: chat_template"));
 }
 
+TEST_CASE("a key that became several settings has an effect where one of them has") {
+  CHECK_FALSE(said(accepted(axolotl("")), "micro_batch_size"));
+  CHECK_FALSE(said(accepted(aitraining("batch_size: 3")), "batch_size"));
+  CHECK(said(accepted(axolotl("warmup_ratio: 0.5\nlr_scheduler: constant")),
+             "warmup_ratio has no effect: "));
+}
+
 TEST_CASE("what has no effect has a type all the same") {
   CHECK(
       contains(refusal(axolotl("gc_steps: many")), "x.yaml:10: gc_steps: expected a whole number"));
