@@ -6,7 +6,7 @@ namespace troupe::train {
 
 const ForeignKeys& aitraining_keys() {
   static const ForeignKeys table = [] {
-    const char* preference = "no effect without preference optimisation";
+    const char* preference = "it belongs to preference optimisation";
     const auto has = [](const char* key, auto holds) {
       return [=](const json::Object& fields) {
         const auto* value = fields.if_contains(key);
@@ -48,6 +48,7 @@ const ForeignKeys& aitraining_keys() {
         .inert("model_max_length|padding", "batches are not padded, and block_size cuts")
         .inert("add_eos_token", "texts end with the end token")
         .inert("seed", "AITraining does not pass it on: its runs have Hugging Face's 42")
+        .said("seed", "42")
         .inert("unsloth|use_flash_attention_2|attn_implementation|torch_dtype",
                "one attention kernel, the same result for each choice")
         .inert("ddp_timeout|preprocess_num_workers", "the results do not depend on it")
@@ -55,6 +56,7 @@ const ForeignKeys& aitraining_keys() {
             "prompt_text_column|rejected_text_column|dpo_beta|max_prompt_length|"
             "max_completion_length|model_ref",
             preference)
+        .said("prompt_text_column|rejected_text_column|dpo_beta|model_ref")
         .inert("token|username", "credentials are not used: nothing is uploaded")
         .typed(ValueType::kBool,
                "response_only_loss|peft|disable_gradient_checkpointing|merge_adapter|"

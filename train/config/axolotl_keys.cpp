@@ -93,7 +93,10 @@ void add_model_keys(ForeignKeys& t) {
           "total_supervised_tokens",
           kPassedOver)
       .inert("adam_eps", "Axolotl passes over it, too; did you mean adam_epsilon?")
-      .said("adam_eps")
+      .said(
+          "adam_eps|torchdistx_path|flash_optimum|gptq_groupsize|gptq_model_v1|eta_min|"
+          "sample_packing_seq_len_multiplier|max_packed_sequence_len|total_num_tokens|"
+          "total_supervised_tokens")
       .inert("strict",
              "decides in Axolotl whether overrides may name further keys; here they must "
              "be keys in any case");
@@ -182,10 +185,12 @@ void add_step_keys(ForeignKeys& t) {
           "the course of the learning rate")
       .refused("neftune_noise_alpha|noisy_embedding_alpha|label_smoothing_factor", "0", kOneLoss)
       .refused("use_eaft|chunked_cross_entropy_smoothing|use_dynamic_finetuning", "false", kOneLoss)
-      .inert("eaft_alpha|eaft_k", "no effect without use_eaft")
+      .inert("eaft_alpha|eaft_k", "it belongs to use_eaft")
+      .said("eaft_alpha|eaft_k")
       .refused("loss_watchdog_threshold", "",
                "a run is not stopped by the size of its loss (NaN stops it); leave it out")
-      .inert("loss_watchdog_patience", "no effect without loss_watchdog_threshold");
+      .inert("loss_watchdog_patience", "it belongs to loss_watchdog_threshold")
+      .said("loss_watchdog_patience");
 }
 
 void add_adapter_keys(ForeignKeys& t) {
@@ -399,8 +404,12 @@ void add_preference_keys(ForeignKeys& t) {
           "rl_beta|orpo_alpha|rpo_alpha|simpo_gamma|cpo_alpha|kto_desirable_weight|"
           "kto_undesirable_weight|dpo_use_weighting|dpo_use_logits_to_keep|dpo_norm_loss|"
           "dpo_padding_free|dpo_label_smoothing|precompute_ref_log_probs|trl|vllm",
-          "no effect without rl")
-      .inert("center_rewards_coefficient|num_labels", "no effect without reward_model");
+          "it belongs to rl")
+      .said(
+          "rl_beta|orpo_alpha|rpo_alpha|simpo_gamma|cpo_alpha|kto_desirable_weight|"
+          "kto_undesirable_weight|dpo_use_weighting|dpo_norm_loss|dpo_label_smoothing|trl")
+      .inert("center_rewards_coefficient|num_labels", "it belongs to reward_model")
+      .said("center_rewards_coefficient|num_labels");
 }
 
 }  // namespace

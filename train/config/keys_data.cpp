@@ -20,7 +20,7 @@ void add_source_keys(KeyTable& t) {
   t.boolean("streaming", false)
       .refused("read data while training", "data are prepared before the first step",
                "use streaming: false");
-  t.integer("buffer_size", 16384).inert("shuffle buffer", "no effect without streaming");
+  t.integer("buffer_size", 16384).inert("shuffle buffer", "it belongs to streaming: true").said();
   t.optional("media_dir", ValueType::kText)
       .inert("folder of images and sound", "only text is trained");
   t.optional("tokenized_path", ValueType::kText)

@@ -194,6 +194,16 @@ TEST_CASE("a key that became several settings has an effect where one of them ha
              "warmup_ratio has no effect: "));
 }
 
+TEST_CASE("what the other tool passes over, too, is said") {
+  CHECK(
+      said(accepted(aitraining("seed: 3")), "params.seed has no effect: AITraining does not pass"));
+  CHECK_FALSE(said(accepted(aitraining("seed: 42")), "seed"));
+  CHECK(said(accepted(axolotl("eta_min: 1e-6")), "eta_min has no effect: Axolotl passes over it"));
+  CHECK(said(accepted(axolotl("rl_beta: 0.2")), "rl_beta has no effect: it belongs to rl"));
+  CHECK(said(accepted(load_with("pref_beta: 0.2")), "pref_beta has no effect: it belongs to the"));
+  CHECK_FALSE(said(accepted(load_with("pref_beta: 0.1")), "pref_beta"));
+}
+
 TEST_CASE("what has no effect has a type all the same") {
   CHECK(
       contains(refusal(axolotl("gc_steps: many")), "x.yaml:10: gc_steps: expected a whole number"));
