@@ -69,7 +69,7 @@ class ForeignKeys {
   ForeignKeys& word_for_default(std::string_view word);
 
   // The keys that are unknown, mistyped (kInvalidArgument) or refused (kUnsupported), all of them
-  // in one message. Keys that begin with '_' are comments.
+  // in one message. Keys that begin with '_' and have no row are comments.
   Status check(const json::Object& values, const ShownName& shown) const;
   // The same one by one: the path of a wrong key, and what is wrong with it.
   using WrongKey = std::function<void(const std::string& path, const Status& wrong)>;
