@@ -106,7 +106,8 @@ class Judge:
                 return (WORKS, "", "") if not runs or len(lines) == STEPS else (FAILED, "", f"{len(lines)} steps")
         lines = [re.sub(r"^troupe [a-z]+: |^(?:override|flag): | \(key=[\w.]+\)$", "", line)
                  for line in done.stderr.splitlines() if line.strip() and not line.startswith(("troupe: ", "\t"))]
-        lines = [re.sub(r"^(?:override|flag): ", "", line) for line in lines]
+        lines = [re.sub(r"^(?:override|flag): ", "", line) for line in lines
+                 if not line.startswith(("warning: ", "notice: "))]
         if done.returncode < 0 or done.returncode == 124 or not lines:
             return FAILED, "", lines[-1] if lines else f"exit code {done.returncode}"
         key = next((key for key in map(key_of, lines) if key), "")

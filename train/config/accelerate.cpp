@@ -33,12 +33,13 @@ Result<std::string> read_mixed_precision(const json::Value& value, std::string_v
                key, text.substr(0, 40));
 }
 
-// Values of one source by path, whether they stand in a file or in variables.
+// Values of a file by path, of the keys that count in it.
 class Values {
  public:
   Values(const json::Object& values, ShownName shown) : values_(values), shown_(std::move(shown)) {}
 
   const json::Value* find(std::string_view path) const {
+    if (!accelerate_keys().counts(path, values_)) return nullptr;
     const json::Object* level = &values_;
     while (true) {
       const auto dot = path.find('.');
@@ -249,25 +250,7 @@ Status read_settings(const json::Object& document, AccelerateSettings& out) {
         read_fsdp(settings ? settings->get_object() : json::Object(), source, out.facts));
   }
   if (type == "DEEPSPEED") TROUPE_RETURN_IF_ERROR(values.read_deepspeed_part(out));
-  for (const auto& [name, wanted] :
-       {std::pair("fsdp_config", "FSDP"), std::pair("deepspeed_config", "DEEPSPEED")}) {
-    const auto* section = values.find(name);
-    if (type == wanted || !section || !section->is_object() || section->get_object().empty()) {
-      continue;
-    }
-    out.notes.push_back(fmt::format("{} is passed over: distributed_type is {}, not {}",
-                                    shown(name), type, wanted));
-  }
   return values.read_mesh_part(out);
-}
-
-// The keys of a file that count: a section of another distributed_type may hold anything.
-json::Object counting_keys(const json::Object& document) {
-  json::Object out = document;
-  const auto* type = document.if_contains("distributed_type");
-  const auto text = type ? value_text(*type) : std::string();
-  if (text != "DEEPSPEED") out.erase("deepspeed_config");
-  return out;
 }
 
 // A path that leads nowhere from the working directory may be meant from the file's own.
@@ -340,12 +323,13 @@ Result<AccelerateSettings> read_accelerate_file(const std::string& path, FileSys
   }
   out.prefix = kPrefix;
   const ShownName shown = [](const std::string& key) { return kPrefix + key; };
-  const auto counting = counting_keys(document.values);
   TROUPE_RETURN_IF_ERROR(check_accelerate_names(document.values, out.origin));
-  TROUPE_RETURN_IF_ERROR(accelerate_keys().check(counting, shown));
+  TROUPE_RETURN_IF_ERROR(accelerate_keys().check(document.values, shown));
   TROUPE_RETURN_IF_ERROR(read_settings(document.values, out));
   find_deepspeed_file(path, files, out);
-  auto described = counting;
+  for (auto& notice : accelerate_keys().notices(document.values, shown))
+    out.notes.push_back(std::move(notice));
+  auto described = document.values;
   if (out.fsdp) described.erase("fsdp_config");
   for (auto& fact : accelerate_keys().describe(described, shown, out.origin)) {
     out.facts.push_back(std::move(fact));

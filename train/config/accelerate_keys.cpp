@@ -1,9 +1,28 @@
 // The keys of accelerate's file. Names: accelerate's ClusterConfig and the questions of
 // `accelerate config`.
+#include "runtime/base/text.h"
 #include "train/config/accelerate.h"
+#include "train/config/values.h"
 
 namespace troupe::train {
 namespace {
+
+ForeignKeys::Condition of_type(const char* type) {
+  return [type](const json::Object& document) {
+    const auto* given = document.if_contains("distributed_type");
+    return given && upper_case(value_text(*given)) == type;
+  };
+}
+// Whether what is offloaded is sharded so: accelerate's default is stage 2.
+ForeignKeys::Condition from_stage(std::int64_t least) {
+  return [least](const json::Object& document) {
+    const auto* section = document.if_contains("deepspeed_config");
+    const auto* file = section ? json::find(*section, "deepspeed_config_file") : nullptr;
+    if (file && !file->is_null()) return true;  // they do not go together, which is said there
+    const auto* stage = section ? json::find(*section, "zero_stage") : nullptr;
+    return (stage ? read_integer(*stage).value_or(2) : 2) >= least;
+  };
+}
 
 ForeignKeys build_accelerate_keys() {
   constexpr const char* kNoTpu = "no TPU is used";
@@ -34,8 +53,11 @@ ForeignKeys build_accelerate_keys() {
       .refused("tpu_use_cluster|tpu_use_sudo", "false", "no TPU is used; use false")
       .refused("fp16", "false", "fp16 and its loss scale are not there; use mixed_precision: bf16")
       .refused("megatron_lm_config", "", "Megatron is another runtime; leave it out")
-      .open("fsdp_config", "no effect unless distributed_type is FSDP")
+      .open("fsdp_config", "read by its own table")
       .section("deepspeed_config|parallelism_config")
+      .only_where("fsdp_config", of_type("FSDP"), "it belongs to distributed_type: FSDP")
+      .only_where("deepspeed_config", of_type("DEEPSPEED"),
+                  "it belongs to distributed_type: DEEPSPEED")
       .used("deepspeed_config.deepspeed_config_file|deepspeed_config.zero_stage",
             "what is sharded over the trainers")
       .used("deepspeed_config.gradient_accumulation_steps",
@@ -52,6 +74,10 @@ ForeignKeys build_accelerate_keys() {
           "nothing is offloaded to a disk; no effect with device cpu or none")
       .used("deepspeed_config.offload_optimizer_device|deepspeed_config.offload_param_device",
             "optimizer state, and with ZeRO-3 parameters, in the host's memory (troupe.offload)")
+      .only_where("deepspeed_config.offload_optimizer_device", from_stage(1),
+                  "optimizer state is offloaded with ZeRO stages 1, 2 and 3")
+      .only_where("deepspeed_config.offload_param_device", from_stage(3),
+                  "parameters are offloaded with ZeRO stage 3")
       .refused(
           "deepspeed_config.deepspeed_exclusion_filter|"
           "deepspeed_config.deepspeed_inclusion_filter",
@@ -75,7 +101,16 @@ ForeignKeys build_accelerate_keys() {
           "parallelism_config.parallelism_config_sp_seq_length|"
           "parallelism_config.parallelism_config_sp_seq_length_is_variable|"
           "parallelism_config.parallelism_config_sp_attn_implementation",
-          "no effect without context or sequence parallelism");
+          "no effect without context or sequence parallelism")
+      .typed(ValueType::kBool,
+             "same_network|enable_cpu_affinity|debug|use_cpu|downcast_bf16|"
+             "deepspeed_config.zero3_init_flag|deepspeed_config.zero3_save_16bit_model")
+      .typed(ValueType::kText,
+             "rdzv_backend|main_training_function|dynamo_backend|main_process_ip|tpu_name|"
+             "tpu_zone|deepspeed_config.deepspeed_config_file|"
+             "deepspeed_config.deepspeed_multinode_launcher|deepspeed_config.deepspeed_hostfile|"
+             "deepspeed_config.offload_optimizer_nvme_path|"
+             "deepspeed_config.offload_param_nvme_path");
   return t;
 }
 

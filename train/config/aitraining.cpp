@@ -144,6 +144,13 @@ class AitrainingTranslator {
     out["field"] = r_.text("text_column").value_or("text");
     if (trainer != "sft") {
       out["type"] = "text";
+      const auto name = r_.text("chat_template").value_or("none");
+      if (name != "none" && split_field == "train_split") {
+        r_.refuse_value("chat_template",
+                        fmt::format("trainer={} reads plain text; use trainer sft for turns, or "
+                                    "chat_template none",
+                                    trainer));
+      }
       return out;
     }
     out["type"] = "text_or_messages";
@@ -257,12 +264,8 @@ class AitrainingTranslator {
       r_.wrong("distributed_backend",
                fmt::format("Unsupported distributed backend: {}; use ddp or deepspeed", backend));
     }
-    const auto log = r_.text("log").value_or("wandb");
-    if (log != "none")
-      r_.say(
-          fmt::format("log={}: no outside service is contacted; trainer_log.jsonl in the "
-                      "project's folder has the log",
-                      log));
+    // AITraining's default is wandb.
+    if (!r_.get("log")) r_.say(without_effect("", {"log=wandb, the default,"}, kOwnLog));
   }
 
   void translate_intervals() {
@@ -280,11 +283,7 @@ class AitrainingTranslator {
     take_or("save_strategy", "save_strategy", "epoch");
     r_.take("save_steps");
     take_or("save_total_limit", "save_total_limit", 1);
-    if (!r_.get("valid_split")) {
-      if (r_.get("eval_strategy"))
-        r_.say("eval_strategy has no effect: there is no valid_split to evaluate on");
-      return;
-    }
+    if (!r_.get("valid_split")) return;
     take_or("eval_strategy", "eval_strategy", "epoch");
     r_.by_default("load_best_model_at_end", true);
   }
@@ -441,19 +440,15 @@ Result<SourceDocument> aitraining_flags(std::span<const std::string> arguments) 
 Translation translate_aitraining(const SourceDocument& fields, const TranslationContext& context,
                                  Problems& problems) {
   Translation out;
-  ForeignReader reader(fields, context, problems, out);
+  ForeignReader reader(aitraining_keys(), fields, context, problems, out);
   const ShownName shown = [&](const std::string& path) { return fields.shown(path); };
   aitraining_keys().check_each(fields.values, shown,
                                [&](const std::string& path, const Status& wrong) {
                                  problems.add_named(wrong.code(), path, wrong.message());
                                });
   AitrainingTranslator(reader).translate();
-  for (const auto& member : fields.values) {
-    json::Object one = {{member.key(), member.value()}};
-    const auto origin = fields.origin_of(std::string(member.key())).to_string();
-    for (auto& fact : aitraining_keys().describe(one, shown, origin))
-      out.facts.push_back(std::move(fact));
-  }
+  out.add(aitraining_keys(), fields.values, shown,
+          [&](const std::string& path) { return fields.origin_of(path).to_string(); });
   return out;
 }
 

@@ -40,8 +40,6 @@ class AxolotlTranslator {
     r_.take("train_from_scratch", "reinit_weights");
     if (r_.is_on("resize_token_embeddings_to_32x"))
       r_.give("troupe.vocabulary_multiple", 32, "resize_token_embeddings_to_32x");
-    if (r_.get("adam_eps"))
-      r_.say("adam_eps has no effect: Axolotl passes over it, too; did you mean adam_epsilon?");
     r_.by_default("stage", "sft");
     const auto type = r_.text("model_type").value_or("AutoModelForCausalLM");
     if (contains(type, "SequenceClassification") || contains(type, "TokenClassification")) {
@@ -387,8 +385,6 @@ class AxolotlTranslator {
               fmt::format("fsdp_config.{} has no effect: Axolotl passes over it, and fsdp or "
                           "the version decides",
                           std::string(member.key())));
-        } else if (name == "final_state_dict_type") {
-          continue;  // the finished model is whole in either case
         } else if (!member.value().is_null()) {
           settings[member.key()] = member.value();
         }
@@ -411,11 +407,6 @@ class AxolotlTranslator {
   }
 
   void translate_workers() {
-    if (!r_.is_on("use_ray")) {
-      for (const char* key : {"ray_num_workers", "resources_per_worker"})
-        if (r_.get(key)) r_.say(fmt::format("{} has no effect without use_ray: true", key));
-      return;
-    }
     r_.take("ray_num_workers");
     r_.take("resources_per_worker");
   }
@@ -439,17 +430,6 @@ class AxolotlTranslator {
     } else if (!r_.is_on("auto_resume_from_checkpoints")) {
       r_.by_default("overwrite_output_dir", true);
     }
-    if (const auto* project = r_.get("wandb_project"))
-      r_.say(
-          fmt::format("wandb_project={}: nothing is sent to Weights & Biases; "
-                      "trainer_log.jsonl in output_dir has the log",
-                      value_text(*project)));
-    for (const char* key : {"use_mlflow", "use_comet", "use_trackio", "use_tensorboard"})
-      if (r_.is_on(key))
-        r_.say(
-            fmt::format("{}: no outside service is contacted; trainer_log.jsonl in output_dir "
-                        "has the log",
-                        key));
   }
 
   // The share of the run that lies between two of `per_epoch` in an epoch; nothing where it is not
@@ -485,12 +465,10 @@ class AxolotlTranslator {
     } else if (share && *share < 1) {
       r_.give("save_strategy", "steps", "saves_per_epoch");
       r_.give("save_steps", *share, "saves_per_epoch");
-    } else if (share) {
-      r_.give("save_strategy", "epoch", "saves_per_epoch");
-    } else if (r_.get("saves_per_epoch")) {
-      r_.give("save_strategy", "no", "saves_per_epoch");
     } else if (r_.get("save_strategy")) {
       r_.take("save_strategy");
+    } else if (share) {
+      r_.give("save_strategy", "epoch", "saves_per_epoch");
     } else {
       r_.by_default("save_strategy", "epoch");
     }
@@ -513,8 +491,16 @@ class AxolotlTranslator {
       if (wants || (steps && *steps > 0))
         r_.wrong(wants ? strategy : "eval_steps",
                  "eval_steps and eval_strategy are not supported with val_set_size == 0");
-      if (share) r_.say("evals_per_epoch has no effect: there is nothing to evaluate on");
+      if (r_.number("early_stopping_patience").value_or(0) > 0)
+        r_.wrong("early_stopping_patience",
+                 "`early_stopping_patience` requires save_steps and eval_steps to be set, and "
+                 "there is nothing to evaluate on: set val_set_size or test_datasets, or leave it "
+                 "out");
       return;
+    }
+    if (share && r_.get(strategy) && *r_.get(strategy) != "steps") {
+      r_.wrong(strategy,
+               "eval_strategy must be empty or set to `steps` when used with evals_per_epoch.");
     }
     if (share && steps)
       r_.wrong(
@@ -571,7 +557,7 @@ class AxolotlTranslator {
 Translation translate_axolotl(const SourceDocument& theirs, const TranslationContext& context,
                               Problems& problems) {
   Translation out;
-  ForeignReader reader(theirs, context, problems, out);
+  ForeignReader reader(axolotl_keys(), theirs, context, problems, out);
   const ShownName shown = [](const std::string& path) { return path; };
   Translation ours;
   const auto plain = take_our_settings(
@@ -581,10 +567,8 @@ Translation translate_axolotl(const SourceDocument& theirs, const TranslationCon
   });
   AxolotlTranslator(reader).translate();
   put_over(ours.document, out.document);
-  for (auto& fact : axolotl_keys().describe(plain, shown, context.file)) {
-    fact.origin = theirs.origin_of(fact.key).to_string();
-    out.facts.push_back(std::move(fact));
-  }
+  out.add(axolotl_keys(), plain, shown,
+          [&](const std::string& path) { return theirs.origin_of(path).to_string(); });
   return out;
 }
 

@@ -128,9 +128,6 @@ class DataTranslator {
         r_.wrong(key, message);
       }
     };
-    axolotl_dataset_keys().check_each(
-        entry, [&](const std::string& path) { return place + "." + path; },
-        [&](const std::string&, const Status& wrong) { bad(wrong.code(), wrong.message()); });
     if (!entry.contains("path"))
       bad(Code::kInvalidArgument, fmt::format("{}.path: Field required", place));
     std::string type(default_type);
@@ -144,13 +141,45 @@ class DataTranslator {
     }
     check_type(place, type, bad);
     entry["type"] = type;
-    for (const char* unused : {"name", "revision", "trust_remote_code", "data_dir", "ds_type"})
-      entry.erase(unused);
+    const ShownName shown = [&](const std::string& path) { return place + "." + path; };
+    const auto& keys = axolotl_dataset_keys();
+    keys.check_each(entry, shown, [&](const std::string&, const Status& wrong) {
+      bad(wrong.code(), wrong.message());
+    });
+    for (auto& notice : keys.notices(entry, shown)) r_.say(std::move(notice));
+    choose_folder(place, entry, bad);
+    // What has no effect is no part of the run's own configuration.
+    const json::Object given_entry = entry;
+    for (const auto& member : given_entry) {
+      const bool used = keys.has(member.key()) &&
+                        keys.treated(member.key()).treatment == Treatment::kImplemented &&
+                        keys.counts(member.key(), given_entry);
+      if (!used || member.value().is_null()) entry.erase(member.key());
+    }
     if (type == "chat_template") add_template(place, entry, bad);
-    json::Object given;
-    for (const auto& member : entry)
-      if (!member.value().is_null()) given[member.key()] = member.value();
-    return good ? std::optional(std::move(given)) : std::nullopt;
+    return good ? std::optional(std::move(entry)) : std::nullopt;
+  }
+
+  // A folder of several data sets has a folder for each, as hubs lay them out. A file is one data
+  // set whatever it is called.
+  template <typename Bad>
+  void choose_folder(const std::string& place, json::Object& entry, const Bad& bad) {
+    const auto name = json::find_string(entry, "name");
+    const auto path = json::find_string(entry, "path");
+    entry.erase("name");
+    auto& files = r_.context().files;
+    if (!name || name->empty() || !path || !files.exists(*path)) return;
+    if (!files.list(*path).ok()) {
+      r_.say(without_effect("", {place + ".name"}, fmt::format("{} is one file", *path)));
+    } else if (const auto folder = join_path(*path, *name); files.list(folder).ok()) {
+      entry["path"] = folder;
+    } else {
+      bad(Code::kUnsupported,
+          fmt::format("{}.name={} is not supported: {} has no folder of that name; give the "
+                      "folder or the files of that data set as path and data_files, and leave "
+                      "name out",
+                      place, *name, *path));
+    }
   }
 
   template <typename Bad>

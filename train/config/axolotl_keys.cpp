@@ -1,6 +1,10 @@
 // The table of what becomes of every key of Axolotl's files. Names and defaults: Axolotl's schema
 // (0.17).
+#include <algorithm>
+#include <array>
+
 #include "train/config/axolotl.h"
+#include "train/config/values.h"
 
 namespace troupe::train {
 namespace {
@@ -8,11 +12,53 @@ namespace {
 constexpr const char* kFromConfigJson = "the model's folder says it";
 constexpr const char* kSameFunction = "the same function by other kernels";
 constexpr const char* kMemoryOnly = "decides about memory, not about results";
-constexpr const char* kNoService = "no outside service is contacted; trainer_log.jsonl has the log";
 constexpr const char* kPassedOver = "Axolotl passes over it, too";
 constexpr const char* kNotQuantised =
     "models are loaded in fp32, bf16 or fp16, not quantised; leave it out";
 constexpr const char* kOneLoss = "the loss is cross entropy over target tokens; leave it out";
+
+// What keys that belong to others ask of a document. Python's idea of a value that is given:
+// neither null nor empty, 0 or false.
+bool has(const json::Object& document, std::string_view key) {
+  const auto* value = document.if_contains(json_view(key));
+  if (!value || value->is_null()) return false;
+  if (const auto* list = value->if_array()) return !list->empty();
+  if (const auto* section = value->if_object()) return !section->empty();
+  if (const auto* text = value->if_string()) return !text->empty() && *text != "false";
+  if (const auto number = read_number(*value); number.ok()) return *number != 0;
+  return read_bool(*value).value_or(true);
+}
+ForeignKeys::Condition with(const char* key) {
+  return [key](const json::Object& document) { return has(document, key); };
+}
+ForeignKeys::Condition with_any_of(const char* first, const char* second) {
+  return
+      [=](const json::Object& document) { return has(document, first) || has(document, second); };
+}
+bool has_conversations(const json::Object& document) {
+  const auto is_conversation = [](const json::Value& set) {
+    return set.is_object() && json::find_string(set, "type") == "chat_template";
+  };
+  return std::ranges::any_of(std::array{"datasets", "test_datasets"}, [&](const char* key) {
+    const auto* sets = document.if_contains(key);
+    const auto* list = sets ? sets->if_array() : nullptr;
+    return list ? std::ranges::any_of(*list, is_conversation) : sets && is_conversation(*sets);
+  });
+}
+// Of an entry of datasets, whose type always stands there.
+ForeignKeys::Condition of_type(std::vector<std::string_view> types) {
+  return [types = std::move(types)](const json::Object& entry) {
+    const auto type = json::find_string(entry, "type").value_or("");
+    return std::any_of(types.begin(), types.end(), [&](auto name) { return type == name; });
+  };
+}
+// saves_per_epoch and evals_per_epoch are in force unless they come to once in the whole run.
+bool is_share_of_run(const json::Object& document, const char* key) {
+  if (!has(document, key)) return false;
+  const auto* epochs = document.if_contains("num_epochs");
+  const double count = epochs ? read_number(*epochs).value_or(1) : 1;
+  return read_number(document.at(key)).value_or(0) * count > 1;
+}
 
 void add_model_keys(ForeignKeys& t) {
   t.used("base_model", "folder of the model")
@@ -46,7 +92,11 @@ void add_model_keys(ForeignKeys& t) {
           "sample_packing_seq_len_multiplier|max_packed_sequence_len|total_num_tokens|"
           "total_supervised_tokens",
           kPassedOver)
-      .inert("adam_eps", "Axolotl passes over it, too; the key is adam_epsilon")
+      .inert("adam_eps", "Axolotl passes over it, too; did you mean adam_epsilon?")
+      .said(
+          "adam_eps|torchdistx_path|flash_optimum|gptq_groupsize|gptq_model_v1|eta_min|"
+          "sample_packing_seq_len_multiplier|max_packed_sequence_len|total_num_tokens|"
+          "total_supervised_tokens")
       .inert("strict",
              "decides in Axolotl whether overrides may name further keys; here they must "
              "be keys in any case");
@@ -73,7 +123,9 @@ void add_token_keys(ForeignKeys& t) {
                "the names that are there")
       .refused("chat_template_kwargs|default_system_message", "",
                "the templates that are there take none; put the text into the data's system turns")
-      .used("eot_tokens", "tokens that end a turn");
+      .used("eot_tokens", "tokens that end a turn")
+      .only_where("chat_template|eot_tokens", has_conversations,
+                  "no data set has type: chat_template");
 }
 
 void add_data_keys(ForeignKeys& t) {
@@ -98,6 +150,10 @@ void add_data_keys(ForeignKeys& t) {
           "sample_packing|sample_packing_group_size|sample_packing_bin_size|"
           "sample_packing_sequentially|multipack_real_batches",
           "several samples in one row of a batch, none of which sees another")
+      .only_where(
+          "sample_packing_group_size|sample_packing_bin_size|sample_packing_sequentially|"
+          "multipack_real_batches",
+          with("sample_packing"), "nothing is packed without sample_packing: true")
       .inert("eval_sample_packing",
              "samples of an evaluation do not see one another either way, and its loss is the mean "
              "over all its tokens")
@@ -129,10 +185,12 @@ void add_step_keys(ForeignKeys& t) {
           "the course of the learning rate")
       .refused("neftune_noise_alpha|noisy_embedding_alpha|label_smoothing_factor", "0", kOneLoss)
       .refused("use_eaft|chunked_cross_entropy_smoothing|use_dynamic_finetuning", "false", kOneLoss)
-      .inert("eaft_alpha|eaft_k", "no effect without use_eaft")
+      .inert("eaft_alpha|eaft_k", "it belongs to use_eaft")
+      .said("eaft_alpha|eaft_k")
       .refused("loss_watchdog_threshold", "",
                "a run is not stopped by the size of its loss (NaN stops it); leave it out")
-      .inert("loss_watchdog_patience", "no effect without loss_watchdog_threshold");
+      .inert("loss_watchdog_patience", "it belongs to loss_watchdog_threshold")
+      .said("loss_watchdog_patience");
 }
 
 void add_adapter_keys(ForeignKeys& t) {
@@ -140,6 +198,10 @@ void add_adapter_keys(ForeignKeys& t) {
        "adapter|lora_r|lora_alpha|lora_dropout|lora_target_modules|lora_target_linear|"
        "lora_modules_to_save|lora_model_dir|peft_use_rslora|peft_use_dora|loraplus_lr_ratio",
        "LoRA")
+      .only_where(
+          "lora_r|lora_alpha|lora_dropout|lora_target_modules|lora_target_linear|"
+          "lora_modules_to_save|lora_model_dir|peft_use_rslora|peft_use_dora|loraplus_lr_ratio",
+          with("adapter"), "no adapter is trained without adapter: lora")
       .inert("loraplus_lr_embedding", "embeddings have no low-rank adapters here")
       .inert("lora_fan_in_fan_out|lora_on_cpu|peft_autocast_adapter_dtype",
              "follows from the model; the results are the same")
@@ -195,10 +257,12 @@ void add_compute_keys(ForeignKeys& t) {
 }
 
 void add_distribution_keys(ForeignKeys& t) {
-  t.used(
-       "fsdp|fsdp_config|fsdp_version|fsdp_final_state_dict_type|deepspeed|dp_shard_size|"
-       "dp_replicate_size|ddp_timeout",
-       "what is sharded over the trainers")
+  t.used("fsdp|fsdp_config|fsdp_version|deepspeed|dp_shard_size|dp_replicate_size|ddp_timeout",
+         "what is sharded over the trainers")
+      .only_where("fsdp_version", with_any_of("fsdp", "fsdp_config"),
+                  "nothing is sharded by FSDP without fsdp or fsdp_config")
+      .same("fsdp_version|fsdp_config.version|fsdp_config.fsdp_version")
+      .inert("fsdp_final_state_dict_type", "the finished model is written whole in either case")
       .inert(
           "ddp|ddp_bucket_cap_mb|ddp_broadcast_buffers|ddp_find_unused_parameters|local_rank|"
           "world_size|ring_attn_func|heads_k_stride|accelerator_config",
@@ -210,18 +274,32 @@ void add_distribution_keys(ForeignKeys& t) {
       .inert("expert_parallel_num_nvl_bytes|expert_parallel_token_capacity",
              "no effect without expert_parallel_size")
       .used("use_ray|ray_num_workers|resources_per_worker", "how many trainers")
+      .only_where("ray_num_workers|resources_per_worker", with("use_ray"),
+                  "the number of trainers is not Ray's without use_ray: true")
       .inert("ray_run_name", "output_dir names the run");
 }
 
 void add_output_keys(ForeignKeys& t) {
   t.used("save_steps|saves_per_epoch|save_strategy|save_total_limit|save_only_model",
          "when to write a checkpoint")
+      .only_where(
+          "save_strategy",
+          [](const json::Object& document) {
+            return !is_share_of_run(document, "saves_per_epoch");
+          },
+          "saves_per_epoch decides")
       .refused("save_first_step", "false", "leave it out; troupe verify looks at a checkpoint")
       .inert("save_safetensors", "weights are always safetensors")
       .used(
           "eval_steps|evals_per_epoch|eval_strategy|evaluation_strategy|load_best_model_at_end|"
           "early_stopping_patience|metric_for_best_model|greater_is_better",
           "when to evaluate, and what follows")
+      .same("eval_strategy|evaluation_strategy")
+      .only_where(
+          "evals_per_epoch|load_best_model_at_end|metric_for_best_model|greater_is_better|"
+          "eval_batch_size",
+          with_any_of("val_set_size", "test_datasets"),
+          "there is nothing to evaluate on without val_set_size or test_datasets")
       .refused(
           "eval_table_size|do_bench_eval|do_causal_lm_eval|eval_causal_lm_metrics|"
           "bench_dataset|include_tkps_metrics",
@@ -236,9 +314,65 @@ void add_output_keys(ForeignKeys& t) {
           "comet_project_name|comet_experiment_key|comet_mode|comet_online|use_trackio|"
           "trackio_project_name|trackio_run_name|trackio_space_id|use_tensorboard|"
           "use_otel_metrics|otel_metrics_host|otel_metrics_port",
-          kNoService)
+          kOwnLog)
+      .said(
+          "wandb_project|use_wandb|use_mlflow|mlflow_tracking_uri|use_comet|use_trackio|"
+          "use_tensorboard|use_otel_metrics")
       .refused("hub_model_id|hub_strategy|hub_revision|push_to_hub_model_id", "",
                "nothing is uploaded; upload output_dir yourself");
+}
+
+// As Axolotl's schema has them. Its checks of keys without effect are kept: a value of another type
+// is a mistake.
+void add_types(ForeignKeys& t) {
+  t.typed(ValueType::kBool,
+          "chunked_cross_entropy|comet_online|cut_cross_entropy|dataloader_pin_memory|"
+          "dataset_keep_in_memory|ddp|ddp_broadcast_buffers|ddp_find_unused_parameters|"
+          "dpo_norm_loss|dpo_padding_free|dpo_use_logits_to_keep|dpo_use_weighting|"
+          "eager_attention|embeddings_skip_upcast|eval_sample_packing|"
+          "experimental_skip_move_to_device|flash_attention|flash_attn_cross_entropy|"
+          "flash_attn_d512|flash_attn_fuse_mlp|flash_attn_rms_norm|flash_optimum|"
+          "flex_attention|fused_attn_kernel|hf_mlflow_log_artifacts|hf_use_auth_token|"
+          "include_tkps|include_tokens_per_second|is_falcon_derived_model|"
+          "is_llama_derived_model|is_mistral_derived_model|is_preprocess|"
+          "is_qwen_derived_model|layer_offloading|liger_cross_entropy|"
+          "liger_fused_linear_cross_entropy|liger_glu_activation|liger_layer_norm|"
+          "liger_rms_norm|liger_rms_norm_gated|liger_rope|liger_swiglu|"
+          "liger_use_token_scaling|llama4_linearized_experts|lora_embedding_kernel|"
+          "lora_fan_in_fan_out|lora_mlp_kernel|lora_o_kernel|lora_on_cpu|lora_qkv_kernel|"
+          "low_cpu_mem_usage|pad_to_sequence_len|peft_autocast_adapter_dtype|"
+          "precompute_ref_log_probs|preprocess_iterable|remove_unused_columns|sage_attention|"
+          "save_safetensors|scaling_softmax|sdp_attention|sdpa_varlen|strict|tiled_mlp|"
+          "tiled_mlp_use_original_mlp|tokenizer_legacy|tokenizer_save_jinja_files|"
+          "tokenizer_use_fast|trust_remote_code|use_comet|use_dsv4_kernels|"
+          "use_glm_dsa_kernels|use_kernels|use_mlflow|use_otel_metrics|use_scattermoe|"
+          "use_sonicmoe|use_tensorboard|use_trackio|use_wandb|xformers_attention")
+      .typed(ValueType::kInteger,
+             "chunked_cross_entropy_num_chunks|dataloader_num_workers|"
+             "dataloader_prefetch_factor|dataset_num_proc|dataset_processes|ddp_bucket_cap_mb|"
+             "eaft_k|eval_max_new_tokens|expert_parallel_num_nvl_bytes|"
+             "expert_parallel_token_capacity|gc_collect_steps|gc_steps|heads_k_stride|"
+             "local_rank|loss_watchdog_patience|max_packed_sequence_len|"
+             "num_dataset_shards_to_save|num_labels|otel_metrics_port|pad_to_multiple_of|"
+             "profiler_steps|profiler_steps_start|tiled_mlp_num_shards|torch_empty_cache_steps|"
+             "total_num_tokens|total_supervised_tokens|world_size")
+      .typed(ValueType::kNumber,
+             "center_rewards_coefficient|cpo_alpha|dpo_label_smoothing|eaft_alpha|"
+             "kto_desirable_weight|kto_undesirable_weight|loraplus_lr_embedding|orpo_alpha|"
+             "rl_beta|rpo_alpha|simpo_gamma")
+      .typed(ValueType::kText,
+             "attn_implementation|axolotl_config_path|cls_model_config|comet_mode|"
+             "comet_project_name|comet_workspace|dataset_prepared_path|dsv4_fp4_grouped_mode|"
+             "experts_implementation|large_head_attention|mlflow_experiment_name|"
+             "mlflow_run_name|mlflow_tracking_uri|otel_metrics_host|ray_run_name|"
+             "sample_packing_mp_start_method|tokenizer_type|torch_compile_backend|"
+             "torchdistx_path|trackio_project_name|trackio_run_name|trackio_space_id|"
+             "wandb_entity|wandb_log_model|wandb_mode|wandb_name|wandb_project|wandb_run_id|"
+             "wandb_watch")
+      .typed(ValueType::kObject,
+             "accelerator_config|bnb_config_kwargs|flex_attn_compile_kwargs|"
+             "gradient_checkpointing_kwargs|max_memory|model_quantization_config_kwargs|"
+             "torch_compile_options|trl|vllm");
 }
 
 // Keys of Axolotl's schema that ask for what nothing here does.
@@ -270,8 +404,12 @@ void add_preference_keys(ForeignKeys& t) {
           "rl_beta|orpo_alpha|rpo_alpha|simpo_gamma|cpo_alpha|kto_desirable_weight|"
           "kto_undesirable_weight|dpo_use_weighting|dpo_use_logits_to_keep|dpo_norm_loss|"
           "dpo_padding_free|dpo_label_smoothing|precompute_ref_log_probs|trl|vllm",
-          "no effect without rl")
-      .inert("center_rewards_coefficient|num_labels", "no effect without reward_model");
+          "it belongs to rl")
+      .said(
+          "rl_beta|orpo_alpha|rpo_alpha|simpo_gamma|cpo_alpha|kto_desirable_weight|"
+          "kto_undesirable_weight|dpo_use_weighting|dpo_norm_loss|dpo_label_smoothing|trl")
+      .inert("center_rewards_coefficient|num_labels", "it belongs to reward_model")
+      .said("center_rewards_coefficient|num_labels");
 }
 
 }  // namespace
@@ -289,6 +427,7 @@ const ForeignKeys& axolotl_keys() {
     add_output_keys(t);
     add_preference_keys(t);
     add_absent_keys(t);
+    add_types(t);
     return t;
   }();
   return table;
@@ -298,15 +437,31 @@ const ForeignKeys& axolotl_dataset_keys() {
   static const ForeignKeys table = [] {
     ForeignKeys t;
     t.used("path|data_files|split|type", "which rows, and how they are read")
-        .used("ds_type", "checked: files tell their type by their names")
+        .used("ds_type", "how files are read, whatever their names say")
         .one_of("ds_type", "json|csv|text")
-        .inert("name|revision|trust_remote_code|data_dir", "nothing is downloaded")
+        .used("name", "the folder of that name in a folder of several data sets")
+        .inert("revision|trust_remote_code",
+               "nothing is downloaded: the files are read as they are on this machine")
+        .inert("data_dir", "Axolotl passes over it, too; name the folder by path")
+        .said("revision|trust_remote_code|data_dir")
+        .typed(ValueType::kText, "path|split|ds_type|name|revision|data_dir")
+        .typed(ValueType::kBool, "trust_remote_code")
         .used("field|text_column", "the column of a text")
+        .only_where("field|text_column", of_type({"completion", "pretrain"}),
+                    "it belongs to type: completion or pretrain")
+        .same("field|text_column")
         .used(
             "field_messages|message_property_mappings|message_field_role|"
             "message_field_content|field_system|drop_system_message|roles|roles_to_train|"
             "train_on_eos|train_on_eot|message_field_training|chat_template|eot_tokens",
             "conversations and what of them counts in the loss")
+        .only_where(
+            "field_messages|message_property_mappings|message_field_role|"
+            "message_field_content|field_system|drop_system_message|roles|roles_to_train|"
+            "train_on_eos|train_on_eot|message_field_training|chat_template|eot_tokens",
+            of_type({"chat_template"}), "it belongs to type: chat_template")
+        .same("message_field_role|message_property_mappings.role")
+        .same("message_field_content|message_property_mappings.content")
         .used("train_on_inputs", "prompts count in the loss, too")
         .refused(
             "message_field_training_detail|message_property_mappings_extra|field_tools|"

@@ -148,7 +148,8 @@ Status check_scheduler(json::Object& values) {
                name.substr(0, 40), instead);
 }
 
-// A limit under its name with or without stage3_. "auto" that could not be filled is the default.
+// A limit under its name with or without stage3_; where both stand there they agree. "auto" that
+// could not be filled is the default.
 Status read_limit(json::Object& values, const std::string& name, std::int64_t& out) {
   for (const auto& path : {"zero_optimization.stage3_" + name, "zero_optimization." + name}) {
     const auto* value = find_path(values, path);
@@ -185,21 +186,27 @@ Result<std::optional<Precision>> read_reduce(json::Object& values) {
                text.substr(0, 40));
 }
 
-// Whether a section or one of DeepSpeed's older flags asks for offload; by which key.
+// The key that asks for offload: a section's device, or one of DeepSpeed's older flags, which do
+// not go together.
 Result<std::optional<std::string>> read_offload(json::Object& values, std::string_view section,
                                                 std::initializer_list<const char*> flags) {
   const auto path = fmt::format("zero_optimization.{}.device", section);
-  if (const auto* device = find_path(values, path);
-      device && TROUPE_TRY(reads_offload_device(*device, path)))
-    return std::optional(path);
+  if (!deepspeed_keys().counts(path, values)) return std::optional<std::string>();
   for (const auto* flag : flags) {
     const auto at = std::string("zero_optimization.") + flag;
     const auto* value = find_path(values, at);
-    if (!value) continue;
-    const auto on = read_bool(*value);
-    if (!on.ok()) return on.status().prefixed(at);
-    if (*on) return std::optional(at);
+    if (!value || !TROUPE_TRY(read_bool(*value))) continue;
+    if (find_path(values, fmt::format("zero_optimization.{}", section))) {
+      return error(Code::kInvalidArgument,
+                   "{} is the older name of zero_optimization.{}, which stands there too; leave "
+                   "one of them out",
+                   at, section);
+    }
+    return std::optional(at);
   }
+  if (const auto* device = find_path(values, path);
+      device && TROUPE_TRY(reads_offload_device(*device, path)))
+    return std::optional(path);
   return std::optional<std::string>();
 }
 
@@ -217,24 +224,14 @@ Status read_offloads(json::Object& values, ResolvedDeepSpeed& out) {
     if (*ratio < 1 && out.zero_stage != 3)
       return error(Code::kInvalidArgument, "Partial offloading only supported for ZeRO Stage 3.");
   }
-  if (out.zero_stage == 0) {
-    if (optimizer || parameters)
-      out.notes.push_back("nothing is offloaded: DeepSpeed offloads with ZeRO stages 1, 2 and 3");
-    return {};
-  }
-  if (parameters && out.zero_stage != 3) {
-    out.notes.push_back(
-        fmt::format("{} has no effect: parameters are offloaded with ZeRO stage 3", *parameters));
-  } else if (parameters) {
+  if (parameters) {
     out.offload = OffloadChoice::kParameters;
     out.offload_path = *parameters;
     if (!optimizer) {
       out.notes.push_back(
           "parameters in the host's memory are updated there: optimizer state is offloaded, too");
     }
-    return {};
-  }
-  if (optimizer) {
+  } else if (optimizer) {
     out.offload = OffloadChoice::kOptimizer;
     out.offload_path = *optimizer;
   }
@@ -393,7 +390,10 @@ Result<ResolvedDeepSpeed> resolve_deepspeed(const json::Object& config,
                  "bfloat16 and fp16 modes cannot be simultaneously enabled");
   }
   out.zero_stage = TROUPE_TRY(read_stage(out.values));
-  TROUPE_RETURN_IF_ERROR(deepspeed_keys().check(out.values, [](const auto& path) { return path; }));
+  const ShownName shown = [](const std::string& path) { return path; };
+  TROUPE_RETURN_IF_ERROR(deepspeed_keys().check(out.values, shown));
+  for (auto& notice : deepspeed_keys().notices(out.values, shown))
+    out.notes.push_back(std::move(notice));
   TROUPE_RETURN_IF_ERROR(read_offloads(out.values, out));
   TROUPE_RETURN_IF_ERROR(check_optimizer(out.values, context.training.optim));
   TROUPE_RETURN_IF_ERROR(check_scheduler(out.values));

@@ -102,10 +102,16 @@ std::vector<ExplainRow> explain(const LoadedConfig& loaded) {
       "size");
   add_environment(rows, loaded);
   for (const auto& fact : loaded.facts) {
-    // A variable whose value stands there already, as it is used.
-    if (std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.key == fact.key; }))
-      continue;
-    rows.push_back({fact.key, fact.value, fact.origin, fact.treatment, fact.note, true});
+    // A key or variable whose value stands there already, as it is used.
+    const auto there = std::find_if(rows.begin(), rows.end(),
+                                    [&](const auto& row) { return row.key == fact.key; });
+    const ExplainRow row{fact.key, fact.value, fact.origin, fact.treatment, fact.note, true};
+    if (there == rows.end()) {
+      rows.push_back(row);
+    } else if (fact.treatment == Treatment::kInert) {
+      // Another tool's key of the same name, which has no effect in its file.
+      *there = row;
+    }
   }
   return rows;
 }

@@ -12,14 +12,15 @@ namespace troupe::train {
 
 class ForeignReader {
  public:
-  ForeignReader(const SourceDocument& theirs, const TranslationContext& context, Problems& problems,
-                Translation& out)
-      : theirs_(theirs), context_(context), problems_(problems), out_(out) {}
+  // `keys` is the table of the tool's keys.
+  ForeignReader(const ForeignKeys& keys, const SourceDocument& theirs,
+                const TranslationContext& context, Problems& problems, Translation& out)
+      : keys_(keys), theirs_(theirs), context_(context), problems_(problems), out_(out) {}
 
-  // The value of a key; null where it is not given or null.
+  // The value of a key; null where it is not given, null, or does not count in this document.
   const json::Value* get(std::string_view key) const {
     const auto* value = theirs_.values.if_contains(json_view(key));
-    return value && !value->is_null() ? value : nullptr;
+    return value && !value->is_null() && keys_.counts(key, theirs_.values) ? value : nullptr;
   }
   // Nothing where it is not given, or is of another kind, which becomes a problem.
   std::optional<bool> flag(std::string_view key) { return read<bool>(key, read_bool); }
@@ -83,6 +84,7 @@ class ForeignReader {
       wrong(ours, set);
   }
 
+  const ForeignKeys& keys_;
   const SourceDocument& theirs_;
   const TranslationContext& context_;
   Problems& problems_;

@@ -43,6 +43,7 @@ ForeignKeys build_fsdp_keys() {
              "troupe.prefetch_bucket_size decides how far ahead units are gathered; the results "
              "are the same")
       .one_of("backward_prefetch", "BACKWARD_PRE|BACKWARD_POST|NO_PREFETCH|1|2|none")
+      .inert("final_state_dict_type", "the finished model is written whole in either case")
       .inert("use_orig_params", "the optimizer always knows every parameter by its name")
       .inert("sync_module_states|cpu_ram_efficient_loading",
              "every trainer reads its part of the same files, which are mapped")
@@ -54,7 +55,16 @@ ForeignKeys build_fsdp_keys() {
       .refused("mixed_precision_policy", "none",
                "use bf16: true, and troupe.reduce_dtype for what gradients travel in")
       .refused("xla|xla_fsdp_v2|xla_fsdp_grad_ckpt", "false", "no TPU is used; leave it out")
-      .refused("xla_fsdp_settings", "", "no TPU is used; leave it out");
+      .refused("xla_fsdp_settings", "", "no TPU is used; leave it out")
+      .same("offload_params|cpu_offload")
+      .same("transformer_layer_cls_to_wrap|transformer_cls_to_wrap|transformer_cls_names_to_wrap")
+      .typed(ValueType::kBool,
+             "activation_checkpointing|forward_prefetch|limit_all_gathers|use_orig_params|"
+             "sync_module_states|cpu_ram_efficient_loading|cpu_offload_pin_memory")
+      .typed(ValueType::kNumber, "min_num_params")
+      .typed(ValueType::kText, "state_dict_type|final_state_dict_type")
+      .typed(ValueType::kTextList,
+             "transformer_layer_cls_to_wrap|transformer_cls_to_wrap|transformer_cls_names_to_wrap");
   return t;
 }
 

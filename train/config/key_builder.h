@@ -57,7 +57,7 @@ class KeyRow {
     spec_.instead = std::move(instead);
     return *this;
   }
-  // Values of a refused key that ask for nothing, "a|b".
+  // Values that ask for nothing of a key that is refused or said, "a|b".
   KeyRow& accepts(std::string_view values) {
     spec_.accepts = split_words(values);
     return *this;
@@ -67,6 +67,11 @@ class KeyRow {
     spec_.refuses = split_words(values);
     spec_.reason = std::move(reason);
     spec_.instead = std::move(instead);
+    return *this;
+  }
+  // The words that a list may have, "a|b".
+  KeyRow& words(std::string_view allowed) {
+    spec_.allowed = split_words(allowed);
     return *this;
   }
   // Of an implemented key that counts only where `counts` holds of the configuration; elsewhere it

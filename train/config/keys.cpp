@@ -56,6 +56,16 @@ Result<json::Value> typed_value(const KeySpec& key, const json::Value& value) {
   return value;
 }
 
+Status check_word(const KeySpec& key, const std::string& word) {
+  if (key.allowed.empty() || contains(key.allowed, word)) return {};
+  // The nearest word to "gpu" is "cpu".
+  if (word == "gpu" && contains(key.allowed, "cuda"))
+    return error(Code::kInvalidArgument, "'gpu' is no valid value; one of {}; GPUs are 'cuda'",
+                 join_words(key.allowed));
+  return error(Code::kInvalidArgument, "'{}' is no valid value; one of {}{}", word,
+               join_words(key.allowed), did_you_mean(word, key.allowed));
+}
+
 Status check_range(const KeySpec& key, double number) {
   if (key.least && (number < *key.least || (key.above_least && number == *key.least))) {
     return error(Code::kInvalidArgument, "{} is too small: {} {} is asked for", number,
@@ -66,20 +76,6 @@ Status check_range(const KeySpec& key, double number) {
                  *key.most);
   }
   return {};
-}
-
-// Whether a value of a refused key asks for nothing.
-bool asks_for_nothing(const KeySpec& key, const json::Value& value) {
-  if (value.is_null() || value == key.default_value) return true;
-  if (value.is_array() && value.get_array().empty()) return true;
-  if (value.is_object() && value.get_object().empty()) return true;
-  if (value.is_string() && value.get_string().empty()) return true;
-  if (const auto* array = value.if_array()) {
-    return std::all_of(array->begin(), array->end(), [&](const json::Value& item) {
-      return contains(key.accepts, value_text(item));
-    });
-  }
-  return contains(key.accepts, value_text(value));
 }
 
 }  // namespace
@@ -141,18 +137,27 @@ Result<json::Value> canonical_value(const KeySpec& key, const json::Value& value
   }
   auto typed = TROUPE_TRY(typed_value(key, value));
   if (typed.is_number()) TROUPE_RETURN_IF_ERROR(check_range(key, typed.to_number<double>()));
-  if (!key.allowed.empty()) {
-    const auto text = value_text(typed);
-    if (!contains(key.allowed, text)) {
-      // The nearest word to "gpu" is "cpu".
-      if (text == "gpu" && contains(key.allowed, "cuda"))
-        return error(Code::kInvalidArgument, "'gpu' is no valid value; one of {}; GPUs are 'cuda'",
-                     join_words(key.allowed));
-      return error(Code::kInvalidArgument, "'{}' is no valid value; one of {}{}", text,
-                   join_words(key.allowed), did_you_mean(text, key.allowed));
-    }
+  std::vector<std::string> words;
+  if (const auto* list = typed.if_array()) {
+    for (const auto& word : *list) words.push_back(value_text(word));
+  } else {
+    words.push_back(value_text(typed));
   }
+  for (const auto& word : words) TROUPE_RETURN_IF_ERROR(check_word(key, word));
   return typed;
+}
+
+bool asks_for_nothing(const KeySpec& key, const json::Value& value) {
+  if (value.is_null() || value == key.default_value) return true;
+  if (value.is_array() && value.get_array().empty()) return true;
+  if (value.is_object() && value.get_object().empty()) return true;
+  if (value.is_string() && value.get_string().empty()) return true;
+  if (const auto* array = value.if_array()) {
+    return std::all_of(array->begin(), array->end(), [&](const json::Value& item) {
+      return contains(key.accepts, value_text(item));
+    });
+  }
+  return contains(key.accepts, value_text(value));
 }
 
 Verdict verdict_of(const KeySpec& key, const json::Value& value) {

@@ -44,8 +44,8 @@ struct KeySpec {
   std::string reason;   // why inert, or why refused
   std::string instead;  // what to use where it is refused
 
-  std::vector<std::string> allowed;  // all values of an enumeration; empty: any
-  std::vector<std::string> accepts;  // of a refused key: values that ask for nothing
+  std::vector<std::string> allowed;  // all values, or words of a list; empty: any
+  std::vector<std::string> accepts;  // of a refused or said key: values that ask for nothing
   std::vector<std::string> refuses;  // of another key: values that are refused nevertheless
   std::optional<double> least;       // numbers, inclusive
   std::optional<double> most;
@@ -76,6 +76,9 @@ const std::vector<std::string>& key_names();
 // The value in the row's type, numbers given as text converted ("8", "1e-4", 5e8). Errors say what
 // was expected and, for enumerations, what is allowed; they do not name the key.
 Result<json::Value> canonical_value(const KeySpec& key, const json::Value& value);
+
+// Whether a canonical value asks for nothing: null, empty, the default, or one of `accepts`.
+bool asks_for_nothing(const KeySpec& key, const json::Value& value);
 
 // What happens to a canonical value, with the sentence for `--explain`. kRefused carries the reason
 // and the alternative.

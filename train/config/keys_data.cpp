@@ -20,7 +20,7 @@ void add_source_keys(KeyTable& t) {
   t.boolean("streaming", false)
       .refused("read data while training", "data are prepared before the first step",
                "use streaming: false");
-  t.integer("buffer_size", 16384).inert("shuffle buffer", "no effect without streaming");
+  t.integer("buffer_size", 16384).inert("shuffle buffer", "it belongs to streaming: true").said();
   t.optional("media_dir", ValueType::kText)
       .inert("folder of images and sound", "only text is trained");
   t.optional("tokenized_path", ValueType::kText)
@@ -32,6 +32,10 @@ void add_source_keys(KeyTable& t) {
 }
 
 void add_preparation_keys(KeyTable& t) {
+  const auto trains_turns = [](const TrainConfig& config) {
+    return config.method.stage == TrainingStage::kSupervised;
+  };
+  const char* turns_only = "it belongs to stage: sft";
   t.optional("template", ValueType::kText)
       .implemented("how turns are written", TROUPE_FIELD(data.template_name));
   t.integer("cutoff_len", 2048)
@@ -43,25 +47,31 @@ void add_preparation_keys(KeyTable& t) {
   t.boolean("neat_packing", false)
       .implemented("packing without attention between samples", TROUPE_FIELD(data.neat_packing));
   t.boolean("train_on_prompt", false)
-      .implemented("the prompt's tokens count in the loss", TROUPE_FIELD(data.train_on_prompt));
+      .implemented("the prompt's tokens count in the loss", TROUPE_FIELD(data.train_on_prompt))
+      .only_where(trains_turns, turns_only);
   t.boolean("mask_history", false)
-      .implemented("only the last answer counts in the loss", TROUPE_FIELD(data.mask_history));
+      .implemented("only the last answer counts in the loss", TROUPE_FIELD(data.mask_history))
+      .only_where(trains_turns, turns_only);
   t.integer("preprocessing_batch_size", 1000)
       .implemented("samples that are packed together", TROUPE_FIELD(data.preprocessing_batch_size))
-      .at_least(1);
+      .at_least(1)
+      .only_where([](const TrainConfig& config) { return config.data.packing; },
+                  "nothing is packed: it belongs to packing: true");
   t.optional("preprocessing_num_workers", ValueType::kInteger)
       .inert("processes that tokenise", "threads of this process do it, one a core");
   t.boolean("ignore_pad_token_for_loss", true)
       .refused("padding does not count in the loss", "padding never counts in the loss",
                "use ignore_pad_token_for_loss: true");
   t.optional("default_system", ValueType::kText)
-      .implemented("system message where a sample has none", TROUPE_FIELD(data.default_system));
+      .implemented("system message where a sample has none", TROUPE_FIELD(data.default_system))
+      .only_where(trains_turns, turns_only);
   t.optional("tool_format", ValueType::kText)
       .refused("how function calls are written", "function calls follow the template",
                "leave tool_format out");
   t.boolean("enable_thinking", true)
       .nullable()
-      .implemented("thoughts of reasoning models are trained", TROUPE_FIELD(data.enable_thinking));
+      .implemented("thoughts of reasoning models are trained", TROUPE_FIELD(data.enable_thinking))
+      .only_where(trains_turns, turns_only);
 }
 
 }  // namespace

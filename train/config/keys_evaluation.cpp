@@ -6,6 +6,16 @@ namespace {
 
 constexpr const char* kOnlyLoss = "the loss is what an evaluation measures";
 
+bool evaluates_between_steps(const TrainConfig& config) {
+  return config.evaluation.strategy != IntervalStrategy::kNo;
+}
+bool evaluates(const TrainConfig& config) {
+  const auto& evaluation = config.evaluation;
+  return evaluates_between_steps(config) || evaluation.do_eval || evaluation.on_start ||
+         config.troupe.held_out > 0;
+}
+constexpr const char* kEvaluationsOnly = "nothing is evaluated: eval_strategy is no";
+
 void add_when_keys(KeyTable& t) {
   t.boolean("do_eval", false)
       .implemented("evaluate at the end (also where eval_strategy is set)",
@@ -15,25 +25,33 @@ void add_when_keys(KeyTable& t) {
   t.optional("eval_steps", ValueType::kNumber)
       .implemented("steps between evaluations (default: logging_steps); below 1 a ratio",
                    TROUPE_FIELD(evaluation.eval_steps))
-      .above(0);
+      .above(0)
+      .only_where(
+          [](const TrainConfig& config) {
+            return config.evaluation.strategy == IntervalStrategy::kSteps;
+          },
+          "it belongs to eval_strategy: steps");
   t.number("eval_delay", 0)
       .implemented("steps or epochs, as eval_strategy counts, before the first evaluation",
                    TROUPE_FIELD(evaluation.delay))
       .at_least(0)
-      .at_most(1e12);
+      .at_most(1e12)
+      .only_where(evaluates_between_steps, kEvaluationsOnly);
   t.boolean("eval_on_start", false)
       .implemented("evaluate before the first step", TROUPE_FIELD(evaluation.on_start));
   t.integer("per_device_eval_batch_size", 8)
       .implemented("sequences of an evaluation batch on each rank",
                    TROUPE_FIELD(evaluation.per_device_eval_batch_size))
       .at_least(1)
-      .at_most(1 << 20);
+      .at_most(1 << 20)
+      .only_where(evaluates, kEvaluationsOnly);
 }
 
 void add_eval_data_keys(KeyTable& t) {
   t.list("eval_dataset")
       .implemented("data sets to evaluate on, names in dataset_info.json",
-                   TROUPE_FIELD(evaluation.eval_dataset));
+                   TROUPE_FIELD(evaluation.eval_dataset))
+      .only_where(evaluates, kEvaluationsOnly);
   t.number("val_size", 0)
       .implemented("part of the data kept for evaluation: above 1 samples, else a share",
                    TROUPE_FIELD(evaluation.val_size))
@@ -49,10 +67,12 @@ void add_best_keys(KeyTable& t) {
       .implemented("end with the checkpoint that evaluated best",
                    TROUPE_FIELD(evaluation.load_best_model_at_end));
   t.optional("metric_for_best_model", ValueType::kText)
-      .implemented("what is compared: eval_loss", TROUPE_FIELD(evaluation.metric_for_best_model));
+      .implemented("what is compared: eval_loss", TROUPE_FIELD(evaluation.metric_for_best_model))
+      .only_where(evaluates_between_steps, kEvaluationsOnly);
   t.optional("greater_is_better", ValueType::kBool)
       .implemented("whether a larger metric is better (default: not for a loss)",
-                   TROUPE_FIELD(evaluation.greater_is_better));
+                   TROUPE_FIELD(evaluation.greater_is_better))
+      .only_where(evaluates_between_steps, kEvaluationsOnly);
   t.optional("early_stopping_steps", ValueType::kInteger)
       .implemented("stop after so many evaluations in a row without improvement",
                    TROUPE_FIELD(evaluation.early_stopping_steps))

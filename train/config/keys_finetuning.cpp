@@ -8,16 +8,16 @@ bool trains_lora(const TrainConfig& config) { return config.finetuning.is_lora()
 bool trains_freeze(const TrainConfig& config) {
   return config.finetuning.type == FinetuningType::kFreeze;
 }
-constexpr const char* kLoraOnly = "no effect unless finetuning_type is lora";
+constexpr const char* kLoraOnly = "it belongs to finetuning_type: lora";
 // The configuration of an adapter that is trained on is its own, as in LLaMA-Factory.
 bool trains_new_adapter(const TrainConfig& config) {
   const FinetuningSection& f = config.finetuning;
   return f.is_lora() && (f.adapter_name_or_path.empty() || f.create_new_adapter);
 }
 constexpr const char* kNewAdapterOnly =
-    "no effect unless a new adapter is trained: finetuning_type is lora, and create_new_adapter "
-    "true where adapter_name_or_path is given";
-constexpr const char* kFreezeOnly = "no effect unless finetuning_type is freeze";
+    "it belongs to a new adapter: finetuning_type: lora, and create_new_adapter: true where "
+    "adapter_name_or_path is given";
+constexpr const char* kFreezeOnly = "it belongs to finetuning_type: freeze";
 
 void add_lora_keys(KeyTable& t) {
   t.integer("lora_rank", 8)
@@ -67,7 +67,7 @@ void add_lora_keys(KeyTable& t) {
                    TROUPE_FIELD(finetuning.pissa_iter))
       .at_least(-1)
       .at_most(kPissaIterationsMax)
-      .only_where(with_pissa, "no effect without pissa_init");
+      .only_where(with_pissa, "it belongs to pissa_init: true");
   t.boolean("pissa_convert", false)
       .implemented("LoRA: a PiSSA adapter as one of the original base",
                    TROUPE_FIELD(finetuning.pissa_convert))
@@ -79,8 +79,8 @@ void add_lora_keys(KeyTable& t) {
           [](const TrainConfig& config) {
             return trains_lora(config) && !config.finetuning.adapter_name_or_path.empty();
           },
-          "no effect unless finetuning_type is lora and adapter_name_or_path names an adapter: a "
-          "new one is trained anyway");
+          "it belongs to finetuning_type: lora with adapter_name_or_path; without one, the adapter "
+          "is new anyway");
 }
 
 void add_oft_keys(KeyTable& t) {

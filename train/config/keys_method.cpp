@@ -27,28 +27,32 @@ void add_task_keys(KeyTable& t) {
 }
 
 void add_preference_keys(KeyTable& t) {
-  const char* reason = "no effect unless stage is rm, ppo, dpo or kto";
-  t.number("pref_beta", 0.1).inert("preference: β", reason);
-  t.number("pref_ftx", 0).inert("preference: SFT loss", reason);
-  t.number("pref_bco_weight", 0).inert("preference: BCO", reason);
-  t.text("pref_loss", "sigmoid").inert("preference: loss", reason);
-  t.number("dpo_label_smoothing", 0).inert("DPO: label smoothing", reason);
-  t.number("kto_chosen_weight", 1).inert("KTO: weight of chosen", reason);
-  t.number("kto_rejected_weight", 1).inert("KTO: weight of rejected", reason);
-  t.number("simpo_gamma", 0.5).inert("SimPO: margin", reason);
-  t.optional("ld_alpha", ValueType::kNumber).inert("LD-DPO: α", reason);
-  t.integer("ppo_buffer_size", 1).inert("PPO: buffer", reason);
-  t.integer("ppo_epochs", 4).inert("PPO: epochs", reason);
-  t.boolean("ppo_score_norm", false).inert("PPO: normalise scores", reason);
-  t.number("ppo_target", 6).inert("PPO: KL target", reason);
-  t.boolean("ppo_whiten_rewards", false).inert("PPO: whiten rewards", reason);
+  const char* reason = "it belongs to the stages rm, ppo, dpo and kto";
+  t.number("pref_beta", 0.1).inert("preference: β", reason).said();
+  t.number("pref_ftx", 0).inert("preference: SFT loss", reason).said();
+  t.number("pref_bco_weight", 0).inert("preference: BCO", reason).said();
+  t.text("pref_loss", "sigmoid").inert("preference: loss", reason).said();
+  t.number("dpo_label_smoothing", 0).inert("DPO: label smoothing", reason).said();
+  t.number("kto_chosen_weight", 1).inert("KTO: weight of chosen", reason).said();
+  t.number("kto_rejected_weight", 1).inert("KTO: weight of rejected", reason).said();
+  t.number("simpo_gamma", 0.5).inert("SimPO: margin", reason).said();
+  t.optional("ld_alpha", ValueType::kNumber).inert("LD-DPO: α", reason).said();
+  t.integer("ppo_buffer_size", 1).inert("PPO: buffer", reason).said();
+  t.integer("ppo_epochs", 4).inert("PPO: epochs", reason).said();
+  t.boolean("ppo_score_norm", false).inert("PPO: normalise scores", reason).said();
+  t.number("ppo_target", 6).inert("PPO: KL target", reason).said();
+  t.boolean("ppo_whiten_rewards", false).inert("PPO: whiten rewards", reason).said();
   for (const auto* name :
        {"ref_model", "ref_model_adapters", "reward_model", "reward_model_adapters"}) {
-    t.optional(name, ValueType::kText).inert("preference: another model", reason);
+    t.optional(name, ValueType::kText).inert("preference: another model", reason).said();
   }
-  t.optional("ref_model_quantization_bit", ValueType::kInteger).inert("preference: bits", reason);
-  t.optional("reward_model_quantization_bit", ValueType::kInteger).inert("PPO: bits", reason);
-  t.text("reward_model_type", "lora").inert("PPO: kind of reward model", reason);
+  t.optional("ref_model_quantization_bit", ValueType::kInteger)
+      .inert("preference: bits", reason)
+      .said();
+  t.optional("reward_model_quantization_bit", ValueType::kInteger)
+      .inert("PPO: bits", reason)
+      .said();
+  t.text("reward_model_type", "lora").inert("PPO: kind of reward model", reason).said();
 }
 
 void add_loss_keys(KeyTable& t) {
@@ -60,9 +64,9 @@ void add_loss_keys(KeyTable& t) {
           "sft: each token's loss is multiplied by its probability, a constant to the gradient",
           TROUPE_FIELD(method.use_dft_loss));
   t.boolean("use_asft_loss", false).refused("ASFT loss", reason, kLeaveOut);
-  t.number("asft_alpha", 0.1).inert("ASFT: weight", "no effect without use_asft_loss");
+  t.number("asft_alpha", 0.1).inert("ASFT: weight", "it belongs to use_asft_loss").said();
   t.boolean("use_eaft_loss", false).refused("EAFT loss", reason, kLeaveOut);
-  t.number("eaft_alpha", 1.0).inert("EAFT: weight", "no effect without use_eaft_loss");
+  t.number("eaft_alpha", 1.0).inert("EAFT: weight", "it belongs to use_eaft_loss").said();
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ void add_loading_keys(KeyTable& t) {
       .implemented("folder within that holds the adapter", TROUPE_FIELD(finetuning.adapter_folder))
       .only_where(
           [](const TrainConfig& config) { return !config.finetuning.adapter_name_or_path.empty(); },
-          "no effect without adapter_name_or_path");
+          "it belongs to adapter_name_or_path");
   t.boolean("trust_remote_code", false)
       .inert("allow Python code in the model's folder", "no code of a model is ever run");
   t.optional("cache_dir", ValueType::kText).inert("where downloads are kept", kNoHub);

@@ -1,4 +1,5 @@
 // Keys of LLaMA-Factory's special optimizers, its loggers, and Megatron's parallelism.
+#include "train/config/foreign_keys.h"
 #include "train/config/key_builder.h"
 #include "train/optimizer/optimizers.h"
 
@@ -38,9 +39,7 @@ void add_optimizer_method_keys(KeyTable& t) {
   add_switch(t, "use_adam_mini", "Adam-mini");
   add_switch(t, "use_muon", "Muon");
 
-  t.boolean("use_swanlab", false)
-      .refused("log to SwanLab", "no outside service is contacted",
-               "read trainer_log.jsonl in output_dir");
+  t.boolean("use_swanlab", false).inert("log to SwanLab", kOwnLog).said();
   for (const auto* name : {"swanlab_project", "swanlab_workspace", "swanlab_run_name",
                            "swanlab_mode", "swanlab_logdir", "swanlab_lark_webhook_url"}) {
     t.optional(name, ValueType::kText).inert("SwanLab", "no effect without use_swanlab");

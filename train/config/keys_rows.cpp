@@ -35,9 +35,9 @@ void add_sets_key(KeyTable& t, const char* name, const char* meaning, Field fiel
 }
 
 bool has_rows(const TrainConfig& config) { return !config.data.rows.datasets.empty(); }
-constexpr const char* kRowsOnly = "no effect without troupe.datasets";
+constexpr const char* kRowsOnly = "it belongs to troupe.datasets";
 bool packs_samples(const TrainConfig& config) { return config.data.sample_packing.on; }
-constexpr const char* kPackingOnly = "no effect without troupe.sample_packing";
+constexpr const char* kPackingOnly = "it belongs to troupe.sample_packing: true";
 
 }  // namespace
 

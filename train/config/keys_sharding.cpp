@@ -46,22 +46,31 @@ void add_strategy_keys(KeyTable& t) {
 }
 
 void add_limit_keys(KeyTable& t) {
+  const auto gathers = [](const TrainConfig& config) {
+    const auto& strategy = config.sharding.strategy;
+    return strategy != "ddp" && strategy != "zero1" && strategy != "zero2";
+  };
+  const char* gathered_only = "every trainer has whole parameters: troupe.strategy shards none";
   t.integer("troupe.max_live_parameters", 1'000'000'000)
       .implemented("gathered parameters at a time, in elements",
                    TROUPE_FIELD(sharding.max_live_parameters))
-      .at_least(0);
+      .at_least(0)
+      .only_where(gathers, gathered_only);
   t.integer("troupe.max_reuse_distance", 0)
       .implemented("a unit used again within so many elements stays gathered",
                    TROUPE_FIELD(sharding.max_reuse_distance))
-      .at_least(0);
+      .at_least(0)
+      .only_where(gathers, gathered_only);
   t.optional("troupe.prefetch_bucket_size", ValueType::kInteger)
       .implemented("elements gathered ahead (default: one unit)",
                    TROUPE_FIELD(sharding.prefetch_bucket_size))
-      .at_least(0);
+      .at_least(0)
+      .only_where(gathers, gathered_only);
   t.integer("troupe.param_persistence_threshold", 0)
       .implemented("units up to so many elements stay gathered",
                    TROUPE_FIELD(sharding.param_persistence_threshold))
-      .at_least(0);
+      .at_least(0)
+      .only_where(gathers, gathered_only);
 }
 
 }  // namespace

@@ -14,7 +14,9 @@ void add_seed_keys(KeyTable& t) {
   t.optional("data_seed", ValueType::kInteger)
       .implemented("seed of the data order (default: seed)", TROUPE_FIELD(training.data_seed))
       .at_least(0)
-      .at_most(4294967295.0);
+      .at_most(4294967295.0)
+      .only_where([](const TrainConfig& config) { return !config.data.disable_shuffling; },
+                  "disable_shuffling leaves the data in the order of the file");
   t.boolean("full_determinism", false)
       .inert("the same bits in each run", "that is so unless troupe.deterministic is off");
   t.boolean("ignore_data_skip", false)

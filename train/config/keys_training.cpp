@@ -1,6 +1,7 @@
 // Keys of Hugging Face's TrainingArguments that shape a run. The rest: keys_trainer_details.cpp.
 #include <algorithm>
 
+#include "train/config/foreign_keys.h"
 #include "train/config/key_builder.h"
 #include "train/optimizer/optimizers.h"
 
@@ -29,9 +30,12 @@ void add_output_keys(KeyTable& t) {
                    TROUPE_FIELD(training.resume_from_checkpoint));
   t.text("run_name", "").nullable().implemented("name of the run", TROUPE_FIELD(training.run_name));
   t.list("report_to")
-      .refused("services that receive the log", "no outside service is contacted",
-               "use report_to: none and read trainer_log.jsonl in output_dir")
-      .accepts("none");
+      .inert("services that receive the log", kOwnLog)
+      .said()
+      .accepts("none")
+      .words(
+          "all|none|azure_ml|clearml|codecarbon|comet_ml|dagshub|dvclive|flyte|mlflow|neptune|"
+          "swanlab|tensorboard|trackio|wandb");
   t.choice("logging_strategy", "steps", "no|steps|epoch")
       .implemented("when to log", TROUPE_FIELD(training.logging_strategy));
   t.number("logging_steps", 500)
@@ -47,7 +51,12 @@ void add_output_keys(KeyTable& t) {
                    TROUPE_FIELD(training.save_strategy));
   t.number("save_steps", 500)
       .implemented("steps between checkpoints; below 1 a ratio", TROUPE_FIELD(training.save_steps))
-      .above(0);
+      .above(0)
+      .only_where(
+          [](const TrainConfig& config) {
+            return config.training.save_strategy == IntervalStrategy::kSteps;
+          },
+          "it belongs to save_strategy: steps");
   t.optional("save_total_limit", ValueType::kInteger)
       .implemented("checkpoints that are kept", TROUPE_FIELD(training.save_total_limit))
       .at_least(1)
@@ -115,17 +124,24 @@ void add_optimizer_keys(KeyTable& t) {
   t.number("weight_decay", 0)
       .implemented("weight decay (not on biases and norms)", TROUPE_FIELD(training.weight_decay))
       .at_least(0);
+  const auto is_adam = [](const TrainConfig& config) {
+    return config.training.optim.starts_with("adam");
+  };
+  const char* adam_only = "it belongs to AdamW, and optim is another one";
   t.number("adam_beta1", 0.9)
       .implemented("AdamW: β₁", TROUPE_FIELD(training.adam_beta1))
       .at_least(0)
-      .at_most(0.999999999);  // below 1
+      .at_most(0.999999999)  // below 1
+      .only_where(is_adam, adam_only);
   t.number("adam_beta2", 0.999)
       .implemented("AdamW: β₂", TROUPE_FIELD(training.adam_beta2))
       .at_least(0)
-      .at_most(0.999999999);  // below 1
+      .at_most(0.999999999)  // below 1
+      .only_where(is_adam, adam_only);
   t.number("adam_epsilon", 1e-8)
       .implemented("AdamW: ε", TROUPE_FIELD(training.adam_epsilon))
-      .above(0);
+      .above(0)
+      .only_where(is_adam, adam_only);
   t.number("max_grad_norm", 1.0)
       .implemented("clip gradients to this global norm; 0: never",
                    TROUPE_FIELD(training.max_grad_norm))
@@ -139,14 +155,23 @@ void add_optimizer_keys(KeyTable& t) {
                "use lr_scheduler_type: cosine");
   t.object("lr_scheduler_kwargs")
       .implemented("settings of the scheduler", TROUPE_FIELD(training.lr_scheduler_kwargs));
+  const auto warms_up = [](const TrainConfig& config) {
+    return config.training.lr_scheduler_type != "constant";
+  };
   t.number("warmup_ratio", 0)
       .implemented("share of the steps that warm up", TROUPE_FIELD(training.warmup_ratio))
       .at_least(0)
-      .at_most(1);
+      .at_most(1)
+      .only_where(
+          [=](const TrainConfig& config) {
+            return warms_up(config) && config.training.warmup_steps <= 0;
+          },
+          "warmup_steps wins over it, and lr_scheduler_type: constant does not warm up");
   t.number("warmup_steps", 0)
       .implemented("steps that warm up; below 1 a ratio; above 0 it wins over warmup_ratio",
                    TROUPE_FIELD(training.warmup_steps))
-      .at_least(0);
+      .at_least(0)
+      .only_where(warms_up, "lr_scheduler_type: constant does not warm up");
 }
 
 // A switch between fp32 and bf16.

@@ -153,7 +153,8 @@ void add_torchrun(Rows& t) {
 std::string fsdp_example(const std::string& path, const ForeignKeys::Treated& row) {
   if (path == "sharding_strategy") return "FULL_SHARD";
   if (path == "version") return "1";
-  return row.allowed.empty() ? "true" : split_words(row.allowed).front();
+  if (!row.allowed.empty()) return split_words(row.allowed).front();
+  return row.type == ValueType::kNumber ? "1" : "true";
 }
 
 void add_accelerate(Rows& t) {
@@ -347,12 +348,6 @@ bool check_numbering(const Numbering& numbering, const Environment& environment,
 const std::vector<LaunchVariable>& launch_variables() {
   static const std::vector<LaunchVariable> table = build_launch_table();
   return table;
-}
-
-std::string without_effect(std::string_view whose, const std::vector<std::string>& names,
-                           std::string_view reason) {
-  return fmt::format("{}{} {} no effect: {}", whose, join_words(names),
-                     names.size() == 1 ? "has" : "have", reason);
 }
 
 LaunchVariableReport judge_launch_variables(const Environment& environment, Problems& problems) {

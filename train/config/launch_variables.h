@@ -46,8 +46,4 @@ LaunchVariableReport judge_launch_variables(const Environment& environment, Prob
 void check_one_of_several(const Environment& environment, const LaunchEnvironment& launch,
                           Problems& problems);
 
-// "the environment's A, B have no effect: REASON"; "has" for one. `whose`: "the environment's ".
-std::string without_effect(std::string_view whose, const std::vector<std::string>& names,
-                           std::string_view reason);
-
 }  // namespace troupe::train

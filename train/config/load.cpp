@@ -1,6 +1,8 @@
 #include "train/config/load.h"
 
 #include <iterator>
+#include <map>
+#include <set>
 
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
@@ -112,16 +114,29 @@ void store_values(TrainConfig& config, const json::Object& values, Problems& pro
   }
 }
 
-// Keys of the launch that have no effect, for the start of the run.
-void say_inert_keys(LoadedConfig& loaded, const json::Object& given) {
+// Given keys that have no effect, in the words in which they were given. Another tool's key may
+// have become several of ours: it has an effect where one of them has.
+void say_keys_without_effect(LoadedConfig& loaded, const json::Object& given) {
   std::map<std::string, std::vector<std::string>> reasons;
+  std::set<std::string> with_effect;
   for (const auto& key : key_table()) {
     const auto* value = given.if_contains(json_view(key.name));
-    if (!key.said || !value || value->is_null() || *value == key.default_value) continue;
-    reasons[key.reason].push_back(key.name);
+    if (!value || asks_for_nothing(key, *value)) continue;
+    const auto origin = loaded.source.origin_of(key.name);
+    // What another tool does by default is not what the user wrote.
+    if (origin.kind == OriginKind::kDefault) continue;
+    const std::string name = origin.key.empty() ? key.name : origin.key;
+    if (key.said) {
+      reasons[key.reason].push_back(name);
+    } else if (key.counts && !key.counts(loaded.config)) {
+      reasons[key.idle_reason].push_back(name);
+    } else {
+      with_effect.insert(name);
+    }
   }
-  for (const auto& [reason, names] : reasons) {
-    loaded.notices.push_back(without_effect("", names, reason));
+  for (auto& [reason, names] : reasons) {
+    std::erase_if(names, [&](const auto& name) { return with_effect.contains(name); });
+    if (!names.empty()) loaded.notices.push_back(without_effect("", names, reason));
   }
 }
 
@@ -218,7 +233,7 @@ Result<LoadedConfig> resolve(Given given_settings, const Environment& environmen
   resolve_sources(loaded, values, environment, files, options.gpu_count, problems);
   check_launch(loaded.launch, loaded.config, environment, problems);
   check_combinations(loaded.config, given, problems);
-  say_inert_keys(loaded, given);
+  say_keys_without_effect(loaded, given);
   check_verdicts(given, problems);
   if (options.check_paths) check_paths(loaded.config, files, problems);
   if (options.check_contents) options.check_contents(loaded, problems);

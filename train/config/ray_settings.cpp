@@ -50,6 +50,8 @@ ForeignKeys build_ray_keys() {
           "trainers are this program, and no Python")
       .refused("runtime_env.container|runtime_env.image_uri", "",
                "trainers run where their node does; start 'troupe worker' in that container");
+  for (const auto& path : t.paths())
+    if (t.treated(path).treatment == Treatment::kInert) t.said(path);
   return t;
 }
 

@@ -226,19 +226,14 @@ class SourceResolver {
       problems_.add_named(checked.code(), "ray_init_kwargs", checked.message());
       return;
     }
-    std::map<std::string, std::vector<std::string>> reasons;
-    for (auto& fact : ray_keys().describe(settings, shown, origin_of("ray_init_kwargs"))) {
-      if (fact.treatment == Treatment::kInert && fact.note != kAsksForNothing)
-        reasons[fact.note].push_back(fact.key);
+    for (auto& fact : ray_keys().describe(settings, shown, origin_of("ray_init_kwargs")))
       loaded_.facts.push_back(std::move(fact));
-    }
+    for (auto& notice : ray_keys().notices(settings, shown))
+      loaded_.notices.push_back(std::move(notice));
     for (const auto& [name, value] : config_.launch.trainer_variables) {
       loaded_.facts.push_back({shown("runtime_env.env_vars." + name), "(hidden)",
                                origin_of("ray_init_kwargs"), Treatment::kImplemented,
                                "a variable of every trainer"});
-    }
-    for (const auto& [reason, names] : reasons) {
-      loaded_.notices.push_back(without_effect("", names, reason));
     }
   }
 

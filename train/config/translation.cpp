@@ -5,6 +5,12 @@
 
 namespace troupe::train {
 
+void Translation::add(const ForeignKeys& keys, const json::Object& values, const ShownName& shown,
+                      const ForeignKeys::OriginOf& origin) {
+  for (auto& fact : keys.describe(values, shown, origin)) facts.push_back(std::move(fact));
+  for (auto& notice : keys.notices(values, shown)) notices.push_back(std::move(notice));
+}
+
 json::Object take_our_settings(const SourceDocument& theirs,
                                const std::function<bool(const std::string& key)>& is_theirs,
                                Translation& out, Problems& problems) {

@@ -27,6 +27,10 @@ struct Translation {
   SourceDocument document;
   std::vector<std::string> notices;
   std::vector<KeyFact> facts;  // what became of every key
+
+  // What a table of the tool's keys says of checked values: facts and notices.
+  void add(const ForeignKeys& keys, const json::Object& values, const ShownName& shown,
+           const ForeignKeys::OriginOf& origin);
 };
 
 // Puts what is ours in another tool's document into `out`: everything under troupe, and among

@@ -178,7 +178,12 @@ Status read_csv(std::string_view text, const std::string& path, Counter& counter
 
 }  // namespace
 
-Result<DataFiles> find_data_files(FileSystem& files, const std::string& path) {
+Result<DataFiles> find_data_files(FileSystem& files, const std::string& path,
+                                  std::optional<FileType> given) {
+  const auto type_of_file = [&](const std::string& file) -> Result<FileType> {
+    if (given) return *given;
+    return type_of(file);
+  };
   if (!files.exists(path)) {
     return error(Code::kNotFound, "File {} not found. (file_name is relative to dataset_dir)",
                  path);
@@ -186,7 +191,7 @@ Result<DataFiles> find_data_files(FileSystem& files, const std::string& path) {
   DataFiles out;
   const auto entries = files.list(path);
   if (!entries) {  // a file
-    out.type = TROUPE_TRY(type_of(path));
+    out.type = TROUPE_TRY(type_of_file(path));
     out.paths.push_back(path);
     return out;
   }
@@ -198,7 +203,7 @@ Result<DataFiles> find_data_files(FileSystem& files, const std::string& path) {
                    path, entry.name);
     }
     const auto file = join_path(path, entry.name);
-    const auto type = TROUPE_TRY(type_of(file));
+    const auto type = TROUPE_TRY(type_of_file(file));
     if (!out.paths.empty() && type != out.type) {
       return error(Code::kInvalidArgument, "File types should be identical. ({} and {} in {})",
                    out.paths.back(), entry.name, path);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,9 @@ struct DataFiles {
 };
 
 // The files behind a data set's file_name: itself, or all files of the directory, which must be of
-// one type. parquet and arrow are kUnsupported.
-Result<DataFiles> find_data_files(FileSystem& files, const std::string& path);
+// one type. parquet and arrow are kUnsupported. `type`: what they are, whatever their names say.
+Result<DataFiles> find_data_files(FileSystem& files, const std::string& path,
+                                  std::optional<FileType> type = std::nullopt);
 
 // A row: members by column name. A CSV has strings only; a line of text is {"text": line}, empty
 // lines included, as Hugging Face's datasets reads it.

@@ -97,6 +97,16 @@ class EntryReader {
   Status status_;
 };
 
+void read_type(EntryReader& reader, RowSource& out) {
+  std::string word;
+  reader.text("ds_type", word);
+  if (word == "json") out.ds_type = FileType::kJson;
+  if (word == "csv") out.ds_type = FileType::kCsv;
+  if (word == "text") out.ds_type = FileType::kText;
+  if (!word.empty() && !out.ds_type)
+    reader.fail("ds_type", fmt::format("'{}' is none of json, csv, text", word));
+}
+
 void read_roles(EntryReader& reader, RowSource& out) {
   const auto* roles = reader.object("roles");
   if (!roles) {
@@ -192,6 +202,7 @@ Result<RowSource> parse_row_source(const json::Value& entry, bool train_on_input
   reader.text("path", out.path);
   reader.text("type", out.type);
   reader.text("split", out.split);
+  read_type(reader, out);
   if (auto files = reader.texts("data_files")) out.data_files = std::move(*files);
   reader.text("field", out.field);
   reader.text("text_column", out.field);
@@ -238,7 +249,8 @@ Result<SplitRows> find_split(FileSystem& files, const RowSource& source) {
   if (!source.data_files.empty()) {
     for (const auto& file : source.data_files) {
       const std::string beside = join_path(source.path, file);
-      const auto found = TROUPE_TRY(find_data_files(files, files.exists(beside) ? beside : file));
+      const auto found =
+          TROUPE_TRY(find_data_files(files, files.exists(beside) ? beside : file, source.ds_type));
       if (!out.files.paths.empty() && found.type != out.files.type)
         return error(Code::kInvalidArgument, "File types should be identical.");
       out.files.type = found.type;
@@ -247,7 +259,7 @@ Result<SplitRows> find_split(FileSystem& files, const RowSource& source) {
     if (name != "train") return of_split(std::move(out.files), name, source.path).status();
     return out;
   }
-  out.files = TROUPE_TRY(find_data_files(files, source.path));
+  out.files = TROUPE_TRY(find_data_files(files, source.path, source.ds_type));
   const bool one_file = out.files.paths.size() == 1 && out.files.paths.front() == source.path;
   if (one_file && name == "train") return out;
   out.files = TROUPE_TRY(of_split(std::move(out.files), name, source.path));

@@ -22,6 +22,7 @@ struct RowSource {
   std::string path;                     // a file or a folder
   std::vector<std::string> data_files;  // of the folder; none: all of it
   std::string split = "train";          // with a slice: train[:20%]
+  std::optional<FileType> ds_type;      // of the files; none: as their names say
   // alpaca[:instruct|chat|chatml|phi], completion, input_output, chat_template, pretrain, text,
   // text_or_messages
   std::string type;

@@ -64,7 +64,7 @@ TEST_CASE("the document's file") {
   const auto loaded = accepted(load(kYaml));
   const auto& config = loaded.config;
   CHECK(said(loaded, "ai.yaml is a file of AITraining (base_model, task, project_name"));
-  CHECK(said(loaded, "log=wandb: no outside service is contacted"));
+  CHECK(said(loaded, "log has no effect: the log is trainer_log.jsonl in output_dir"));
   CHECK(said(loaded, "distributed_backend=deepspeed: ZeRO-3"));
   CHECK(said(loaded, "`troupe export` merges it"));
   CHECK(config.model.model_name_or_path == "tiny");

@@ -293,7 +293,8 @@ TEST_CASE("what is refused names the way out") {
                  "unknown key 'datasets[0].typ'"));
   CHECK(contains(refused("hub_model_id: a/b"), "upload output_dir yourself"));
   CHECK(contains(refused("model_type: AutoModelForSequenceClassification"), "reward models"));
-  CHECK(said(accepted(load("wandb_project: mine")), "nothing is sent to Weights & Biases"));
+  CHECK(said(accepted(load("wandb_project: mine")),
+             "wandb_project has no effect: the log is trainer_log.jsonl in output_dir"));
 }
 
 TEST_CASE("the errors of Axolotl's document have the same cures here") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/train/config/memory_files.h"
+#include "train/config/deepspeed_keys.h"
 
 namespace troupe::train {
 namespace {
@@ -202,7 +203,9 @@ TEST_CASE("offload by DeepSpeed's stages") {
   CHECK(early.notes[0].find("parameters are offloaded with ZeRO stage 3") != std::string::npos);
   const auto none = of("\"stage\": 0, " + optimizer);
   CHECK(none.offload == OffloadChoice::kNone);
-  CHECK(none.notes[0].find("nothing is offloaded") != std::string::npos);
+  CHECK(none.notes[0] ==
+        "zero_optimization.offload_optimizer.device has no effect: optimizer state is offloaded "
+        "with ZeRO stages 1, 2 and 3");
   CHECK(of(R"("stage": 2, "cpu_offload": true, "cpu_offload_use_pin_memory": true)").offload ==
         OffloadChoice::kOptimizer);
   CHECK(of(R"("stage": 3, "cpu_offload": true, "cpu_offload_params": true)").offload_path ==
@@ -212,6 +215,76 @@ TEST_CASE("offload by DeepSpeed's stages") {
   CHECK(
       of(R"("stage": 3, "offload_optimizer": {"device": "none"}, "cpu_offload": false)").offload ==
       OffloadChoice::kNone);
+}
+
+TEST_CASE("a section of another method asks for nothing where it is off, and no other key does") {
+  for (const auto* name : {"hybrid_engine", "curriculum_learning", "data_efficiency", "nebula"}) {
+    CAPTURE(name);
+    const auto section = [&](const char* on) {
+      return with(fmt::format(R"("{}": {{"enabled": {}, "more": 3}})", name, on));
+    };
+    CHECK(resolved(section("false")).ok());
+    CHECK(refused_json(section("true")).find("is not supported") != std::string::npos);
+  }
+  // These have no such switch.
+  for (const auto* text :
+       {R"("prescale_gradients": {"enabled": false, "x": 1})",
+        R"("compression_training": {"enabled": false, "x": 1})",
+        R"("zero_optimization": {"zero_hpz_partition_size": {"enabled": false}})"}) {
+    CAPTURE(text);
+    CHECK(refused_json(with(text)).find("is not supported") != std::string::npos);
+  }
+}
+
+TEST_CASE(
+    "keys of a stage that is not there are said, and what they are must be right all the same") {
+  const auto notes = [](const std::string& zero) {
+    const auto found = resolved(with("\"zero_optimization\": {" + zero + "}"));
+    REQUIRE_MESSAGE(found.ok(), found.status().to_string());
+    std::string text;
+    for (const auto& note : found->notes) text += note + "\n";
+    return text;
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  CHECK(has(notes(R"("stage": 2, "stage3_max_live_parameters": 7, "max_reuse_distance": 5)"),
+            "zero_optimization.stage3_max_live_parameters, zero_optimization.max_reuse_distance "
+            "have no effect: parameters are gathered with ZeRO stage 3"));
+  CHECK_FALSE(has(notes(R"("stage": 3, "stage3_max_live_parameters": 7)"), "have no effect"));
+  CHECK(has(notes(R"("offload_param": {"device": "nvme"}, "cpu_offload": true)"),
+            "zero_optimization.cpu_offload has no effect: optimizer state is offloaded"));
+  CHECK_FALSE(has(notes(R"("stage": 0, "offload_optimizer": {"device": "none"})"), "no effect:"));
+
+  const auto refused = [&](const std::string& zero) {
+    return refused_json(with("\"zero_optimization\": {" + zero + "}"));
+  };
+  CHECK(has(refused(R"("stage": 3, "stage3_max_live_parameters": 7, "max_live_parameters": 9)"),
+            "zero_optimization.stage3_max_live_parameters=7 and "
+            "zero_optimization.max_live_parameters=9 are two names of one setting and disagree"));
+  CHECK(resolved(with(R"("zero_optimization": {"stage": 3, "stage3_max_live_parameters": 7,
+                         "max_live_parameters": 7.0})"))
+            .ok());
+  CHECK(has(refused(R"("stage": 1, "cpu_offload": true, "offload_optimizer": {"device": "none"})"),
+            "zero_optimization.cpu_offload is the older name"));
+  CHECK(has(refused(R"("stage": 1, "stage3_max_live_parameters": "many")"),
+            "zero_optimization.stage3_max_live_parameters: expected a whole number"));
+  CHECK(has(refused(R"("reduce_bucket_size": "big")"),
+            "zero_optimization.reduce_bucket_size: expected a whole number"));
+  CHECK(has(refused(R"("overlap_comm": 7)"), "overlap_comm: expected true or false"));
+  CHECK(has(refused_json(with(R"("steps_per_print": "x")")), "steps_per_print: expected a number"));
+  CHECK(has(refused_json(with(R"("wall_clock_breakdown": {})")),
+            "wall_clock_breakdown: expected true or false"));
+  CHECK(resolved(with(R"("zero_optimization": {"overlap_comm": "auto", "sub_group_size": "auto"})"))
+            .ok());
+}
+
+TEST_CASE("every key of DeepSpeed's that is not refused has a type") {
+  for (const auto& path : deepspeed_keys().paths()) {
+    const auto row = deepspeed_keys().treated(path);
+    if (row.treatment == Treatment::kRefused || path == "optimizer.params.betas") continue;
+    CHECK_MESSAGE(row.type != ValueType::kAny, path);
+  }
 }
 
 TEST_CASE("the effective clipping is said") {

@@ -113,7 +113,7 @@ TEST_CASE("verdicts depend on the value") {
   CHECK(verdict("flash_attn", "fa2").treatment == Treatment::kInert);
   CHECK(verdict("report_to", json::Array()).treatment == Treatment::kInert);
   CHECK(verdict("report_to", json::Array({"none"})).treatment == Treatment::kInert);
-  CHECK(verdict("report_to", json::Array({"none", "wandb"})).treatment == Treatment::kRefused);
+  CHECK(verdict("report_to", json::Array({"none", "wandb"})).treatment == Treatment::kInert);
   CHECK(verdict("fsdp", "full_shard auto_wrap").treatment == Treatment::kImplemented);
   CHECK(verdict("tp_size", 2).treatment == Treatment::kRefused);
   CHECK(verdict("tf32", true).treatment == Treatment::kImplemented);

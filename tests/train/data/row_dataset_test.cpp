@@ -340,6 +340,29 @@ TEST_CASE("splits and their parts") {
   CHECK(contains(find_split(folder.files, of_folder).status().message(), "expected a part as in"));
 }
 
+TEST_CASE("ds_type says how files are read, whatever their names say") {
+  DataFolder folder;
+  folder.write("rows.json", "text,more\na,b\n").write("rows", "{}");
+  const auto files_of = [&](const char* name, const std::string& ds_type) {
+    auto entry = source(fmt::format(R"({{"path": "x", "type": "pretrain"{}}})", ds_type));
+    entry.path = folder.directory.file(name);
+    return find_split(folder.files, entry);
+  };
+  CHECK(files_of("rows.json", "")->files.type == FileType::kJson);
+  const auto as_csv = files_of("rows.json", R"(, "ds_type": "csv")");
+  REQUIRE(as_csv.ok());
+  std::string seen;
+  REQUIRE(read_records(folder.files, as_csv->files, -1, [&](const Record& row, const std::string&) {
+            seen += json::write(row);
+            return Status();
+          }).ok());
+  CHECK(seen == R"({"text":"a","more":"b"})");
+  CHECK_FALSE(files_of("rows", "").ok());
+  CHECK(files_of("rows", R"(, "ds_type": "json")")->files.type == FileType::kJson);
+  CHECK(contains(refusal_of(R"({"path": "x", "type": "alpaca", "ds_type": "xml"})"),
+                 "ds_type: 'xml' is none of json, csv, text"));
+}
+
 struct Texts : DataFolder {
   // Ten texts of lengths 1 to 10, with the end token one more.
   Texts() {
