@@ -30,7 +30,7 @@ TEST_CASE("every command has help with examples") {
   const TroupeHome home;
   const auto list = home.run({"--help"});
   CHECK(list.exit_code == 0);
-  for (const char* name : {"train", "plan", "generate", "export", "tokenizer", "merge", "verify",
+  for (const char* name : {"train", "run", "plan", "data", "generate", "export", "tokenizer", "merge", "verify",
                            "head", "worker", "status", "nodes", "drain", "actors", "groups",
                            "events", "logs", "stop", "version", "help"}) {
     CAPTURE(name);
@@ -41,6 +41,13 @@ TEST_CASE("every command has help with examples") {
     CHECK(contains(help.out, "Examples:\n  troupe "));
     CHECK(home.run({"help", name}).out == help.out);
   }
+  CHECK(home.run({"help"}).out == list.out);
+  // Behind arguments of its own, too.
+  for (const char* name : {"train", "plan", "export", "data"}) {
+    CHECK(home.run({name, "x.yaml", "--help"}).out == home.run({name, "--help"}).out);
+  }
+  CHECK(home.run({"run", "--nproc-per-node", "2", "--help"}).out == home.run({"help", "run"}).out);
+  CHECK(home.run({"run", "sh", "-c", "echo $0", "--help"}).out == "--help\n");
   CHECK(contains(home.run({"--version"}).out, "troupe "));
   CHECK(json::find_integer(home.run_json({"version"}), "protocol").has_value());
 }

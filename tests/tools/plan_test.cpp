@@ -179,6 +179,12 @@ TEST_CASE("plan, --explain and train refuse the same, in the same words") {
   write_file(home.file("data/b.jsonl"), "{\"text\": 7}\n");
   REQUIRE(files.create_directories(home.file("full")).ok());
   write_file(home.file("full/notes.txt"), "mine");
+  // A model with a tokenizer that has no template's tokens.
+  REQUIRE(files.create_directories(home.file("words")).ok());
+  write_file(home.file("words/config.json"), files.read(home.file("model/config.json"), 1 << 20).value());
+  const auto trained = home.run({"tokenizer", "train", "--vocab-size", "300", "--text",
+                                 home.file("data/t.jsonl"), "--out", home.file("words")});
+  REQUIRE_MESSAGE(trained.exit_code == 0, trained.err);
   const auto message_of = [&](std::vector<string> arguments, const char* command,
                               const char* more = nullptr) {
     arguments.front() = command;
@@ -188,7 +194,7 @@ TEST_CASE("plan, --explain and train refuse the same, in the same words") {
     CHECK(result.exit_code > 0);
     const string begin = fmt::format("troupe {}: ", command);
     const auto at = result.err.find(begin);
-    if (at == string::npos) return "no message: " + result.err;
+    if (at == string::npos) return fmt::format("no message, but {}: {}", result.exit_code, result.err);
     return fmt::format("{}: {}", result.exit_code, result.err.substr(at + begin.size()));
   };
   for (const auto& [change, what] : std::vector<std::pair<std::vector<string>, string>>{
@@ -201,7 +207,11 @@ TEST_CASE("plan, --explain and train refuse the same, in the same words") {
            {{"train_from_scratch=false"}, "model_name_or_path: "},
            {{"troupe.train_tokenizer=null"}, "has no tokenizer.json"},
            {{"output_dir=" + home.file("full")}, "Output directory already exists"},
-           {{"troupe.workers=2", "troupe.chaos=kill@step=1,rank=7"}, "troupe.chaos"}}) {
+           {{"troupe.workers=2", "troupe.chaos=kill@step=1,rank=7"}, "troupe.chaos"},
+           {{"val_size=200", "eval_strategy=steps"}, "val_size=200 takes 200 of 100 rows"},
+           {{"model_name_or_path=" + home.file("words"), "troupe.train_tokenizer=null",
+             "template=llama3"},
+            "template llama3 needs '<|eot_id|>'"}}) {
     CAPTURE(what);
     const auto planned = message_of(home.arguments(change), "plan");
     CHECK(contains(planned, what));
@@ -209,6 +219,26 @@ TEST_CASE("plan, --explain and train refuse the same, in the same words") {
     CHECK(message_of(home.arguments(change), "train") == planned);
   }
   CHECK_FALSE(files.exists(home.file("out")));
+}
+
+TEST_CASE("--explain shows every key beside the problems") {
+  const PlanHome home;
+  auto arguments = home.arguments({"learning_rate=fast", "dataset=nosuch", "--explain"});
+  arguments.front() = "train";
+  const auto table = home.run(arguments);
+  CHECK(table.exit_code == 2);
+  CHECK(contains(table.err, "Undefined dataset nosuch"));
+  const auto row_of = [&](const string& key) {
+    const auto at = table.out.find("\n" + key + " ");
+    return at == string::npos ? string() : table.out.substr(at + 1, table.out.find('\n', at + 1) - at);
+  };
+  CHECK(contains(row_of("learning_rate"), "fast"));
+  CHECK(contains(row_of("learning_rate"), "refused"));
+  CHECK(contains(row_of("dataset"), "refused"));
+  CHECK(contains(row_of("cutoff_len"), "implemented"));
+  CHECK_FALSE(contains(table.out, "world size)"));
+  arguments.emplace_back("--json");
+  CHECK(json::parse(home.run(arguments).out, "rows").value().as_array().size() > 100);
 }
 
 TEST_CASE(

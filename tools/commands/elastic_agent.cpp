@@ -1,6 +1,7 @@
 #include "tools/commands/elastic_agent.h"
 
 #include <signal.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -111,6 +112,15 @@ void ElasticAgent::on_signal(int signal) {
   const std::lock_guard lock(mutex_);
   if (end_signal_ == 0) end_signal_ = signal;
   ++end_signals_;
+  if (end_signals_ == 1) {
+    const char* name = ::sigabbrev_np(signal);
+    context_.err << fmt::format(
+                        "troupe run: {}: the ranks are being ended, within {} s; again to kill "
+                        "them\n",
+                        signal == SIGINT ? "interrupted" : fmt::format("SIG{}", name ? name : "?"),
+                        std::chrono::duration_cast<std::chrono::seconds>(options_.stop_grace).count())
+                 << std::flush;
+  }
   changed_.notify_all();
 }
 
@@ -183,6 +193,12 @@ void ElasticAgent::rank_ended(Rank& rank, const Status& death) {
   };
   const auto exit_code = number(scheduler::kExitCodeContext);
   const auto exit_signal = number(scheduler::kExitSignalContext);
+  const auto reason = [&](const char* key) {
+    return std::string(death.context(key).value_or(std::string_view()));
+  };
+  const std::string not_started = reason(scheduler::kNotStartedContext);
+  std::string why = not_started.empty() ? reason(scheduler::kNodeLostContext) : not_started;
+  if (why.empty()) why = death.message();
   // One that was told to end is no failure, unless it had ended by itself before it heard.
   rank.failed = exit_code != 0 && (!stopping_ || exit_code || exit_signal);
   if (rank.failed) {
@@ -195,7 +211,8 @@ void ElasticAgent::rank_ended(Rank& rank, const Status& death) {
                     .unix_s = unix_s(),
                     .error_file = {},
                     .traceback = {},
-                    .death = exit_code || exit_signal ? std::string() : death.message(),
+                    .death = exit_code || exit_signal ? std::string() : why,
+                    .started = not_started.empty(),
                     .last_lines = {}};
     failed_order_.push_back(rank.id);
   }
@@ -528,8 +545,10 @@ Result<int> ElasticAgent::run() {
     }
     const auto failed = failures();
     const FailedRank& root = failed[root_cause(failed)];
+    const auto none_ran = start_failure(failed);
     const std::string how =
-        root.death.empty()
+        none_ran ? *none_ran
+        : root.death.empty()
             ? fmt::format(
                   "rank {} on {} failed (exitcode: {}) local_rank: {} (pid: {}) of binary: {}",
                   root.rank, root.host, root.shown_exit_code(), root.local_rank, root.pid,
@@ -538,7 +557,7 @@ Result<int> ElasticAgent::run() {
     if (restarts_ >= options_.max_restarts || end_signal() != 0) {
       say(how);
       const std::lock_guard lock(mutex_);
-      context_.err << failure_report(script_name_, failed) << std::flush;
+      if (!none_ran) context_.err << failure_report(script_name_, failed) << std::flush;
       tell_parent(root);
       if (!options_.ends_with_ranks_code) return 1;
       return root.signal != 0 ? 128 + root.signal : std::max(1, root.exit_code);

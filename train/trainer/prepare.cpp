@@ -24,8 +24,6 @@
 #include "train/trainer/state_io.h"
 
 namespace troupe::train {
-namespace {
-
 DataOptions data_options(const TrainConfig& config) {
   const auto& data = config.data;
   DataOptions options;
@@ -58,6 +56,8 @@ DataOptions data_options(const TrainConfig& config) {
                   .tokens = data.rows.tokens};
   return options;
 }
+
+namespace {
 
 // Trains a tokenizer on the texts that the model is trained on, and no others: what is held out is
 // as new to the tokenizer as to the model. Puts its files among the companions.
@@ -145,6 +145,11 @@ Status look_at_template(const DataOptions& options, const std::optional<Tokenize
   const auto chat = tokenizer ? choose_template(options.template_name, *tokenizer)
                               : chat_template(*options.template_name);
   TROUPE_RETURN_IF_ERROR(chat.status());
+  if (tokenizer) {
+    Tokenizer with_its_tokens = *tokenizer;
+    std::vector<std::string> notes;
+    TROUPE_RETURN_IF_ERROR(fix_special_tokens(*chat, with_its_tokens, notes));
+  }
   if (options.train_on_prompt && chat->efficient_eos)
     return error(Code::kInvalidArgument, "Current template does not support `train_on_prompt`.");
   return {};
@@ -485,14 +490,18 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
     return contents;
   }
   // The first rows say of what kind all are.
-  constexpr std::int64_t kRows = 100;
+  constexpr std::int64_t kRowsLeast = 100;
+  const std::int64_t look_at = std::max(kRowsLeast, rows_to_judge_split(data));
   if (!data.rows.datasets.empty()) {
-    wrong("troupe.datasets", look_at_row_datasets(files, data, contents.tokenizer, kRows));
+    wrong("troupe.datasets", look_at_row_datasets(files, data, contents.tokenizer, look_at));
     return contents;
   }
-  wrong("dataset", look_at_conversations(files, data, data.dataset, kRows));
+  const auto rows = look_at_conversations(files, data, data.dataset, look_at);
+  if (!wrong("dataset", rows.status()) && *rows)
+    wrong("val_size", rows_kept_back(data, **rows).status());
   if (!data.eval_dataset.empty())
-    wrong("eval_dataset", look_at_conversations(files, data, data.eval_dataset, kRows));
+    wrong("eval_dataset",
+          look_at_conversations(files, data, data.eval_dataset, look_at).status());
   return contents;
 }
 
