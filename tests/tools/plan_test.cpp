@@ -221,6 +221,54 @@ TEST_CASE("plan, --explain and train refuse the same, in the same words") {
   CHECK_FALSE(files.exists(home.file("out")));
 }
 
+TEST_CASE("data says what becomes of the rows, and writes nothing") {
+  const PlanHome home;
+  PosixFileSystem files;
+  REQUIRE(files.create_directories(home.file("words")).ok());
+  write_file(home.file("words/config.json"),
+             files.read(home.file("model/config.json"), 1 << 20).value());
+  REQUIRE(home.run({"tokenizer", "train", "--vocab-size", "300", "--text",
+                    home.file("data/t.jsonl"), "--out", home.file("words")})
+              .exit_code == 0);
+  auto arguments = home.arguments(
+      {"model_name_or_path=" + home.file("words"), "val_size=10", "packing=false"});
+  arguments.front() = "data";
+  const auto result = home.run(arguments);
+  CHECK_MESSAGE(result.exit_code == 0, result.err);
+  CHECK(contains(result.out, "t: 100 rows read, 100 samples kept, 0 dropped\n"));
+  CHECK(contains(result.out, "training: 90 samples of "));
+  CHECK(contains(result.out, "evaluation: 10 samples of "));
+  CHECK(contains(result.out, "nothing is written"));
+  CHECK_FALSE(files.exists(home.file("out")));
+  const auto answer = home.run_json(arguments);
+  const auto& train = answer.at("train");
+  CHECK(train.at("samples").as_int64() == 90);
+  CHECK(train.at("tokens").as_int64() > 90);
+  CHECK(train.at("data_sets").as_array().size() == 1);
+  // Without a tokenizer yet there are rows, and no tokens.
+  auto untrained = home.arguments();
+  untrained.front() = "data";
+  CHECK(contains(home.run(untrained).out, "training: 100 rows; "));
+  // Axolotl's own command is this one; samples that are too long count as dropped, by data set.
+  string much;
+  for (int i = 0; i < 200; ++i) much += "fox number 1 jumps ";
+  write_file(home.file("qa.jsonl"),
+             R"({"instruction": "fox number 1", "output": "jumps over"})"
+             "\n" +
+                 fmt::format(R"({{"instruction": "{}", "output": "jumps over"}})", much) + "\n");
+  write_file(home.file("a.yml"),
+             fmt::format("base_model: {}\nreinit_weights: true\ndatasets:\n  - path: {}\n    type: "
+                         "alpaca\nsequence_len: 500\nmicro_batch_size: 1\n"
+                         "gradient_accumulation_steps: 1\nlearning_rate: 0.001\nnum_epochs: 1\n"
+                         "output_dir: {}\n",
+                         home.file("words"), home.file("qa.jsonl"), home.file("out")));
+  const auto preprocess = home.run({"run", "--", "axolotl", "preprocess", home.file("a.yml")});
+  CHECK_MESSAGE(preprocess.exit_code == 0, preprocess.err);
+  CHECK_MESSAGE(contains(preprocess.out, "2 rows read, 1 samples kept, 1 dropped\n"),
+                preprocess.out);
+  CHECK_FALSE(contains(preprocess.out, "world size"));
+}
+
 TEST_CASE("--explain shows every key beside the problems") {
   const PlanHome home;
   auto arguments = home.arguments({"learning_rate=fast", "dataset=nosuch", "--explain"});

@@ -74,8 +74,7 @@ Status run(CommandContext& context, std::span<const std::string> words) {
     for (const std::string& name : launcher_names()) context.out << name << "\n";
     return {};
   }
-  const bool flags = words.front().starts_with('-') || words.front().ends_with(".py");
-  auto invocation = flags ? troupe_run(words, world) : interpret(words, world);
+  auto invocation = read_run_words(words, world);
   if (!invocation.ok()) {
     // The command's own name is said by who prints it.
     constexpr std::string_view kOwnName = "troupe run: ";
@@ -88,6 +87,12 @@ Status run(CommandContext& context, std::span<const std::string> words) {
 }
 
 }  // namespace
+
+Result<Invocation> read_run_words(std::span<const std::string> words,
+                                  const LauncherContext& world) {
+  const bool flags = words.front().starts_with('-') || words.front().ends_with(".py");
+  return flags ? troupe_run(words, world) : interpret(words, world);
+}
 
 int run_as_launcher(CommandContext& context, const std::string& name,
                     std::span<const std::string> arguments) {

@@ -224,11 +224,7 @@ Result<Invocation> axolotl(std::span<const std::string> words, const LauncherCon
   TROUPE_RETURN_IF_ERROR(check_placeholders(given.overrides));
   if (command == "train") return train(given, context);
   if (command == "preprocess") {
-    Invocation invocation = command_of({"data", given.config, "--format=axolotl"}, given.overrides);
-    invocation.notices.push_back(
-        "settings and data are read and checked; a training reads them again, and needs nothing that "
-        "is written here");
-    return invocation;
+    return command_of({"data", given.config, "--format=axolotl"}, given.overrides);
   }
   return merge(command, given, context);
 }
