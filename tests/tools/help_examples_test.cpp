@@ -92,7 +92,8 @@ Status read_example(const string& command, Words words, const Environment& envir
   }
   train::LoadOptions options{.check_paths = false};
   if (command == "export") options.purpose = train::LoadPurpose::kExport;
-  if (command != "export" && command != "train" && command != "plan" && command != "data") return {};
+  if (command != "export" && command != "train" && command != "plan" && command != "data")
+    return {};
   for (const tools::TrainFlag& flag : tools::train_flags::kAll) {
     const auto at = std::find(words.begin(), words.end(), flag.name);
     if (at != words.end()) words.erase(at, at + (*flag.type == '\0' ? 1 : 2));
@@ -140,7 +141,8 @@ TEST_CASE("the examples in every help are command lines that can be read") {
       err.str("");
       tools::CommandContext of_example = context();
       CHECK_MESSAGE(!tools::check_arguments(of_example, words).has_value(), err.str());
-      const Status read = read_example(command, {words.begin() + 1, words.end()}, environment, files);
+      const Status read =
+          read_example(command, {words.begin() + 1, words.end()}, environment, files);
       CHECK_MESSAGE(read.ok(), read.to_string());
     }
   }

@@ -181,7 +181,8 @@ TEST_CASE("plan, --explain and train refuse the same, in the same words") {
   write_file(home.file("full/notes.txt"), "mine");
   // A model with a tokenizer that has no template's tokens.
   REQUIRE(files.create_directories(home.file("words")).ok());
-  write_file(home.file("words/config.json"), files.read(home.file("model/config.json"), 1 << 20).value());
+  write_file(home.file("words/config.json"),
+             files.read(home.file("model/config.json"), 1 << 20).value());
   const auto trained = home.run({"tokenizer", "train", "--vocab-size", "300", "--text",
                                  home.file("data/t.jsonl"), "--out", home.file("words")});
   REQUIRE_MESSAGE(trained.exit_code == 0, trained.err);
@@ -194,7 +195,8 @@ TEST_CASE("plan, --explain and train refuse the same, in the same words") {
     CHECK(result.exit_code > 0);
     const string begin = fmt::format("troupe {}: ", command);
     const auto at = result.err.find(begin);
-    if (at == string::npos) return fmt::format("no message, but {}: {}", result.exit_code, result.err);
+    if (at == string::npos)
+      return fmt::format("no message, but {}: {}", result.exit_code, result.err);
     return fmt::format("{}: {}", result.exit_code, result.err.substr(at + begin.size()));
   };
   for (const auto& [change, what] : std::vector<std::pair<std::vector<string>, string>>{
@@ -230,8 +232,8 @@ TEST_CASE("data says what becomes of the rows, and writes nothing") {
   REQUIRE(home.run({"tokenizer", "train", "--vocab-size", "300", "--text",
                     home.file("data/t.jsonl"), "--out", home.file("words")})
               .exit_code == 0);
-  auto arguments = home.arguments(
-      {"model_name_or_path=" + home.file("words"), "val_size=10", "packing=false"});
+  auto arguments =
+      home.arguments({"model_name_or_path=" + home.file("words"), "val_size=10", "packing=false"});
   arguments.front() = "data";
   const auto result = home.run(arguments);
   CHECK_MESSAGE(result.exit_code == 0, result.err);
@@ -278,7 +280,8 @@ TEST_CASE("--explain shows every key beside the problems") {
   CHECK(contains(table.err, "Undefined dataset nosuch"));
   const auto row_of = [&](const string& key) {
     const auto at = table.out.find("\n" + key + " ");
-    return at == string::npos ? string() : table.out.substr(at + 1, table.out.find('\n', at + 1) - at);
+    return at == string::npos ? string()
+                              : table.out.substr(at + 1, table.out.find('\n', at + 1) - at);
   };
   CHECK(contains(row_of("learning_rate"), "fast"));
   CHECK(contains(row_of("learning_rate"), "refused"));

@@ -97,10 +97,10 @@ TEST_CASE("a program that cannot be started is told once for all ranks, with the
   std::filesystem::create_directory(here);
   std::ofstream(here + "/sh.sh") << "#!/bin/sh\n";
   const auto in_folder = [&](const string& name) {
-    return run_command({"/bin/sh", "-c",
-                        "cd " + here + " && exec '" + bin_dir() +
-                            "/troupe' run --nproc-per-node 3 " + name},
-                       home.options());
+    return run_command(
+        {"/bin/sh", "-c",
+         "cd " + here + " && exec '" + bin_dir() + "/troupe' run --nproc-per-node 3 " + name},
+        home.options());
   };
   const auto unknown = in_folder("no-such-program");
   CHECK(unknown.exit_code == 1);
@@ -291,6 +291,10 @@ TEST_CASE("two machines that were told where the first one is") {
   CHECK(contains(first->output(), "0 0 0 of 4\n"));
   CHECK(contains(first->output(), "rank      : 3 (local_rank: 1)\n"));
   CHECK(contains(second->output(), "3 1 1 of 4\n"));
+  // Ranks and machines are what a run is told of, on each of its machines.
+  CHECK(contains(second->output(), "This machine is part of the run of 127.0.0.1:"));
+  for (const char* internal : {"actor", "generation", "cluster"})
+    CHECK_MESSAGE(!contains(second->output(), internal), second->output());
 }
 
 TEST_CASE("nodes of a running cluster: a lost one is replaced") {

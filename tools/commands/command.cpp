@@ -218,8 +218,9 @@ Status print_help(const CLI::App& app, CommandContext& context, const std::strin
                  suggestion(name, command_names(app)));
   }
   // app.help() is that of the command which is being run.
-  context.out << (name.empty() ? app.get_formatter()->make_help(&app, "troupe", CLI::AppFormatMode::Normal)
-                               : command->help("troupe"));
+  context.out << (name.empty()
+                      ? app.get_formatter()->make_help(&app, "troupe", CLI::AppFormatMode::Normal)
+                      : command->help("troupe"));
   return {};
 }
 

@@ -12,8 +12,8 @@ namespace {
 
 void print_sets(const char* what, const train::EncodeReport& report, std::ostream& out) {
   for (const train::DataSetCount& set : report.sets) {
-    out << fmt::format("{}{}: {} rows read, {} samples kept, {} dropped\n", what, set.name, set.rows,
-                       set.samples, set.dropped);
+    out << fmt::format("{}{}: {} rows read, {} samples kept, {} dropped\n", what, set.name,
+                       set.rows, set.samples, set.dropped);
   }
 }
 
@@ -33,9 +33,7 @@ json::Array json_of(const train::EncodeReport& report) {
 }
 
 json::Object json_of(const train::EncodeReport& report, const train::TokenDataset& data) {
-  return {{"data_sets", json_of(report)},
-          {"samples", data.size()},
-          {"tokens", data.token_count()}};
+  return {{"data_sets", json_of(report)}, {"samples", data.size()}, {"tokens", data.token_count()}};
 }
 
 constexpr const char* kNothingWritten =
@@ -87,7 +85,8 @@ Status data(std::vector<std::string> arguments, CommandContext& context) {
 
 void add_data_command(CLI::App& app, CommandContext& context) {
   auto arguments = std::make_shared<std::vector<std::string>>();
-  Command(app, context, "data", "Says what becomes of the data sets of a training: samples, tokens.")
+  Command(app, context, "data",
+          "Says what becomes of the data sets of a training: samples, tokens.")
       .pass_through(*arguments)
       .example("troupe data x.yaml")
       .example("troupe data x.yaml cutoff_len=1024 --json")

@@ -114,12 +114,13 @@ void ElasticAgent::on_signal(int signal) {
   ++end_signals_;
   if (end_signals_ == 1) {
     const char* name = ::sigabbrev_np(signal);
-    context_.err << fmt::format(
-                        "troupe run: {}: the ranks are being ended, within {} s; again to kill "
-                        "them\n",
-                        signal == SIGINT ? "interrupted" : fmt::format("SIG{}", name ? name : "?"),
-                        std::chrono::duration_cast<std::chrono::seconds>(options_.stop_grace).count())
-                 << std::flush;
+    context_.err
+        << fmt::format(
+               "troupe run: {}: the ranks are being ended, within {} s; again to kill "
+               "them\n",
+               signal == SIGINT ? "interrupted" : fmt::format("SIG{}", name ? name : "?"),
+               std::chrono::duration_cast<std::chrono::seconds>(options_.stop_grace).count())
+        << std::flush;
   }
   changed_.notify_all();
 }

@@ -14,8 +14,9 @@ bool take(std::vector<std::string>& arguments, const TrainFlag& flag) {
 std::string train_flags_help() {
   std::vector<HelpRow> rows;
   for (const TrainFlag& flag : train_flags::kAll) {
-    rows.push_back({.left = fmt::format("{}{}{}", flag.name, *flag.type == '\0' ? "" : " ", flag.type),
-                    .right = flag.help});
+    rows.push_back(
+        {.left = fmt::format("{}{}{}", flag.name, *flag.type == '\0' ? "" : " ", flag.type),
+         .right = flag.help});
   }
   std::string text =
       help_section("Flags", rows) +

@@ -92,8 +92,7 @@ Result<Invocation> accelerate(std::span<const std::string> words, const Launcher
     }
   }
   return error(Code::kInvalidArgument, "accelerate: error: invalid choice: '{}'{}\n{}", command,
-               did_you_mean(command, {"launch", "config", "env", "merge-weights"}),
-               usage());
+               did_you_mean(command, {"launch", "config", "env", "merge-weights"}), usage());
 }
 
 }  // namespace troupe::tools

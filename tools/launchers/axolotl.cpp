@@ -74,9 +74,8 @@ Result<TrainWords> read_words(const std::string& command, std::span<const std::s
     const std::string& word = words[i];
     std::string name = word.substr(0, word.find('='));
     std::replace(name.begin(), name.end(), '_', '-');
-    const auto flag =
-        std::find_if(kLauncherFlags.begin(), kLauncherFlags.end(),
-                     [&](const LauncherFlag& one) { return name == one.name; });
+    const auto flag = std::find_if(kLauncherFlags.begin(), kLauncherFlags.end(),
+                                   [&](const LauncherFlag& one) { return name == one.name; });
     if (word == "--") {
       result.launcher_words.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
       break;
@@ -216,9 +215,9 @@ Result<Invocation> axolotl(std::span<const std::string> words, const LauncherCon
   }
   const auto launchers_words = std::find(words.begin(), words.end(), "--");
   if (std::any_of(words.begin(), launchers_words, asks_for_help)) {
-    return help_answer(help_of(*std::find_if(
-        kAxolotlCommands.begin(), kAxolotlCommands.end(),
-        [&](const SubCommand& one) { return command == one.name; })));
+    return help_answer(
+        help_of(*std::find_if(kAxolotlCommands.begin(), kAxolotlCommands.end(),
+                              [&](const SubCommand& one) { return command == one.name; })));
   }
   const auto given = TROUPE_TRY(read_words(command, words.subspan(1)));
   TROUPE_RETURN_IF_ERROR(check_placeholders(given.overrides));

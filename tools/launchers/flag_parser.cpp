@@ -205,10 +205,10 @@ std::string FlagParser::flags_help() const {
       } else if (flag.inert) {
         inert.push_back(flag.shown);
       } else {
-        rows.push_back({.left = fmt::format("{}{}{}{}",
-                                            flag.letter.empty() ? "" : "-" + flag.letter + ", ",
-                                            flag.shown, flag.type.empty() ? "" : " ", flag.type),
-                        .right = flag.help});
+        rows.push_back(
+            {.left = fmt::format("{}{}{}{}", flag.letter.empty() ? "" : "-" + flag.letter + ", ",
+                                 flag.shown, flag.type.empty() ? "" : " ", flag.type),
+             .right = flag.help});
       }
     }
     text += help_section(title, rows);
@@ -219,7 +219,8 @@ std::string FlagParser::flags_help() const {
 }
 
 std::string FlagParser::help() const {
-  return help_head(usage_, summary_) + flags_help() + help_answers() + help_examples(examples_) + help_end();
+  return help_head(usage_, summary_) + flags_help() + help_answers() + help_examples(examples_) +
+         help_end();
 }
 
 bool FlagParser::given(std::string_view long_name) const {

@@ -32,8 +32,8 @@ class FlagParser {
   // help() shows: "N", "nodes". What `into` holds now is shown as the default.
   FlagParser& value(std::string_view names, std::string& into, std::string type = {},
                     std::string help = {});
-  FlagParser& value(std::string_view names, std::optional<std::string>& into,
-                    std::string type = {}, std::string help = {});
+  FlagParser& value(std::string_view names, std::optional<std::string>& into, std::string type = {},
+                    std::string help = {});
   FlagParser& toggle(std::string_view names, bool& into, std::string help = {});
   // Each flag is refused with these words, whatever its value.
   FlagParser& refused(std::string_view names, bool has_value, std::string why);

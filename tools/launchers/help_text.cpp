@@ -13,8 +13,9 @@ constexpr std::size_t kLeftWidth = 36;  // with its indent and the space behind 
 
 // The characters that a terminal shows of UTF-8.
 std::size_t columns(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
 }
 
 // Words in lines, the later ones indented; `at`: where the first line has already come to.
@@ -99,9 +100,7 @@ bool asks_for_help(std::string_view word) { return word == "--help" || word == "
 
 Invocation help_answer(std::string text) { return {Answer{.text = std::move(text)}, {}}; }
 
-Invocation version_answer() {
-  return {TroupeCommand{.words = {"version"}, .environment = {}}, {}};
-}
+Invocation version_answer() { return {TroupeCommand{.words = {"version"}, .environment = {}}, {}}; }
 
 std::optional<Invocation> information(const FlagParser& parser) {
   if (parser.version_wanted()) return version_answer();

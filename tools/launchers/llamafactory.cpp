@@ -29,11 +29,10 @@ constexpr std::array kLlamaFactoryNotHere{
 };
 
 std::string usage() {
-  return commands_help("llamafactory-cli", "LLaMA-Factory's commands.", kLlamaFactoryCommands,
-                       kLlamaFactoryNotHere,
-                       {"llamafactory-cli train x.yaml",
-                        "llamafactory-cli train x.yaml learning_rate=1e-4",
-                        "llamafactory-cli export merge.yaml"});
+  return commands_help(
+      "llamafactory-cli", "LLaMA-Factory's commands.", kLlamaFactoryCommands, kLlamaFactoryNotHere,
+      {"llamafactory-cli train x.yaml", "llamafactory-cli train x.yaml learning_rate=1e-4",
+       "llamafactory-cli export merge.yaml"});
 }
 
 // Every key that does something, with its meaning.

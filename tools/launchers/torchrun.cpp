@@ -328,7 +328,8 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
                  options.node_rank, options.nodes_max);
   }
   if (ours) {
-    TROUPE_RETURN_IF_ERROR(set_hosts(own.machines, parser, own.address.has_value(), context, options));
+    TROUPE_RETURN_IF_ERROR(
+        set_hosts(own.machines, parser, own.address.has_value(), context, options));
   }
   if (const auto task = TROUPE_TRY(read_slurm_task(context.environment));
       task && !own.address && !options.starts_hosts) {
@@ -376,8 +377,8 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   options.ends_with_ranks_code = ours;
   options.standbys = !own.no_standby;
   if (own.standby_after) {
-    options.standby_after =
-        std::chrono::seconds(TROUPE_TRY(number_of("--standby-after", *own.standby_after, 0, 86400)));
+    options.standby_after = std::chrono::seconds(
+        TROUPE_TRY(number_of("--standby-after", *own.standby_after, 0, 86400)));
   }
   if (!context.environment.get("OMP_NUM_THREADS") && options.processes != "1") {
     invocation.notices.push_back(

@@ -115,8 +115,9 @@ std::optional<std::string> start_failure(const std::vector<FailedRank>& failed) 
     if (rank.started) return std::nullopt;
     const auto known = std::find_if(by_reason.begin(), by_reason.end(),
                                     [&](const auto& entry) { return entry.first == rank.death; });
-    auto& ranks = known != by_reason.end() ? known->second
-                                           : by_reason.emplace_back(rank.death, std::vector<std::string>()).second;
+    auto& ranks = known != by_reason.end()
+                      ? known->second
+                      : by_reason.emplace_back(rank.death, std::vector<std::string>()).second;
     ranks.push_back(std::to_string(rank.rank));
   }
   std::string text;

@@ -189,8 +189,8 @@ Result<std::size_t> rows_kept_back(const DataOptions& options, std::size_t count
   const bool held_out = options.held_out > kValSizeMin;
   const double share = held_out ? options.held_out : options.val_size;
   if (share <= kValSizeMin) return std::size_t{0};
-  const auto kept = static_cast<std::size_t>(
-      share > 1 ? share : std::ceil(share * static_cast<double>(count)));
+  const auto kept =
+      static_cast<std::size_t>(share > 1 ? share : std::ceil(share * static_cast<double>(count)));
   if (kept < count) return kept;
   const char* key = held_out ? "troupe.held_out" : "val_size";
   return error(Code::kInvalidArgument, "{}={} takes {} of {} rows: none is left to train on", key,

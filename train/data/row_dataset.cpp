@@ -1,8 +1,8 @@
 #include "train/data/row_dataset.h"
 
 #include <algorithm>
-#include <numeric>
 #include <cmath>
+#include <numeric>
 
 #include "train/data/conversation_encoder.h"
 #include "train/data/numpy_random.h"

@@ -500,8 +500,7 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
   if (!wrong("dataset", rows.status()) && *rows)
     wrong("val_size", rows_kept_back(data, **rows).status());
   if (!data.eval_dataset.empty())
-    wrong("eval_dataset",
-          look_at_conversations(files, data, data.eval_dataset, look_at).status());
+    wrong("eval_dataset", look_at_conversations(files, data, data.eval_dataset, look_at).status());
   return contents;
 }
 
