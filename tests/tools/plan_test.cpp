@@ -211,6 +211,7 @@ TEST_CASE("plan, --explain and train refuse the same, in the same words") {
            {{"output_dir=" + home.file("full")}, "Output directory already exists"},
            {{"troupe.workers=2", "troupe.chaos=kill@step=1,rank=7"}, "troupe.chaos"},
            {{"val_size=200", "eval_strategy=steps"}, "val_size=200 takes 200 of 100 rows"},
+           {{"stage=sft", "template=llama3"}, "template llama3 needs '<|eot_id|>'"},
            {{"model_name_or_path=" + home.file("words"), "troupe.train_tokenizer=null",
              "template=llama3"},
             "template llama3 needs '<|eot_id|>'"}}) {
