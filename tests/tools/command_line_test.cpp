@@ -44,7 +44,7 @@ TEST_CASE("every command has help with examples") {
   }
   CHECK(home.run({"help"}).out == list.out);
   // Behind arguments of its own, too.
-  for (const char* name : {"train", "plan", "export", "data"}) {
+  for (const char* name : {"train", "plan", "export", "data", "slurm"}) {
     CHECK(home.run({name, "x.yaml", "--help"}).out == home.run({name, "--help"}).out);
   }
   CHECK(home.run({"run", "--nproc-per-node", "2", "--help"}).out == home.run({"help", "run"}).out);

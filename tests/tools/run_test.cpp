@@ -325,6 +325,7 @@ TEST_CASE("nodes of a running cluster: a lost one is replaced") {
   for (const char* line : {"1 up 0\n", "1 up 1\n", "1 up 2\n", "1 up 3\n"}) {
     CHECK_MESSAGE(contains(run->output(), line), run->output());
   }
+  CHECK_MESSAGE(contains(run->output(), " was lost: its node "), run->output());
   CHECK(home.run({"stop"}).exit_code == 0);
 }
 

@@ -18,6 +18,7 @@
 #include "runtime/process/output.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/slurm_script.h"
+#include "tools/launchers/help_text.h"
 #include "tools/launchers/invocation.h"
 #include "tools/launchers/launchers.h"
 #include "tools/launchers/overlay_environment.h"
@@ -601,7 +602,16 @@ void add_slurm_command(CLI::App& app, CommandContext& context) {
           "and the\njob ends with code 0; the same command, submitted again, goes on from it. A "
           "job that SLURM\nqueues again, after a node failed, goes on from its newest checkpoint "
           "by itself, with\noverwrite_output_dir, too.")
-      .run([words, &context] { return slurm(*words, context); });
+      .run([words, &app, &context] {
+        // What stands behind "run" or "--" is a program's, which may have help of its own.
+        const auto program =
+            std::find_if(words->begin(), words->end(),
+                         [](const std::string& word) { return word == "run" || word == "--"; });
+        if (std::any_of(words->begin(), program, asks_for_help)) {
+          return print_help(app, context, "slurm");
+        }
+        return slurm(*words, context);
+      });
 }
 
 }  // namespace troupe::tools
