@@ -109,20 +109,19 @@ ElasticAgent::~ElasticAgent() {
 
 void ElasticAgent::on_signal(int signal) {
   if (!ends_run(signal)) return machines_.signal_here(signal);
-  const std::lock_guard lock(mutex_);
-  if (end_signal_ == 0) end_signal_ = signal;
-  ++end_signals_;
-  if (end_signals_ == 1) {
-    const char* name = ::sigabbrev_np(signal);
-    context_.err
-        << fmt::format(
-               "troupe run: {}: the ranks are being ended, within {} s; again to kill "
-               "them\n",
-               signal == SIGINT ? "interrupted" : fmt::format("SIG{}", name ? name : "?"),
-               std::chrono::duration_cast<std::chrono::seconds>(options_.stop_grace).count())
-        << std::flush;
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (end_signal_ == 0) end_signal_ = signal;
+    first = ++end_signals_ == 1;
+    changed_.notify_all();
   }
-  changed_.notify_all();
+  if (!first) return;
+  const char* name = ::sigabbrev_np(signal);
+  say(fmt::format(
+      "{}: the ranks are being ended, within {} s; again to kill them",
+      signal == SIGINT ? "interrupted" : fmt::format("SIG{}", name != nullptr ? name : "?"),
+      std::chrono::duration_cast<std::chrono::seconds>(options_.stop_grace).count()));
 }
 
 int ElasticAgent::end_signal() {
