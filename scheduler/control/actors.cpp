@@ -38,6 +38,8 @@ Status HeadState::death_of(const ActorRecord& actor, const std::string& node,
   if (actor.spec.is_program() && exited.cause.ok()) {
     death.with(exited.exit.signal != 0 ? kExitSignalContext : kExitCodeContext,
                exited.exit.signal != 0 ? exited.exit.signal : exited.exit.exit_code);
+  } else if (actor.spec.is_program() && exited.cause.code() != Code::kAborted) {
+    death.with(kNotStartedContext, exited.cause.message());
   }
   return death;
 }

@@ -422,10 +422,11 @@ void HeadState::declare_dead(NodeRecord& node, const char* event, const std::str
     ActorRecord& actor = actors_.at(actor_id);
     actor.lease_generation = 0;
     if (actor.has_process()) {
-      process_gone(
-          actor,
-          error(Code::kUnavailable, "{} was lost: its node {} {}", describe(actor), name, why),
-          restart_delay);
+      Status lost_with =
+          error(Code::kUnavailable, "{} was lost: its node {} {}", describe(actor), name, why);
+      if (actor.spec.is_program())
+        lost_with.with(kNodeLostContext, fmt::format("its node {} {}", name, why));
+      process_gone(actor, lost_with, restart_delay);
     } else {
       changed(actor);  // waits for its back-off; will be placed anew
     }

@@ -34,6 +34,13 @@ std::string absolute(const std::string& path, const std::string& directory) {
   return whole.lexically_normal().string();
 }
 
+// The way out where a program that PATH does not have lies in the working directory, which a shell
+// would not look into either.
+std::string beside(const std::string& name, const std::string& working_directory) {
+  if (!is_file(absolute(name, working_directory))) return {};
+  return fmt::format("; {} is in the working directory, and is run as ./{}", name, name);
+}
+
 // By a name without a slash, as a shell would.
 Result<std::string> find_in_path(const std::string& name, const std::string& directories,
                                  const std::string& working_directory, const std::string& node) {
@@ -47,8 +54,8 @@ Result<std::string> find_in_path(const std::string& name, const std::string& dir
   }
   return error(Code::kNotFound,
                "node {} has no program '{}' in its PATH ({}): install it there, give its whole "
-               "path, or another PATH with --env",
-               node, name, directories);
+               "path, or set another PATH{}",
+               node, name, directories, beside(name, working_directory));
 }
 
 Result<std::string> find_file(const std::string& given, const std::string& working_directory,

@@ -14,5 +14,9 @@ inline bool is_job_program(const wire::ActorSpec& spec) {
 // where it never ran, or nobody saw its end.
 inline constexpr const char* kExitCodeContext = "exit_code";
 inline constexpr const char* kExitSignalContext = "exit_signal";
+// Where it never ran: why, without its name, which the message begins with.
+inline constexpr const char* kNotStartedContext = "not_started";
+// Where its node was lost with it: which node, and why.
+inline constexpr const char* kNodeLostContext = "node_lost";
 
 }  // namespace troupe::scheduler

@@ -39,7 +39,7 @@ class OnBoth {
   void start_second() {
     second = std::make_unique<BackgroundCommand>(machines_.inside(1, command_),
                                                  elsewhere.options(environment(1)));
-    REQUIRE_MESSAGE(second->wait_for_output("joined the cluster", kStart), second->output());
+    REQUIRE_MESSAGE(second->wait_for_output("is part of the run of", kStart), second->output());
   }
   // As a machine whose power goes.
   void kill_second() {

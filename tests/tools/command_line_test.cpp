@@ -30,9 +30,10 @@ TEST_CASE("every command has help with examples") {
   const TroupeHome home;
   const auto list = home.run({"--help"});
   CHECK(list.exit_code == 0);
-  for (const char* name : {"train", "plan", "generate", "export", "tokenizer", "merge", "verify",
-                           "head", "worker", "status", "nodes", "drain", "actors", "groups",
-                           "events", "logs", "stop", "version", "help"}) {
+  for (const char* name :
+       {"train",  "run",    "plan",   "data",   "generate", "export",  "tokenizer",
+        "merge",  "verify", "head",   "worker", "status",   "nodes",   "drain",
+        "actors", "groups", "events", "logs",   "stop",     "version", "help"}) {
     CAPTURE(name);
     CHECK(contains(list.out, string("\n  ") + name + " "));
     const auto help = home.run({name, "--help"});
@@ -41,6 +42,13 @@ TEST_CASE("every command has help with examples") {
     CHECK(contains(help.out, "Examples:\n  troupe "));
     CHECK(home.run({"help", name}).out == help.out);
   }
+  CHECK(home.run({"help"}).out == list.out);
+  // Behind arguments of its own, too.
+  for (const char* name : {"train", "plan", "export", "data", "slurm"}) {
+    CHECK(home.run({name, "x.yaml", "--help"}).out == home.run({name, "--help"}).out);
+  }
+  CHECK(home.run({"run", "--nproc-per-node", "2", "--help"}).out == home.run({"help", "run"}).out);
+  CHECK(home.run({"run", "sh", "-c", "echo $0", "--help"}).out == "--help\n");
   CHECK(contains(home.run({"--version"}).out, "troupe "));
   CHECK(json::find_integer(home.run_json({"version"}), "protocol").has_value());
 }

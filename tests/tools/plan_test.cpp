@@ -179,6 +179,13 @@ TEST_CASE("plan, --explain and train refuse the same, in the same words") {
   write_file(home.file("data/b.jsonl"), "{\"text\": 7}\n");
   REQUIRE(files.create_directories(home.file("full")).ok());
   write_file(home.file("full/notes.txt"), "mine");
+  // A model with a tokenizer that has no template's tokens.
+  REQUIRE(files.create_directories(home.file("words")).ok());
+  write_file(home.file("words/config.json"),
+             files.read(home.file("model/config.json"), 1 << 20).value());
+  const auto trained = home.run({"tokenizer", "train", "--vocab-size", "300", "--text",
+                                 home.file("data/t.jsonl"), "--out", home.file("words")});
+  REQUIRE_MESSAGE(trained.exit_code == 0, trained.err);
   const auto message_of = [&](std::vector<string> arguments, const char* command,
                               const char* more = nullptr) {
     arguments.front() = command;
@@ -188,7 +195,8 @@ TEST_CASE("plan, --explain and train refuse the same, in the same words") {
     CHECK(result.exit_code > 0);
     const string begin = fmt::format("troupe {}: ", command);
     const auto at = result.err.find(begin);
-    if (at == string::npos) return "no message: " + result.err;
+    if (at == string::npos)
+      return fmt::format("no message, but {}: {}", result.exit_code, result.err);
     return fmt::format("{}: {}", result.exit_code, result.err.substr(at + begin.size()));
   };
   for (const auto& [change, what] : std::vector<std::pair<std::vector<string>, string>>{
@@ -201,7 +209,12 @@ TEST_CASE("plan, --explain and train refuse the same, in the same words") {
            {{"train_from_scratch=false"}, "model_name_or_path: "},
            {{"troupe.train_tokenizer=null"}, "has no tokenizer.json"},
            {{"output_dir=" + home.file("full")}, "Output directory already exists"},
-           {{"troupe.workers=2", "troupe.chaos=kill@step=1,rank=7"}, "troupe.chaos"}}) {
+           {{"troupe.workers=2", "troupe.chaos=kill@step=1,rank=7"}, "troupe.chaos"},
+           {{"val_size=200", "eval_strategy=steps"}, "val_size=200 takes 200 of 100 rows"},
+           {{"stage=sft", "template=llama3"}, "template llama3 needs '<|eot_id|>'"},
+           {{"model_name_or_path=" + home.file("words"), "troupe.train_tokenizer=null",
+             "template=llama3"},
+            "template llama3 needs '<|eot_id|>'"}}) {
     CAPTURE(what);
     const auto planned = message_of(home.arguments(change), "plan");
     CHECK(contains(planned, what));
@@ -209,6 +222,75 @@ TEST_CASE("plan, --explain and train refuse the same, in the same words") {
     CHECK(message_of(home.arguments(change), "train") == planned);
   }
   CHECK_FALSE(files.exists(home.file("out")));
+}
+
+TEST_CASE("data says what becomes of the rows, and writes nothing") {
+  const PlanHome home;
+  PosixFileSystem files;
+  REQUIRE(files.create_directories(home.file("words")).ok());
+  write_file(home.file("words/config.json"),
+             files.read(home.file("model/config.json"), 1 << 20).value());
+  REQUIRE(home.run({"tokenizer", "train", "--vocab-size", "300", "--text",
+                    home.file("data/t.jsonl"), "--out", home.file("words")})
+              .exit_code == 0);
+  auto arguments =
+      home.arguments({"model_name_or_path=" + home.file("words"), "val_size=10", "packing=false"});
+  arguments.front() = "data";
+  const auto result = home.run(arguments);
+  CHECK_MESSAGE(result.exit_code == 0, result.err);
+  CHECK(contains(result.out, "t: 100 rows read, 100 samples kept, 0 dropped\n"));
+  CHECK(contains(result.out, "training: 90 samples of "));
+  CHECK(contains(result.out, "evaluation: 10 samples of "));
+  CHECK(contains(result.out, "nothing is written"));
+  CHECK_FALSE(files.exists(home.file("out")));
+  const auto answer = home.run_json(arguments);
+  const auto& train = answer.at("train");
+  CHECK(train.at("samples").as_int64() == 90);
+  CHECK(train.at("tokens").as_int64() > 90);
+  CHECK(train.at("data_sets").as_array().size() == 1);
+  // Without a tokenizer yet there are rows, and no tokens.
+  auto untrained = home.arguments();
+  untrained.front() = "data";
+  CHECK(contains(home.run(untrained).out, "training: 100 rows; "));
+  // Axolotl's own command is this one; samples that are too long count as dropped, by data set.
+  string much;
+  for (int i = 0; i < 200; ++i) much += "fox number 1 jumps ";
+  write_file(home.file("qa.jsonl"),
+             R"({"instruction": "fox number 1", "output": "jumps over"})"
+             "\n" +
+                 fmt::format(R"({{"instruction": "{}", "output": "jumps over"}})", much) + "\n");
+  write_file(home.file("a.yml"),
+             fmt::format("base_model: {}\nreinit_weights: true\ndatasets:\n  - path: {}\n    type: "
+                         "alpaca\nsequence_len: 500\nmicro_batch_size: 1\n"
+                         "gradient_accumulation_steps: 1\nlearning_rate: 0.001\nnum_epochs: 1\n"
+                         "output_dir: {}\n",
+                         home.file("words"), home.file("qa.jsonl"), home.file("out")));
+  const auto preprocess = home.run({"run", "--", "axolotl", "preprocess", home.file("a.yml")});
+  CHECK_MESSAGE(preprocess.exit_code == 0, preprocess.err);
+  CHECK_MESSAGE(contains(preprocess.out, "2 rows read, 1 samples kept, 1 dropped\n"),
+                preprocess.out);
+  CHECK_FALSE(contains(preprocess.out, "world size"));
+}
+
+TEST_CASE("--explain shows every key beside the problems") {
+  const PlanHome home;
+  auto arguments = home.arguments({"learning_rate=fast", "dataset=nosuch", "--explain"});
+  arguments.front() = "train";
+  const auto table = home.run(arguments);
+  CHECK(table.exit_code == 2);
+  CHECK(contains(table.err, "Undefined dataset nosuch"));
+  const auto row_of = [&](const string& key) {
+    const auto at = table.out.find("\n" + key + " ");
+    return at == string::npos ? string()
+                              : table.out.substr(at + 1, table.out.find('\n', at + 1) - at);
+  };
+  CHECK(contains(row_of("learning_rate"), "fast"));
+  CHECK(contains(row_of("learning_rate"), "refused"));
+  CHECK(contains(row_of("dataset"), "refused"));
+  CHECK(contains(row_of("cutoff_len"), "implemented"));
+  CHECK_FALSE(contains(table.out, "world size)"));
+  arguments.emplace_back("--json");
+  CHECK(json::parse(home.run(arguments).out, "rows").value().as_array().size() > 100);
 }
 
 TEST_CASE(

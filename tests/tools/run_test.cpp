@@ -79,9 +79,62 @@ TEST_CASE("one that fails ends the others, and is told first") {
             .exit_code == 1);
   CHECK(home.run({"run", "--bogus", "x"})
             .err.starts_with("troupe run: error: unrecognized arguments: --bogus"));
+}
+
+std::size_t count_of(const string& text, const string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST_CASE("a program that cannot be started is told once for all ranks, with the way out") {
+  const TroupeHome home;
   const auto absent = home.run({"run", "--nproc-per-node", "2", "./absent"});
   CHECK(absent.exit_code == 1);
   CHECK(contains(absent.err, "absent"));
+  CHECK_FALSE(contains(absent.err, "FAILED"));
+  const string here = home.file("here");
+  std::filesystem::create_directory(here);
+  std::ofstream(here + "/sh.sh") << "#!/bin/sh\n";
+  const auto in_folder = [&](const string& name) {
+    return run_command(
+        {"/bin/sh", "-c",
+         "cd " + here + " && exec '" + bin_dir() + "/troupe' run --nproc-per-node 3 " + name},
+        home.options());
+  };
+  const auto unknown = in_folder("no-such-program");
+  CHECK(unknown.exit_code == 1);
+  CHECK_MESSAGE(contains(unknown.err, " could not be started: "), unknown.err);
+  CHECK(count_of(unknown.err, "no program 'no-such-program' in its PATH (") == 1);
+  CHECK_FALSE(contains(unknown.err, "--env"));
+  CHECK_FALSE(contains(unknown.err, "./no-such-program"));
+  CHECK_FALSE(contains(unknown.err, "actor"));
+  CHECK(contains(in_folder("sh.sh").err, "is run as ./sh.sh"));
+}
+
+TEST_CASE("a traceback is shown once: from the error file, or from standard error") {
+  const TroupeHome home;
+  const string frames = R"(  File "x.py", line 3, in main\n    raise E\nE: boom\n)";
+  const string script =
+      "printf 'before\\n' >&2; "
+      "printf 'Traceback (most recent call last):\\n  File \"x.py\", line 9, in <module>\\n" +
+      frames + "' >&2; " +
+      R"(printf '{"message": {"message": "E", "extraInfo": {"py_callstack": "Traceback (most recent call last):\\n  File \\"x.py\\", line 3, in main\\n    raise E\\nE: boom\\n", "timestamp": "1"}}}' > $TORCHELASTIC_ERROR_FILE; exit 7)";
+  const auto result = home.run(shell({"--redirects", "3"}, script));
+  CHECK(result.exit_code == 7);
+  CHECK_MESSAGE(count_of(result.err, "E: boom") == 1, result.err);
+  CHECK(contains(result.err, "standard error:\nbefore\n===="));
+}
+
+TEST_CASE("Ctrl-C says what happens") {
+  const TroupeHome home;
+  const auto run = start_troupe(home, shell({"--nproc-per-node", "2"}, "echo up; exec sleep 60"));
+  REQUIRE_MESSAGE(run->wait_for_output("up\n", kPatience), run->output());
+  run->kill(SIGINT);
+  CHECK(run->wait(kPatience) == 130);
+  CHECK_MESSAGE(
+      contains(run->output(), "troupe run: interrupted: the ranks are being ended, within 30 s"),
+      run->output());
 }
 
 TEST_CASE("all begin again while restarts last") {
@@ -252,6 +305,10 @@ TEST_CASE("two machines that were told where the first one is") {
   CHECK(contains(first->output(), "0 0 0 of 4\n"));
   CHECK(contains(first->output(), "rank      : 3 (local_rank: 1)\n"));
   CHECK(contains(second->output(), "3 1 1 of 4\n"));
+  // Ranks and machines are what a run is told of, on each of its machines.
+  CHECK(contains(second->output(), "This machine is part of the run of 127.0.0.1:"));
+  for (const char* internal : {"actor", "generation", "cluster"})
+    CHECK_MESSAGE(!contains(second->output(), internal), second->output());
 }
 
 TEST_CASE("two agents of one machine that were told of the same endpoint") {
@@ -302,6 +359,27 @@ TEST_CASE("nodes of a running cluster: a lost one is replaced") {
   for (const char* line : {"1 up 0\n", "1 up 1\n", "1 up 2\n", "1 up 3\n"}) {
     CHECK_MESSAGE(contains(run->output(), line), run->output());
   }
+  CHECK_MESSAGE(contains(run->output(), " was lost: its node "), run->output());
+  CHECK(home.run({"stop"}).exit_code == 0);
+}
+
+TEST_CASE("what a running cluster can never hold is refused at once") {
+  const TroupeHome home;
+  RunningHead head = start_head(home);
+  const auto refused = [&](const std::vector<string>& flags, const string& what) {
+    auto words = flags;
+    words.insert(words.end(), {"--address", head.address()});
+    const auto result = home.run(shell(words, "true"));
+    CHECK(result.exit_code == 5);
+    CHECK_MESSAGE(contains(result.err, what), result.err);
+  };
+  refused({}, "the cluster has no worker node: start one");
+  const auto worker = start_worker(home, head, {"--num-cpus", "2"});
+  refused({"--nproc-per-node", "3"}, "the cluster can never hold it: needs CPU 3");
+  refused({"--nnodes", "2"}, "the cluster can never hold it");
+  refused({"--nnodes", "2:3"}, "the cluster can never hold it");
+  const auto fits = home.run(shell({"--nproc-per-node", "2", "--address", head.address()}, "true"));
+  CHECK_MESSAGE(fits.exit_code == 0, fits.err);
   CHECK(home.run({"stop"}).exit_code == 0);
 }
 
@@ -323,7 +401,12 @@ TEST_CASE("the program under other launchers' names") {
   CHECK(contains(wrong.err, "torchrun: error: unrecognized arguments: --bogus"));
   const auto help = run_command({link("llamafactory-cli"), "help"}, home.options());
   CHECK(help.exit_code == 0);
-  CHECK(contains(help.out, "llamafactory-cli train"));
+  CHECK(contains(help.out, "Usage: llamafactory-cli"));
+  const auto flags = run_command({bin + "/torchrun", "--help"}, home.options());
+  CHECK(flags.exit_code == 0);
+  CHECK(flags.err.empty());
+  CHECK(contains(flags.out, "--nproc-per-node N"));
+  CHECK(home.run({"run", "--", "torchrun", "--help"}).out == flags.out);
   CHECK(run_command({bin + "/llamafactory-cli", "nonsense"}, home.options()).exit_code == 2);
   const auto version = run_command({link("lmf"), "version"}, home.options());
   CHECK(contains(version.out, "troupe "));

@@ -185,12 +185,20 @@ Command& Command::note(const std::string& text) {
   return *this;
 }
 
-void Command::write_footer() { app_->footer("Examples:\n" + examples_ + notes_); }
+Command& Command::flags_help(const std::string& text) {
+  flags_ = text.substr(text.starts_with('\n') ? 1 : 0) + "\n";
+  write_footer();
+  return *this;
+}
 
-Command& Command::pass_through(std::vector<std::string>& values) {
+void Command::write_footer() { app_->footer(flags_ + "Examples:\n" + examples_ + notes_); }
+
+Command& Command::pass_through(std::vector<std::string>& values, bool helps) {
   app_->prefix_command();
-  app_->parse_complete_callback([app = app_, context = &context_, &values] {
+  app_->parse_complete_callback([app = app_, context = &context_, &values, helps] {
     values = app->remaining();
+    const auto asks = [](const std::string& word) { return word == "--help" || word == "-h"; };
+    if (helps && std::any_of(values.begin(), values.end(), asks)) throw CLI::CallForHelp();
     values.insert(values.end(), context->behind_mark.begin(), context->behind_mark.end());
   });
   return *this;
@@ -209,11 +217,15 @@ Status print_help(const CLI::App& app, CommandContext& context, const std::strin
     return error(Code::kInvalidArgument, "there is no command '{}'.{}", name,
                  suggestion(name, command_names(app)));
   }
-  context.out << (name.empty() ? app.help() : command->help("troupe"));
+  // app.help() is that of the command which is being run.
+  context.out << (name.empty()
+                      ? app.get_formatter()->make_help(&app, "troupe", CLI::AppFormatMode::Normal)
+                      : command->help("troupe"));
   return {};
 }
 
-int run_command_line(CLI::App& app, CommandContext& context, std::vector<std::string> arguments) {
+std::optional<int> parse_command_line(CLI::App& app, CommandContext& context,
+                                      std::vector<std::string> arguments) {
   if (arguments.empty()) {
     context.err << app.help();
     return exit_code(Code::kInvalidArgument);
@@ -250,6 +262,11 @@ int run_command_line(CLI::App& app, CommandContext& context, std::vector<std::st
     context.err << app.help();
     return exit_code(Code::kInvalidArgument);
   }
+  return std::nullopt;
+}
+
+int run_command_line(CLI::App& app, CommandContext& context, std::vector<std::string> arguments) {
+  if (const auto ended = parse_command_line(app, context, std::move(arguments))) return *ended;
   const Status status = context.selected();
   context.out.flush();
   if (status.ok()) return context.exit_code;

@@ -111,7 +111,10 @@ class Command {
   // A paragraph below the examples.
   Command& note(const std::string& text);
   // Every argument, options too, goes to `values` as it stands: for commands that parse their own.
-  Command& pass_through(std::vector<std::string>& values);
+  // With `helps`, --help and -h anywhere among them print the command's help.
+  Command& pass_through(std::vector<std::string>& values, bool helps = true);
+  // A part of the help before the examples: the flags of a command that parses its own.
+  Command& flags_help(const std::string& text);
   // What the command does. A failure is printed as "troupe NAME: message" and becomes the exit code
   // of its code.
   void run(std::function<Status()> work);
@@ -122,9 +125,15 @@ class Command {
   CLI::App* app_;
   CommandContext& context_;
   void write_footer();
+  std::string flags_;
   std::string examples_;
   std::string notes_;
 };
+
+// Parses the arguments (without the program's name): nothing where context.selected is the command
+// that they name, else the process's exit code, with help or what is wrong printed.
+std::optional<int> parse_command_line(CLI::App& app, CommandContext& context,
+                                      std::vector<std::string> arguments);
 
 // Parses the arguments (without the program's name), runs the command they name and returns the
 // process's exit code. Help and version go to context.out, what is wrong to context.err.

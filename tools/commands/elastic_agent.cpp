@@ -1,6 +1,7 @@
 #include "tools/commands/elastic_agent.h"
 
 #include <signal.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -112,10 +113,19 @@ ElasticAgent::~ElasticAgent() {
 
 void ElasticAgent::on_signal(int signal) {
   if (!ends_run(signal)) return machines_.signal_here(signal);
-  const std::lock_guard lock(mutex_);
-  if (end_signal_ == 0) end_signal_ = signal;
-  ++end_signals_;
-  changed_.notify_all();
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (end_signal_ == 0) end_signal_ = signal;
+    first = ++end_signals_ == 1;
+    changed_.notify_all();
+  }
+  if (!first) return;
+  const char* name = ::sigabbrev_np(signal);
+  say(fmt::format(
+      "{}: the ranks are being ended, within {} s; again to kill them",
+      signal == SIGINT ? "interrupted" : fmt::format("SIG{}", name != nullptr ? name : "?"),
+      std::chrono::duration_cast<std::chrono::seconds>(options_.stop_grace).count()));
 }
 
 int ElasticAgent::end_signal() {
@@ -189,6 +199,12 @@ void ElasticAgent::rank_ended(Rank& rank, const Status& death) {
   };
   const auto exit_code = number(scheduler::kExitCodeContext);
   const auto exit_signal = number(scheduler::kExitSignalContext);
+  const auto reason = [&](const char* key) {
+    return std::string(death.context(key).value_or(std::string_view()));
+  };
+  const std::string not_started = reason(scheduler::kNotStartedContext);
+  std::string why = not_started.empty() ? reason(scheduler::kNodeLostContext) : not_started;
+  if (why.empty()) why = death.message();
   // One that was told to end is no failure, unless it had ended by itself before it heard.
   rank.failed = exit_code != 0 && (!stopping_ || exit_code || exit_signal);
   if (rank.failed) {
@@ -201,7 +217,8 @@ void ElasticAgent::rank_ended(Rank& rank, const Status& death) {
                     .unix_s = unix_s(),
                     .error_file = {},
                     .traceback = {},
-                    .death = exit_code || exit_signal ? std::string() : death.message(),
+                    .death = exit_code || exit_signal ? std::string() : why,
+                    .started = not_started.empty(),
                     .last_lines = {}};
     failed_order_.push_back(rank.id);
   }
@@ -534,8 +551,10 @@ Result<int> ElasticAgent::run() {
     }
     const auto failed = failures();
     const FailedRank& root = failed[root_cause(failed)];
+    const auto none_ran = start_failure(failed);
     const std::string how =
-        root.death.empty()
+        none_ran ? *none_ran
+        : root.death.empty()
             ? fmt::format(
                   "rank {} on {} failed (exitcode: {}) local_rank: {} (pid: {}) of binary: {}",
                   root.rank, root.host, root.shown_exit_code(), root.local_rank, root.pid,
@@ -543,7 +562,7 @@ Result<int> ElasticAgent::run() {
             : fmt::format("rank {} was lost: {}", root.rank, root.death);
     if (restarts_ >= options_.max_restarts || end_signal() != 0) {
       say(how);
-      console_.write("", true, failure_report(script_name_, failed));
+      if (!none_ran) console_.write("", true, failure_report(script_name_, failed));
       tell_parent(root);
       if (!options_.ends_with_ranks_code) return 1;
       return root.signal != 0 ? 128 + root.signal : std::max(1, root.exit_code);
@@ -667,8 +686,9 @@ Result<int> run_ranks(CommandContext& context, const RunOptions& options,
   bool taken = false;
   auto code = lead(context, options, std::nullopt, &taken);
   if (!taken) return code;
-  context.err << fmt::format("troupe run: port {} of this machine is taken: joining the run there\n",
-                             options.head_port.value_or(0));
+  context.err << fmt::format(
+      "troupe run: port {} of this machine is taken: joining the run there\n",
+      options.head_port.value_or(0));
   return join_run(context, options);
 }
 

@@ -412,9 +412,10 @@ Result<train::GpusHere> gpus_here(const Environment& environment) {
 }
 
 Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandContext& context,
-                            bool requeued) {
+                            bool requeued, const OnProblems& on_problems) {
   CheckedRun run;
   train::LoadOptions options;
+  options.on_problems = on_problems;
   options.check_contents = [&](const train::LoadedConfig& loaded, train::Problems& problems) {
     // The other nodes wait for what the first one makes of them.
     if (loaded.launch.node_rank > 0) return;
@@ -457,6 +458,7 @@ void add_plan_command(CLI::App& app, CommandContext& context) {
       .example("troupe plan examples/train/pretrain_tiny.yaml")
       .example("troupe plan x.yaml troupe.strategy=zero3 troupe.workers=4")
       .example("troupe plan x.yaml --json")
+      .note("Files, key=value and --key value are those of 'troupe train'; --json prints JSON.")
       .run([arguments, &context] { return plan(*arguments, context); });
 }
 

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <functional>
+
 #include "tools/commands/command.h"
 #include "train/config/load.h"
+#include "train/config/problems.h"
 #include "train/sharding/memory_fit.h"
 #include "train/trainer/driver.h"
 
@@ -27,7 +30,9 @@ struct CheckedRun {
 // `requeued`: of a job that was queued again. It goes on from what its first start left: from the
 // newest checkpoint of output_dir, where there is one, whatever overwrite_output_dir and
 // resume_from_checkpoint say.
+// `on_problems`: as train::LoadOptions has it.
+using OnProblems = std::function<void(const train::LoadedConfig&, const train::Problems&)>;
 Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandContext& context,
-                            bool requeued = false);
+                            bool requeued = false, const OnProblems& on_problems = {});
 
 }  // namespace troupe::tools

@@ -4,6 +4,7 @@
 
 #include "tools/commands/actors.h"
 #include "tools/commands/chaos.h"
+#include "tools/commands/data.h"
 #include "tools/commands/drain.h"
 #include "tools/commands/env.h"
 #include "tools/commands/events.h"
@@ -32,10 +33,9 @@
 #include "tools/commands/worker.h"
 
 namespace troupe::tools {
+namespace {
 
-int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
-  CLI::App app("Troupe: actors across processes and machines, and distributed training on them.",
-               "troupe");
+void declare(CLI::App& app, CommandContext& context) {
   app.set_version_flag("--version", version_line());
   app.footer("'troupe COMMAND --help' explains a command, with examples.");
   app.get_formatter()->column_width(32);
@@ -47,6 +47,7 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   add_slurm_command(app, context);
   add_why_command(app, context);
   add_plan_command(app, context);
+  add_data_command(app, context);
   add_chaos_command(app, context);
   add_generate_command(app, context);
   add_tokenizer_command(app, context);
@@ -70,7 +71,22 @@ int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
   add_env_command(app, context);
   add_version_command(app, context);
   add_help_command(app, context);
+}
 
+constexpr const char* kSummary =
+    "Troupe: actors across processes and machines, and distributed training on them.";
+
+}  // namespace
+
+std::optional<int> check_arguments(CommandContext& context, std::vector<std::string> arguments) {
+  CLI::App app(kSummary, "troupe");
+  declare(app, context);
+  return parse_command_line(app, context, std::move(arguments));
+}
+
+int troupe_main(CommandContext& context, std::vector<std::string> arguments) {
+  CLI::App app(kSummary, "troupe");
+  declare(app, context);
   return run_command_line(app, context, std::move(arguments));
 }
 

@@ -74,8 +74,7 @@ Status run(CommandContext& context, std::span<const std::string> words) {
     for (const std::string& name : launcher_names()) context.out << name << "\n";
     return {};
   }
-  const bool flags = words.front().starts_with('-') || words.front().ends_with(".py");
-  auto invocation = flags ? troupe_run(words, world) : interpret(words, world);
+  auto invocation = read_run_words(words, world);
   if (!invocation.ok()) {
     // The command's own name is said by who prints it.
     constexpr std::string_view kOwnName = "troupe run: ";
@@ -88,6 +87,12 @@ Status run(CommandContext& context, std::span<const std::string> words) {
 }
 
 }  // namespace
+
+Result<Invocation> read_run_words(std::span<const std::string> words,
+                                  const LauncherContext& world) {
+  const bool flags = words.front().starts_with('-') || words.front().ends_with(".py");
+  return flags ? troupe_run(words, world) : interpret(words, world);
+}
 
 int run_as_launcher(CommandContext& context, const std::string& name,
                     std::span<const std::string> arguments) {
@@ -108,7 +113,8 @@ void add_run_command(CLI::App& app, CommandContext& context) {
   auto arguments = std::make_shared<std::vector<std::string>>();
   Command(app, context, "run",
           "Runs a program in ranks, as torchrun does; or another launcher's command line.")
-      .pass_through(*arguments)
+      .pass_through(*arguments, false)
+      .flags_help(troupe_run_flags())
       .example("troupe run --nproc-per-node 4 train.py --lr 0.1")
       .example("troupe run --nproc-per-node 2 --max-restarts 3 ./simulate")
       .example(
@@ -116,26 +122,16 @@ void add_run_command(CLI::App& app, CommandContext& context) {
       .example(
           "troupe run --nnodes 4:8 --nproc-per-node 8 --address 10.0.0.2:6379 train.py\n"
           "                                         on nodes of a running cluster")
-      .example("troupe run -- torchrun --nproc-per-node 2 src/train.py --stage sft …")
+      .example("troupe run -- torchrun --nproc-per-node 2 src/train.py x.yaml")
       .example("troupe run -- llamafactory-cli train x.yaml")
       .example("troupe run --launchers                   whose command lines are understood")
       .note(
-          "The flags are torchrun's: --nnodes N or MIN:MAX, --nproc-per-node N, auto, cpu or gpu,\n"
-          "--max-restarts, --redirects, --tee, --log-dir, --local-ranks-filter, --role, --rdzv-*,\n"
-          "--node-rank, --master-addr, --master-port, --standalone, -m, --no-python; also as\n"
-          "PET_… in the environment. Each rank finds RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR "
-          "and\n"
-          "what else torchrun sets in its environment. When one fails all are ended, what it "
-          "wrote\n"
-          "last is shown, and all begin again while --max-restarts lasts: in Python interpreters "
-          "that\n"
-          "have done the script's imports meanwhile (--no-standby saves their memory; "
-          "--standby-after\n"
-          "SECONDS, 5, is when they begin). The exit code is that "
-          "of\n"
-          "the rank that failed first (128 + the signal). SIGTERM, SIGINT and others are passed "
-          "on\n"
-          "to the ranks, which have 30 s to end.")
+          "torchrun's flags may also stand as PET_… in the environment. Each rank finds RANK,\n"
+          "LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and what else torchrun sets in its environment.\n"
+          "When one fails all are ended, what it wrote last is shown, and all begin again while\n"
+          "--max-restarts lasts: in Python interpreters that have done the script's imports\n"
+          "meanwhile. The exit code is that of the rank that failed first (128 + the signal).\n"
+          "SIGTERM, SIGINT and others are passed on to the ranks, which have 30 s to end.")
       .run([arguments, &context] { return run(context, *arguments); });
 }
 

@@ -13,6 +13,7 @@
 #include "runtime/base/text.h"
 #include "runtime/net/interfaces.h"
 #include "scheduler/client/cluster_record.h"
+#include "scheduler/policy/placement.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/host_addresses.h"
 #include "tools/commands/node_flags.h"
@@ -266,6 +267,28 @@ Result<std::vector<RunMachine>> RunMachines::gather(const Stopped& stopped) {
   }
 }
 
+// As the head judges actors that are to start at once: a group waits for nodes that may join, also
+// where the present ones never could hold it.
+Status RunMachines::check_possible(const wire::PlacementGroupSpec& spec) {
+  const auto nodes = TROUPE_TRY(head_->nodes(Deadline::after(kNodesTimeout)));
+  scheduler::ClusterView idle;
+  for (const auto& node : nodes) {
+    if (node.state != wire::NodeState::kAlive) continue;
+    idle.put(node.node_id, node.name, node.total, node.total, node.labels);
+  }
+  if (idle.size() == 0) {
+    return Status(
+        Code::kResourceExhausted,
+        "the cluster has no worker node: start one with 'troupe worker --address HOST:PORT'");
+  }
+  std::vector<scheduler::Bundle> bundles;
+  for (const auto& bundle : spec.bundles) bundles.push_back({.need = bundle.resources});
+  const scheduler::PlacementRequest request{bundles, spec.strategy};
+  if (scheduler::place_on_empty(request, idle)) return {};
+  return error(Code::kResourceExhausted, "the cluster can never hold it: {}",
+               scheduler::explain(request, idle));
+}
+
 // On a running cluster every attempt has a placement group of its own, a bundle a node.
 Result<std::vector<RunMachine>> RunMachines::reserve(const Stopped& stopped) {
   if (options_.processes == "gpu") {
@@ -294,6 +317,8 @@ Result<std::vector<RunMachine>> RunMachines::reserve(const Stopped& stopped) {
       bundle.resources[std::string(scheduler::kCpu)] = processes * wire::kResourceUnit;
     }
     spec.job_id = job_id_;
+    // Later on a node that was lost may come back, or be replaced.
+    if (!std::exchange(reserved_before_, true)) TROUPE_RETURN_IF_ERROR(check_possible(spec));
     WatchedGroup group(*head_, spec);
     // While it waits the nodes may become more or fewer: then another one is asked for.
     while (true) {

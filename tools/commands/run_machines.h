@@ -76,6 +76,8 @@ class RunMachines {
   // `own`: the index of this one.
   Status start_hosts(std::optional<std::size_t> own);
   Result<std::vector<RunMachine>> reserve(const Stopped& stopped);
+  // kResourceExhausted where the nodes of a running cluster could not hold it if they were idle.
+  Status check_possible(const wire::PlacementGroupSpec& spec);
 
   CommandContext& context_;
   const RunOptions& options_;
@@ -85,6 +87,7 @@ class RunMachines {
   net::Token token_;
   JobId job_id_;
   GroupId group_;
+  bool reserved_before_ = false;
   std::unique_ptr<RemoteHosts> remote_;  // goes first: they leave a head that is there
 };
 

@@ -18,6 +18,7 @@
 #include "runtime/process/output.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/slurm_script.h"
+#include "tools/launchers/help_text.h"
 #include "tools/launchers/invocation.h"
 #include "tools/launchers/launchers.h"
 #include "tools/launchers/overlay_environment.h"
@@ -580,7 +581,7 @@ Status slurm(const Words& words, CommandContext& context) {
 void add_slurm_command(CLI::App& app, CommandContext& context) {
   auto words = std::make_shared<Words>();
   Command(app, context, "slurm", "Writes or submits a SLURM job that trains, or runs a program.")
-      .pass_through(*words)
+      .pass_through(*words, false)
       .example("troupe slurm x.yaml --nodes 2 --gpus-per-node 8 --time 12:00:00     the script")
       .example("troupe slurm x.yaml --gpus-per-node 8 --output job.sh learning_rate=1e-4")
       .example("troupe slurm x.yaml --nodes 2 --gpus-per-node 8 --submit            to sbatch")
@@ -601,7 +602,16 @@ void add_slurm_command(CLI::App& app, CommandContext& context) {
           "and the\njob ends with code 0; the same command, submitted again, goes on from it. A "
           "job that SLURM\nqueues again, after a node failed, goes on from its newest checkpoint "
           "by itself, with\noverwrite_output_dir, too.")
-      .run([words, &context] { return slurm(*words, context); });
+      .run([words, &app, &context] {
+        // What stands behind "run" or "--" is a program's, which may have help of its own.
+        const auto program =
+            std::find_if(words->begin(), words->end(),
+                         [](const std::string& word) { return word == "run" || word == "--"; });
+        if (std::any_of(words->begin(), program, asks_for_help)) {
+          return print_help(app, context, "slurm");
+        }
+        return slurm(*words, context);
+      });
 }
 
 }  // namespace troupe::tools

@@ -14,6 +14,7 @@
 #include "tools/commands/plan.h"
 #include "tools/commands/slurm_step.h"
 #include "tools/commands/train_cluster.h"
+#include "tools/commands/train_flags.h"
 #include "tools/commands/worker.h"
 #include "tools/launchers/overlay_environment.h"
 #include "train/config/explain.h"
@@ -158,26 +159,34 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
                   const SlurmStep* step) {
   auto report = StartReport::take(arguments);
   const std::vector<std::string> all = arguments;
-  const auto detach_wanted = std::erase(arguments, "--detach") > 0;
-  const auto explain_wanted = std::erase(arguments, "--explain") > 0;
-  const auto json_wanted = std::erase(arguments, "--json") > 0;
-  const auto no_wait = std::erase(arguments, "--no-wait") > 0;
-  const auto requeued = std::erase(arguments, "--requeued") > 0;
+  const auto detach_wanted = take(arguments, train_flags::kDetach);
+  const auto explain_wanted = take(arguments, train_flags::kExplain);
+  const auto json_wanted = take(arguments, train_flags::kJson);
+  const auto no_wait = take(arguments, train_flags::kNoWait);
+  const auto requeued = take(arguments, train_flags::kRequeued);
   const auto hosts = TROUPE_TRY(take_hosts(context, arguments));
   const OverlayEnvironment variables(
       context.environment, hosts ? launch_variables(*hosts) : std::map<std::string, std::string>());
   CommandContext loading = with_environment(context, variables);
-  auto run = TROUPE_TRY(load_run(arguments, loading, requeued));
-  const train::LoadedConfig& loaded = run.loaded;
-  if (explain_wanted) {
-    const auto rows = train::explain(loaded);
+  const auto print = [&](const std::vector<train::ExplainRow>& rows) {
     context.out << (json_wanted ? json::write(train::explain_json(rows)) + "\n"
                                 : train::explain_table(rows, false));
+  };
+  OnProblems on_problems;
+  if (explain_wanted) {
+    on_problems = [&](const train::LoadedConfig& understood, const train::Problems& problems) {
+      print(train::explain_refused(understood, problems));
+    };
+  }
+  auto run = TROUPE_TRY(load_run(arguments, loading, requeued, on_problems));
+  const train::LoadedConfig& loaded = run.loaded;
+  if (explain_wanted) {
+    print(train::explain(loaded));
     return {};
   }
   if (detach_wanted) {
     auto others = all;
-    std::erase(others, "--detach");
+    take(others, train_flags::kDetach);
     return detach(loaded, others, json_wanted, context);
   }
   if (loaded.launch.node_rank > 0) {
@@ -286,6 +295,7 @@ void add_train_command(CLI::App& app, CommandContext& context) {
   auto arguments = std::make_shared<std::vector<std::string>>();
   Command(app, context, "train", "Trains a model as LLaMA-Factory's YAML file says.")
       .pass_through(*arguments)
+      .flags_help(train_flags_help())
       .example("troupe train examples/train/pretrain_tiny.yaml")
       .example("troupe train x.yaml learning_rate=1e-4 troupe.workers=4")
       .example("troupe train x.yaml --chaos 'kill@step=40,rank=1'")

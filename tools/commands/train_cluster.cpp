@@ -16,6 +16,7 @@
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/host_addresses.h"
 #include "tools/commands/node_flags.h"
+#include "tools/commands/train_flags.h"
 #include "tools/commands/worker.h"
 #include "tools/launchers/hostfile.h"
 #include "train/config/ray_settings.h"
@@ -272,10 +273,10 @@ Result<std::optional<std::string>> take_flag(std::vector<std::string>& arguments
 
 Result<std::unique_ptr<HostsOfRun>> take_hosts(CommandContext& context,
                                                std::vector<std::string>& arguments) {
-  const auto listed = TROUPE_TRY(take_flag(arguments, "--hosts"));
-  const auto file = TROUPE_TRY(take_flag(arguments, "--hostfile"));
-  const auto include = TROUPE_TRY(take_flag(arguments, "--include"));
-  const auto exclude = TROUPE_TRY(take_flag(arguments, "--exclude"));
+  const auto listed = TROUPE_TRY(take_flag(arguments, train_flags::kHosts.name));
+  const auto file = TROUPE_TRY(take_flag(arguments, train_flags::kHostfile.name));
+  const auto include = TROUPE_TRY(take_flag(arguments, train_flags::kInclude.name));
+  const auto exclude = TROUPE_TRY(take_flag(arguments, train_flags::kExclude.name));
   auto run = std::make_unique<HostsOfRun>();
   if (listed) {
     run->hosts = TROUPE_TRY(parse_hosts(*listed));

@@ -120,7 +120,8 @@ void WorkerProcess::interrupted(const char* signal) {
     loop_->stop();
     return;
   }
-  log_.info("{}: this node leaves the cluster", signal);
+  log_.info("{}: {}", signal,
+            join_ != nullptr ? "this machine leaves the run" : "this node leaves the cluster");
   node_->leave(fmt::format("the worker was ended by {}", signal));
 }
 
@@ -149,12 +150,20 @@ Status WorkerProcess::run() {
   auto node_options = TROUPE_TRY(options());
   ::signal(SIGPIPE, SIG_IGN);
   const std::string offers = scheduler::format_resources(node_options.resources);
-  node_options.log_level = log_level_from_name(flags_.log_level);
+  // Who runs one of a run's machines is told of the run: of the actors in it at warnings alone.
+  node_options.log_level =
+      join_ != nullptr ? LogLevel::kWarning : log_level_from_name(flags_.log_level);
   node_options.on_registered = [this, offers](const std::string& name) {
+    joined_ = true;
+    if (join_ != nullptr) {
+      context_.out << fmt::format("This machine is part of the run of {}, as {}, with {}.", head_,
+                                  name, offers)
+                   << std::endl;
+      return;
+    }
     context_.out << fmt::format("Node {} {} {}; it listens on {} and offers {}.", name,
                                 kJoinedWords, head_, node_->info().endpoint.to_string(), offers)
                  << std::endl;
-    joined_ = true;
   };
   node_options.on_stopped = [this](Status why) {
     ended_ = std::move(why);
@@ -181,7 +190,7 @@ Status WorkerProcess::run() {
   end_reason_ = node_->end_reason();
   node_.reset();
   if (ended_ && !ended_->ok()) return *ended_;
-  log_.info("this node has left the cluster");
+  log_.info("{}", join_ != nullptr ? "the run has ended here" : "this node has left the cluster");
   return {};
 }
 

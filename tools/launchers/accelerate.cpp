@@ -4,20 +4,19 @@
 
 #include "runtime/base/suggest.h"
 #include "tools/launchers/flag_parser.h"
+#include "tools/launchers/help_text.h"
 #include "tools/launchers/launchers.h"
-#include "tools/launchers/not_here.h"
 
 namespace troupe::tools {
 namespace {
 
-constexpr std::string_view kAccelerateUsage =
-    "accelerate, carried out by Troupe:\n"
-    "  accelerate launch [flags] SCRIPT …              trains, or runs the script in ranks\n"
-    "  accelerate config [--config_file FILE]          asks, and writes the file of launch\n"
-    "  accelerate config default [--mixed_precision X] writes it without asking\n"
-    "  accelerate env                                  what a report of a fault needs\n"
-    "  accelerate merge-weights CHECKPOINT_DIR OUT     makes a model of a checkpoint\n"
-    "'troupe --help' shows what else there is.\n";
+constexpr std::array kAccelerateCommands{
+    SubCommand{"launch", "[flags] SCRIPT …", "trains, or runs the script in ranks"},
+    SubCommand{"config", "[--config_file FILE]", "asks, and writes the file of launch"},
+    SubCommand{"config default", "[flags]", "writes it without asking"},
+    SubCommand{"env", "", "what a report of a fault needs"},
+    SubCommand{"merge-weights", "CHECKPOINT_DIR OUT", "makes a model of a checkpoint"},
+};
 
 constexpr std::array kAccelerateNotHere{
     NotHere{"estimate-memory",
@@ -32,10 +31,19 @@ constexpr std::array kAccelerateNotHere{
     NotHere{"tpu-config", "no TPU is used"},
 };
 
+std::string usage() {
+  return commands_help("accelerate", "accelerate's commands.", kAccelerateCommands,
+                       kAccelerateNotHere,
+                       {"accelerate launch --num_processes 2 train.py",
+                        "accelerate config default --mixed_precision bf16"});
+}
+
 Result<Invocation> merge_weights(std::span<const std::string> words,
                                  const LauncherContext& context) {
   FlagParser parser("accelerate merge-weights", false);
   parser
+      .about("accelerate merge-weights CHECKPOINT_DIR OUT",
+             "Writes one model's folder of a sharded checkpoint that Troupe wrote.")
       .refused("unsafe_serialization", false,
                "weights are written as safetensors, never pickled; leave it out")
       .refused("remove_checkpoint_dir", false,
@@ -44,8 +52,9 @@ Result<Invocation> merge_weights(std::span<const std::string> words,
   // Its flags may stand behind the folders.
   std::vector<std::string> ordered(words.begin(), words.end());
   std::stable_partition(ordered.begin(), ordered.end(),
-                        [](const std::string& word) { return word.starts_with("--"); });
+                        [](const std::string& word) { return word.starts_with('-'); });
   const auto rest = TROUPE_TRY(parser.parse(ordered));
+  if (auto told = information(parser)) return std::move(*told);
   if (rest.size() != 2) {
     return Status(Code::kInvalidArgument,
                   "accelerate merge-weights: error: give CHECKPOINT_DIR and OUTPUT_PATH");
@@ -64,10 +73,9 @@ Result<Invocation> merge_weights(std::span<const std::string> words,
 }  // namespace
 
 Result<Invocation> accelerate(std::span<const std::string> words, const LauncherContext& context) {
-  if (words.empty() || words.front() == "-h" || words.front() == "--help") {
-    return Invocation{
-        Answer{.text = std::string(kAccelerateUsage), .exit_code = words.empty() ? 1 : 0}, {}};
-  }
+  if (words.empty()) return Invocation{Answer{.text = usage(), .exit_code = 1}, {}};
+  if (asks_for_help(words.front())) return help_answer(usage());
+  if (words.front() == "--version") return version_answer();
   const std::string& command = words.front();
   const auto rest = words.subspan(1);
   if (command == "launch") return accelerate_launch(rest, context);
@@ -84,8 +92,7 @@ Result<Invocation> accelerate(std::span<const std::string> words, const Launcher
     }
   }
   return error(Code::kInvalidArgument, "accelerate: error: invalid choice: '{}'{}\n{}", command,
-               did_you_mean(command, {"launch", "config", "env", "merge-weights"}),
-               kAccelerateUsage);
+               did_you_mean(command, {"launch", "config", "env", "merge-weights"}), usage());
 }
 
 }  // namespace troupe::tools

@@ -5,6 +5,7 @@
 #include "runtime/base/suggest.h"
 #include "tools/launchers/accelerate_settings.h"
 #include "tools/launchers/flag_parser.h"
+#include "tools/launchers/help_text.h"
 #include "tools/launchers/launchers.h"
 #include "tools/launchers/overlay_environment.h"
 #include "tools/launchers/script.h"
@@ -16,47 +17,85 @@ namespace {
 constexpr std::string_view kName = "accelerate launch";
 constexpr int kPort = 29500;
 
-// Flags with a value that the file has a key for: the flag's name is the key's.
-constexpr std::array kTopKeys{"num_processes",   "num_machines",      "machine_rank",
-                              "main_process_ip", "main_process_port", "gpu_ids",
-                              "mixed_precision"};
-constexpr std::array kDeepSpeedKeys{"deepspeed_config_file",
-                                    "zero_stage",
-                                    "offload_optimizer_device",
-                                    "offload_param_device",
-                                    "offload_optimizer_nvme_path",
-                                    "offload_param_nvme_path",
-                                    "gradient_accumulation_steps",
-                                    "gradient_clipping",
-                                    "zero3_init_flag",
-                                    "zero3_save_16bit_model",
-                                    "deepspeed_hostfile",
-                                    "deepspeed_exclusion_filter",
-                                    "deepspeed_inclusion_filter",
-                                    "deepspeed_multinode_launcher",
-                                    "deepspeed_moe_layer_cls_names"};
-constexpr std::array kFsdpKeys{"fsdp_version",
-                               "fsdp_offload_params",
-                               "fsdp_min_num_params",
-                               "fsdp_sharding_strategy",
-                               "fsdp_auto_wrap_policy",
-                               "fsdp_transformer_layer_cls_to_wrap",
-                               "fsdp_state_dict_type",
-                               "fsdp_reshard_after_forward",
-                               "fsdp_backward_prefetch",
-                               "fsdp_forward_prefetch",
-                               "fsdp_use_orig_params",
-                               "fsdp_cpu_ram_efficient_loading",
-                               "fsdp_sync_module_states",
-                               "fsdp_activation_checkpointing"};
-constexpr std::array kParallelismKeys{"parallelism_config_dp_replicate_size",
-                                      "parallelism_config_dp_shard_size",
-                                      "parallelism_config_tp_size", "parallelism_config_cp_size",
-                                      "parallelism_config_cp_comm_strategy"};
-constexpr std::array kDynamoKeys{"dynamo_backend", "dynamo_mode"};
-constexpr std::array kDynamoSwitches{"dynamo_use_fullgraph", "dynamo_use_dynamic",
-                                     "dynamo_use_regional_compilation"};
-constexpr std::array kTopSwitches{"debug", "same_network", "enable_cpu_affinity"};
+// A flag that the file has a key for: the flag's name is the key's.
+struct KeyFlag {
+  const char* name;
+  const char* type;  // "": a switch
+  const char* help;
+};
+// The flags of one section of the file.
+struct KeySection {
+  const char* title;
+  const char* prefix;  // of their paths
+  std::span<const KeyFlag> flags;
+};
+constexpr std::array kTopFlags{
+    KeyFlag{"num_processes", "N", "ranks on all machines together"},
+    KeyFlag{"num_machines", "N", "machines"},
+    KeyFlag{"machine_rank", "N", "this machine"},
+    KeyFlag{"main_process_ip", "HOST", "the first machine"},
+    KeyFlag{"main_process_port", "PORT", "its port"},
+    KeyFlag{"gpu_ids", "N,N|all", "the GPUs of this machine that may be used"},
+    KeyFlag{"mixed_precision", "no|fp16|bf16", "what Accelerator() computes in"},
+    KeyFlag{"debug", "", "ACCELERATE_DEBUG_MODE in the ranks"},
+    KeyFlag{"same_network", "", "taken; machines are reached by their addresses"},
+    KeyFlag{"enable_cpu_affinity", "", "ACCELERATE_CPU_AFFINITY in the ranks"},
+};
+constexpr std::array kDeepSpeedFlags{
+    KeyFlag{"deepspeed_config_file", "FILE", "DeepSpeed's own file"},
+    KeyFlag{"zero_stage", "0|1|2|3", "what is sharded"},
+    KeyFlag{"offload_optimizer_device", "none|cpu", "where optimizer state lies"},
+    KeyFlag{"offload_param_device", "none|cpu", "where parameters lie"},
+    KeyFlag{"offload_optimizer_nvme_path", "DIR", "for scripts of one's own"},
+    KeyFlag{"offload_param_nvme_path", "DIR", "for scripts of one's own"},
+    KeyFlag{"gradient_accumulation_steps", "N", "micro-batches of a step"},
+    KeyFlag{"gradient_clipping", "X", "the norm that gradients are clipped to"},
+    KeyFlag{"zero3_init_flag", "true|false", "for scripts of one's own"},
+    KeyFlag{"zero3_save_16bit_model", "true|false", "for scripts of one's own"},
+    KeyFlag{"deepspeed_hostfile", "FILE", "hosts that are started over ssh"},
+    KeyFlag{"deepspeed_exclusion_filter", "HOSTS", "of the hostfile all but these"},
+    KeyFlag{"deepspeed_inclusion_filter", "HOSTS", "of the hostfile these alone"},
+    KeyFlag{"deepspeed_multinode_launcher", "NAME", "standard: no other machine is started"},
+    KeyFlag{"deepspeed_moe_layer_cls_names", "NAMES", "for scripts of one's own"},
+};
+constexpr std::array kFsdpFlags{
+    KeyFlag{"fsdp_version", "1|2", "of PyTorch's FSDP"},
+    KeyFlag{"fsdp_offload_params", "true|false", "parameters in the host's memory"},
+    KeyFlag{"fsdp_min_num_params", "N", "for SIZE_BASED_WRAP"},
+    KeyFlag{"fsdp_sharding_strategy", "NAME", "FULL_SHARD, SHARD_GRAD_OP, …: what is sharded"},
+    KeyFlag{"fsdp_auto_wrap_policy", "NAME", "TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP, NO_WRAP"},
+    KeyFlag{"fsdp_transformer_layer_cls_to_wrap", "NAMES", "layers that are gathered as one"},
+    KeyFlag{"fsdp_state_dict_type", "NAME", "how checkpoints are written"},
+    KeyFlag{"fsdp_reshard_after_forward", "true|false", "whether parameters are dropped again"},
+    KeyFlag{"fsdp_backward_prefetch", "NAME", "for scripts of one's own"},
+    KeyFlag{"fsdp_forward_prefetch", "true|false", "for scripts of one's own"},
+    KeyFlag{"fsdp_use_orig_params", "true|false", "for scripts of one's own"},
+    KeyFlag{"fsdp_cpu_ram_efficient_loading", "true|false", "for scripts of one's own"},
+    KeyFlag{"fsdp_sync_module_states", "true|false", "for scripts of one's own"},
+    KeyFlag{"fsdp_activation_checkpointing", "true|false",
+            "activations are computed again in the backward pass"},
+};
+constexpr std::array kParallelismFlags{
+    KeyFlag{"parallelism_config_dp_replicate_size", "N", "copies of the model"},
+    KeyFlag{"parallelism_config_dp_shard_size", "N", "ranks that share one copy"},
+    KeyFlag{"parallelism_config_tp_size", "N", "for scripts of one's own"},
+    KeyFlag{"parallelism_config_cp_size", "N", "for scripts of one's own"},
+    KeyFlag{"parallelism_config_cp_comm_strategy", "NAME", "for scripts of one's own"},
+};
+constexpr std::array kDynamoFlags{
+    KeyFlag{"dynamo_backend", "NAME", "of torch.compile"},
+    KeyFlag{"dynamo_mode", "NAME", "of torch.compile"},
+    KeyFlag{"dynamo_use_fullgraph", "", "of torch.compile"},
+    KeyFlag{"dynamo_use_dynamic", "", "of torch.compile"},
+    KeyFlag{"dynamo_use_regional_compilation", "", "of torch.compile"},
+};
+constexpr std::array kKeySections{
+    KeySection{"Machines and ranks", "", kTopFlags},
+    KeySection{"DeepSpeed", "deepspeed_config.", kDeepSpeedFlags},
+    KeySection{"FSDP", "fsdp_config.", kFsdpFlags},
+    KeySection{"Parallelism", "parallelism_config.", kParallelismFlags},
+    KeySection{"Compilation, for scripts of one's own", "dynamo_config.", kDynamoFlags},
+};
 
 struct LaunchFlags {
   AccelerateFlags settings;
@@ -67,19 +106,17 @@ struct LaunchFlags {
 };
 
 void add_values(FlagParser& parser, LaunchFlags& flags) {
-  const auto add = [&](const auto& keys, const std::string& section) {
-    for (const char* key : keys) parser.value(key, flags.settings.values[section + key]);
-  };
-  add(kTopKeys, "");
-  add(kDeepSpeedKeys, "deepspeed_config.");
-  add(kFsdpKeys, "fsdp_config.");
-  add(kParallelismKeys, "parallelism_config.");
-  add(kDynamoKeys, "dynamo_config.");
-  const auto toggle = [&](const auto& keys, const std::string& section) {
-    for (const char* key : keys) parser.toggle(key, flags.settings.switches[section + key]);
-  };
-  toggle(kDynamoSwitches, "dynamo_config.");
-  toggle(kTopSwitches, "");
+  for (const KeySection& section : kKeySections) {
+    parser.section(section.title);
+    for (const KeyFlag& flag : section.flags) {
+      const std::string path = std::string(section.prefix) + flag.name;
+      if (*flag.type == '\0') {
+        parser.toggle(flag.name, flags.settings.switches[path], flag.help);
+      } else {
+        parser.value(flag.name, flags.settings.values[path], flag.type, flag.help);
+      }
+    }
+  }
 }
 
 // The flags of machines and runtimes that are not there are refused by name.
@@ -268,34 +305,41 @@ Result<Invocation> accelerate_launch(std::span<const std::string> words,
   LaunchFlags flags;
   // Beginnings of names are none there.
   FlagParser parser{std::string(kName), false};
+  bool quiet = false;
+  parser
+      .about("accelerate launch [flags] SCRIPT [its arguments]",
+             "Runs a script in ranks, as accelerate's flags and its file say. Where the script is "
+             "LLaMA-Factory's or Axolotl's, Troupe trains in its place.",
+             {"accelerate launch --num_processes 2 train.py",
+              "accelerate launch --config_file fsdp.yaml train.py --lr 0.1",
+              "accelerate launch --cpu --num_processes 4 -m package.train"})
+      .section("What decides")
+      .value("config_file", flags.settings.config_file, "FILE",
+             "of `accelerate config`; flags count before it")
+      .toggle("cpu", flags.settings.cpu, "on CPUs")
+      .toggle("multi_gpu", flags.settings.multi_gpu, "a rank on each GPU")
+      .toggle("use_deepspeed", flags.settings.use_deepspeed, "the section DeepSpeed counts")
+      .toggle("use_fsdp", flags.settings.use_fsdp, "the section FSDP counts")
+      .toggle("use_parallelism_config", flags.settings.use_parallelism_config,
+              "the section Parallelism counts")
+      .inert("use_xpu", false)
+      .section("The script")
+      .toggle("module|m", flags.module, "it is a module's name, as for python -m")
+      .toggle("no_python", flags.no_python, "it is a program of its own")
+      .value("num_cpu_threads_per_process", flags.threads, "N", "OMP_NUM_THREADS of each rank")
+      .section("Failures and output")
+      .value("max_restarts", flags.max_restarts, "N", "how often all ranks begin again")
+      .value("log_dir", flags.log_dir, "DIR", "where the ranks' files go")
+      .value("tee|t", flags.tee, "0|1|2|3", "1 standard output, 2 standard error, 3 both")
+      .value("role", flags.role, "TEXT", "of the ranks, in their environment")
+      .value("rdzv_backend", flags.rdzv_backend, "static|c10d", "how machines find each other")
+      .value("rdzv_conf", flags.rdzv_conf, "K=V,K=V", "its settings")
+      .toggle("quiet|q", quiet, "what is done otherwise than there is not said")
+      .inert("monitor_interval", true);
   add_values(parser, flags);
   add_refused(parser);
-  bool quiet = false, help = false;
-  parser.value("config_file", flags.settings.config_file)
-      .toggle("cpu", flags.settings.cpu)
-      .toggle("multi_gpu", flags.settings.multi_gpu)
-      .toggle("use_deepspeed", flags.settings.use_deepspeed)
-      .toggle("use_fsdp", flags.settings.use_fsdp)
-      .toggle("use_parallelism_config", flags.settings.use_parallelism_config)
-      .inert("use_xpu", false)
-      .value("num_cpu_threads_per_process", flags.threads)
-      .toggle("quiet|q", quiet)
-      .toggle("module|m", flags.module)
-      .toggle("no_python", flags.no_python)
-      .value("tee|t", flags.tee)
-      .value("log_dir", flags.log_dir)
-      .value("role", flags.role)
-      .value("rdzv_backend", flags.rdzv_backend)
-      .value("rdzv_conf", flags.rdzv_conf)
-      .value("max_restarts", flags.max_restarts)
-      .inert("monitor_interval", true)
-      .toggle("help|h", help);
   const auto rest = TROUPE_TRY(parser.parse(words));
-  if (help) {
-    return Invocation{Answer{.text = "accelerate launch [flags] SCRIPT [its arguments], carried "
-                                     "out by Troupe. The flags are accelerate 1.11's.\n"},
-                      {}};
-  }
+  if (auto told = information(parser)) return std::move(*told);
   if (rest.empty()) {
     return error(Code::kInvalidArgument,
                  "{}: error: the following arguments are required: training_script", kName);

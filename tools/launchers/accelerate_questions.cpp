@@ -8,6 +8,7 @@
 #include "runtime/base/text.h"
 #include "tools/launchers/accelerate_settings.h"
 #include "tools/launchers/flag_parser.h"
+#include "tools/launchers/help_text.h"
 #include "tools/launchers/launchers.h"
 #include "train/config/values.h"
 #include "train/config/yaml.h"
@@ -549,15 +550,30 @@ Result<Invocation> accelerate_config(std::span<const std::string> words,
                                      const LauncherContext& context) {
   std::string path, precision = "no";
   FlagParser parser("accelerate config", false);
-  parser.value("config_file", path);
+  parser
+      .about("accelerate config [default] [--config_file FILE]",
+             "Asks what accelerate asks, and writes the file that `accelerate launch` reads. With "
+             "`default` it is written without questions ('accelerate config default --help').",
+             {"accelerate config", "accelerate config --config_file mine.yaml"})
+      .value("config_file", path, "FILE",
+             fmt::format("what is written (default: {})",
+                         accelerate_default_file(context.environment)));
   auto rest = TROUPE_TRY(parser.parse(words));
+  if (auto told = information(parser)) return std::move(*told);
   const auto file = [&] {
     return path.empty() ? accelerate_default_file(context.environment) : path;
   };
   if (!rest.empty() && rest.front() == "default") {
     FlagParser of_default("accelerate config default", false);
-    of_default.value("config_file", path).value("mixed_precision", precision);
+    of_default
+        .about("accelerate config default [flags]",
+               "Writes the file that `accelerate launch` reads without a question, and never over "
+               "another one.",
+               {"accelerate config default --mixed_precision bf16"})
+        .value("config_file", path, "FILE", "what is written")
+        .value("mixed_precision", precision, "no|fp16|bf16|fp8", "what launch tells scripts");
     const auto more = TROUPE_TRY(of_default.parse(std::span(rest).subspan(1)));
+    if (auto told = information(of_default)) return std::move(*told);
     if (more.empty()) return write_default(file(), precision, context);
     rest = more;
   }

@@ -5,13 +5,38 @@
 
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
+#include "tools/launchers/help_text.h"
 #include "tools/launchers/launchers.h"
-#include "tools/launchers/not_here.h"
 #include "tools/launchers/script.h"
+#include "train/config/axolotl.h"
 #include "train/config/source.h"
 
 namespace troupe::tools {
 namespace {
+
+constexpr std::array kAxolotlCommands{
+    SubCommand{"train", "CONFIG [--key value …] [-- LAUNCHER'S WORDS]", "trains a model"},
+    SubCommand{"preprocess", "CONFIG [--key value …]",
+               "reads and checks settings and data, and tells what the samples are"},
+    SubCommand{"merge-lora", "CONFIG [--key value …]", "merges an adapter into its base"},
+    SubCommand{"merge-sharded-fsdp-weights", "CONFIG [--key value …]",
+               "makes a model of a sharded checkpoint"},
+};
+
+// Flags that are no keys of the file. A launcher's are passed on to it under this name.
+struct LauncherFlag {
+  const char* name;
+  const char* type;
+  const char* help;
+  const char* of_launcher = "";
+};
+constexpr std::array kLauncherFlags{
+    LauncherFlag{"--launcher", "accelerate|torchrun|python",
+                 "whose words stand behind '--' (default: accelerate)"},
+    LauncherFlag{"--num-processes", "N", "trainers", "--num_processes"},
+    LauncherFlag{"--main-process-port", "PORT", "of the first machine", "--main_process_port"},
+};
+constexpr std::array kRefusedFlags{"--cloud", "--sweep"};
 
 constexpr std::array kAxolotlNotHere{
     NotHere{"evaluate", "give val_set_size or test_datasets in a training's file"},
@@ -47,20 +72,23 @@ Result<TrainWords> read_words(const std::string& command, std::span<const std::s
   TrainWords result;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
-    const std::string name = word.substr(0, word.find('='));
+    std::string name = word.substr(0, word.find('='));
+    std::replace(name.begin(), name.end(), '_', '-');
+    const auto flag = std::find_if(kLauncherFlags.begin(), kLauncherFlags.end(),
+                                   [&](const LauncherFlag& one) { return name == one.name; });
     if (word == "--") {
       result.launcher_words.assign(words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end());
       break;
     }
-    if (name == "--launcher") {
-      result.launcher = TROUPE_TRY(value_behind(words, i));
-    } else if (name == "--num-processes" || name == "--num_processes") {
-      result.launcher_words.push_back("--num_processes");
-      result.launcher_words.push_back(TROUPE_TRY(value_behind(words, i)));
-    } else if (name == "--main-process-port" || name == "--main_process_port") {
-      result.launcher_words.push_back("--main_process_port");
-      result.launcher_words.push_back(TROUPE_TRY(value_behind(words, i)));
-    } else if (name == "--cloud" || name == "--sweep") {
+    if (flag != kLauncherFlags.end()) {
+      auto value = TROUPE_TRY(value_behind(words, i));
+      if (*flag->of_launcher == '\0') {
+        result.launcher = std::move(value);
+      } else {
+        result.launcher_words.insert(result.launcher_words.end(),
+                                     {flag->of_launcher, std::move(value)});
+      }
+    } else if (std::find(kRefusedFlags.begin(), kRefusedFlags.end(), name) != kRefusedFlags.end()) {
       return error(
           Code::kUnsupported,
           "axolotl {}: {}: a run is one configuration on your own machines; write one file "
@@ -137,20 +165,45 @@ Result<Invocation> merge(const std::string& command, const TrainWords& given,
                     {});
 }
 
+std::string usage() {
+  return commands_help("axolotl", "Axolotl's commands.", kAxolotlCommands, kAxolotlNotHere,
+                       {"axolotl train config.yml", "axolotl train config.yml --micro-batch-size 4",
+                        "axolotl preprocess config.yml"});
+}
+
+// The keys of CONFIG that do something, by the first part of their meaning's row.
+std::string help_of(const SubCommand& command) {
+  const train::ForeignKeys& keys = train::axolotl_keys();
+  std::vector<std::string> used;
+  for (const std::string& path : keys.paths()) {
+    const bool outermost = path.find('.') == std::string::npos;
+    if (outermost && keys.treated(path).treatment == train::Treatment::kImplemented) {
+      used.push_back(path);
+    }
+  }
+  const bool trains = std::string_view(command.name) == "train";
+  std::vector<HelpRow> rows;
+  for (const LauncherFlag& flag : kLauncherFlags) {
+    rows.push_back({.left = fmt::format("{} {}", flag.name, flag.type), .right = flag.help});
+  }
+  return help_head(fmt::format("axolotl {} {}", command.name, command.words), command.summary) +
+         (trains ? help_section("Flags", rows) : "") +
+         help_names("Keys of CONFIG that do something, also as --key value", used) +
+         (trains ? help_names("Refused here, each with what to do instead",
+                              {kRefusedFlags.begin(), kRefusedFlags.end()})
+                 : "") +
+         help_examples({fmt::format("axolotl {} config.yml", command.name)}) +
+         "\n'troupe train CONFIG --explain' tells what becomes of every key in it.\n" + help_end();
+}
+
 }  // namespace
 
 Result<Invocation> axolotl(std::span<const std::string> words, const LauncherContext& context) {
-  std::vector<std::string> known{"train", "preprocess", "merge-lora", "merge-sharded-fsdp-weights"};
+  std::vector<std::string> known;
+  for (const SubCommand& command : kAxolotlCommands) known.emplace_back(command.name);
   const std::string command = words.empty() ? "--help" : words.front();
-  if (command == "--help" || command == "-h") {
-    return Invocation{
-        Answer{.text = fmt::format("axolotl, carried out by Troupe:\n  axolotl COMMAND CONFIG "
-                                   "[--key value …] [-- LAUNCHER'S WORDS]\n  commands: {}\n",
-                                   join_words(known)),
-               .exit_code = 0},
-        {}};
-  }
-  if (command == "--version") return command_of({"version"}, {});
+  if (asks_for_help(command)) return help_answer(usage());
+  if (command == "--version") return version_answer();
   for (const NotHere& other : kAxolotlNotHere) {
     if (command != other.command) continue;
     return error(Code::kUnsupported, "axolotl {}: {}", command, other.instead);
@@ -160,15 +213,17 @@ Result<Invocation> axolotl(std::span<const std::string> words, const LauncherCon
     return error(Code::kInvalidArgument, "axolotl: No such command '{}'.{}", command,
                  did_you_mean(command, known));
   }
+  const auto launchers_words = std::find(words.begin(), words.end(), "--");
+  if (std::any_of(words.begin(), launchers_words, asks_for_help)) {
+    return help_answer(
+        help_of(*std::find_if(kAxolotlCommands.begin(), kAxolotlCommands.end(),
+                              [&](const SubCommand& one) { return command == one.name; })));
+  }
   const auto given = TROUPE_TRY(read_words(command, words.subspan(1)));
   TROUPE_RETURN_IF_ERROR(check_placeholders(given.overrides));
   if (command == "train") return train(given, context);
   if (command == "preprocess") {
-    Invocation invocation = command_of({"plan", given.config, "--format=axolotl"}, given.overrides);
-    invocation.notices.push_back(
-        "the data are tokenised when the training starts; here settings and data are read and "
-        "checked, and nothing is kept");
-    return invocation;
+    return command_of({"data", given.config, "--format=axolotl"}, given.overrides);
   }
   return merge(command, given, context);
 }

@@ -5,6 +5,7 @@
 #include "runtime/base/suggest.h"
 #include "runtime/base/text.h"
 #include "tools/launchers/flag_parser.h"
+#include "tools/launchers/help_text.h"
 #include "tools/launchers/hostfile.h"
 #include "tools/launchers/launchers.h"
 #include "tools/launchers/script.h"
@@ -40,35 +41,47 @@ Result<std::uint16_t> port_of(const char* flag, const std::string& text) {
 }
 
 void declare(FlagParser& parser, DeepspeedFlags& flags) {
-  parser.value("hostfile|H", flags.hostfile)
-      .value("include|i", flags.include)
-      .value("exclude|e", flags.exclude)
-      .value("num_nodes", flags.num_nodes)
-      .value("num_gpus", flags.num_gpus)
-      .value("num_accelerators", flags.num_gpus)
-      .value("min_elastic_nodes", flags.min_nodes)
-      .value("max_elastic_nodes", flags.max_nodes)
-      .toggle("elastic_training", flags.elastic)
-      .value("master_port", flags.master_port)
-      .value("master_addr", flags.master_addr)
-      .value("node_rank", flags.node_rank)
-      .value("launcher", flags.launcher)
-      .value("launcher_args", flags.launcher_args)
-      .value("ssh_port", flags.ssh_port)
-      .toggle("module", flags.module)
-      .toggle("no_python", flags.no_python)
-      .toggle("no_local_rank", flags.no_local_rank)
-      .toggle("no_ssh", flags.no_ssh)
+  parser
+      .about("deepspeed [flags] SCRIPT [its arguments]",
+             "Runs a Python script in ranks, a rank for each slot of the hosts, which are started "
+             "over ssh. Where the script is LLaMA-Factory's or Axolotl's, Troupe trains in its "
+             "place.",
+             {"deepspeed --num_gpus 4 train.py --deepspeed ds_config.json",
+              "deepspeed --hostfile hosts --include worker-1@worker-2:0,2 train.py",
+              "deepspeed --hostfile hosts --node_rank 0 --no_ssh --master_addr 10.0.0.2 train.py"})
+      .section("Hosts and slots")
+      .value("hostfile|H", flags.hostfile, "FILE", "lines of the form 'worker-1 slots=4'")
+      .value("include|i", flags.include, "HOSTS", "these alone: 'worker-1@worker-2:0,2'")
+      .value("exclude|e", flags.exclude, "HOSTS", "all but these")
+      .value("num_nodes", flags.num_nodes, "N", "the first N hosts; -1: all")
+      .value("num_gpus", flags.num_gpus, "N", "the first N slots of each; -1: all")
+      .value("num_accelerators", flags.num_gpus, "N", "the same")
+      .section("How hosts are started, and find each other")
+      .value("master_addr", flags.master_addr, "HOST", "the first host, where it is not found out")
+      .value("master_port", flags.master_port, "PORT", "its port")
+      .toggle("no_ssh", flags.no_ssh, "the command is given on every host by hand")
+      .value("node_rank", flags.node_rank, "N", "this host, with --no_ssh")
+      .value("launcher", flags.launcher, "NAME", "taken; it is ssh, whatever it says")
+      .value("launcher_args", flags.launcher_args, "TEXT", "more flags of ssh")
+      .value("ssh_port", flags.ssh_port, "PORT", "of the hosts' ssh servers")
+      .section("Restarts")
+      .toggle("elastic_training", flags.elastic, "all ranks begin again when one fails")
+      .value("min_elastic_nodes", flags.min_nodes, "N", "hosts at least")
+      .value("max_elastic_nodes", flags.max_nodes, "N", "hosts at most")
+      .section("The script")
+      .toggle("module", flags.module, "it is a module's name, as for python -m")
+      .toggle("no_python", flags.no_python, "it is a program of its own")
+      .toggle("no_local_rank", flags.no_local_rank, "it gets no --local_rank=N")
+      .value("enable_each_rank_log", flags.log_dir, "DIR", "every rank's output to files there")
       .inert("no_ssh_check", false)
       .inert("force_multi", false)
       .inert("save_pid", false)
-      .value("enable_each_rank_log", flags.log_dir)
-      .refused("autotuning", true, "nothing is tried out by itself; 'troupe plan' says what fits")
       .inert("bind_cores_to_rank", false)
       .inert("bind_core_list", true)
-      .refused("venv_script", true, "activate the environment before the command, on every host")
       .inert("log_level", true)
-      .inert("quiet|q", false);
+      .inert("quiet|q", false)
+      .refused("autotuning", true, "nothing is tried out by itself; 'troupe plan' says what fits")
+      .refused("venv_script", true, "activate the environment before the command, on every host");
 }
 
 // "KEY=VALUE" lines of .deepspeed_env in the home folder, then in the working directory.
@@ -243,6 +256,7 @@ Result<Invocation> deepspeed(std::span<const std::string> words, const LauncherC
   FlagParser parser("deepspeed");
   declare(parser, flags);
   const auto rest = TROUPE_TRY(parser.parse(words));
+  if (auto told = information(parser)) return std::move(*told);
   if (rest.empty()) {
     return Status(Code::kInvalidArgument,
                   "deepspeed: error: the following arguments are required: user_script");

@@ -4,6 +4,7 @@
 
 #include "runtime/base/suggest.h"
 #include "runtime/base/text.h"
+#include "tools/launchers/help_text.h"
 
 namespace troupe::tools {
 namespace {
@@ -14,7 +15,30 @@ std::string underscored(std::string_view name) {
   return text;
 }
 
+constexpr const char* kAnswers = "Answers";
+
 }  // namespace
+
+FlagParser::FlagParser(std::string program, bool prefixes)
+    : prefix_(program.empty() ? program : program + ": "), prefixes_(prefixes) {
+  section(kAnswers);
+  toggle("help|h", help_wanted_, "this text");
+  toggle("version", version_wanted_, "the version of Troupe");
+  section("Flags");
+}
+
+FlagParser& FlagParser::about(std::string usage, std::string summary,
+                              std::vector<std::string> examples) {
+  usage_ = std::move(usage);
+  summary_ = std::move(summary);
+  examples_ = std::move(examples);
+  return *this;
+}
+
+FlagParser& FlagParser::section(std::string title) {
+  section_ = std::move(title);
+  return *this;
+}
 
 FlagParser::Flag& FlagParser::add(std::string_view names, bool has_value) {
   const auto parts = split_words(names);
@@ -23,27 +47,39 @@ FlagParser::Flag& FlagParser::add(std::string_view names, bool has_value) {
   flag.name = underscored(parts.front());
   if (parts.size() > 1) flag.letter = parts[1];
   flag.has_value = has_value;
+  flag.section = section_;
   return flag;
 }
 
-FlagParser& FlagParser::value(std::string_view names, std::string& into) {
-  add(names, true).set = [&into](const std::string& text) {
+FlagParser& FlagParser::value(std::string_view names, std::string& into, std::string type,
+                              std::string help) {
+  Flag& flag = add(names, true);
+  flag.type = std::move(type);
+  flag.help = std::move(help);
+  if (!into.empty()) flag.help += fmt::format(" (default: {})", into);
+  flag.set = [&into](const std::string& text) {
     into = text;
     return Status();
   };
   return *this;
 }
 
-FlagParser& FlagParser::value(std::string_view names, std::optional<std::string>& into) {
-  add(names, true).set = [&into](const std::string& text) {
+FlagParser& FlagParser::value(std::string_view names, std::optional<std::string>& into,
+                              std::string type, std::string help) {
+  Flag& flag = add(names, true);
+  flag.type = std::move(type);
+  flag.help = std::move(help);
+  flag.set = [&into](const std::string& text) {
     into = text;
     return Status();
   };
   return *this;
 }
 
-FlagParser& FlagParser::toggle(std::string_view names, bool& into) {
-  add(names, false).set = [&into](const std::string&) {
+FlagParser& FlagParser::toggle(std::string_view names, bool& into, std::string help) {
+  Flag& flag = add(names, false);
+  flag.help = std::move(help);
+  flag.set = [&into](const std::string&) {
     into = true;
     return Status();
   };
@@ -56,7 +92,9 @@ FlagParser& FlagParser::refused(std::string_view names, bool has_value, std::str
 }
 
 FlagParser& FlagParser::inert(std::string_view names, bool has_value) {
-  add(names, has_value).set = [](const std::string&) { return Status(); };
+  Flag& flag = add(names, has_value);
+  flag.inert = true;
+  flag.set = [](const std::string&) { return Status(); };
   return *this;
 }
 
@@ -70,7 +108,7 @@ Status FlagParser::take(Flag& flag, const std::string& value) {
 
 Status FlagParser::read_environment(std::string_view prefix, const Environment& environment) {
   for (Flag& flag : flags_) {
-    if (flag.given || !flag.set) continue;
+    if (flag.given || !flag.set || flag.section == kAnswers) continue;
     const std::string name = std::string(prefix) + upper_case(flag.name);
     const auto value = environment.get(name);
     if (!value) continue;
@@ -145,8 +183,44 @@ Result<std::vector<std::string>> FlagParser::parse(std::span<const std::string> 
       value = words[++i];
     }
     TROUPE_RETURN_IF_ERROR(take(*flag, value.value_or("")));
+    if (help_wanted_ || version_wanted_) return std::vector<std::string>();
   }
   return std::vector<std::string>(words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
+}
+
+std::string FlagParser::flags_help() const {
+  std::vector<std::string> titles;
+  for (const Flag& flag : flags_) {
+    const bool known = std::find(titles.begin(), titles.end(), flag.section) != titles.end();
+    if (!known && flag.section != kAnswers) titles.push_back(flag.section);
+  }
+  std::string text;
+  std::vector<std::string> inert, refused;
+  for (const std::string& title : titles) {
+    std::vector<HelpRow> rows;
+    for (const Flag& flag : flags_) {
+      if (flag.section != title) continue;
+      if (!flag.refusal.empty()) {
+        refused.push_back(flag.shown);
+      } else if (flag.inert) {
+        inert.push_back(flag.shown);
+      } else {
+        rows.push_back(
+            {.left = fmt::format("{}{}{}{}", flag.letter.empty() ? "" : "-" + flag.letter + ", ",
+                                 flag.shown, flag.type.empty() ? "" : " ", flag.type),
+             .right = flag.help});
+      }
+    }
+    text += help_section(title, rows);
+  }
+  text += help_names("Taken, and without effect here", inert);
+  text += help_names("Refused here, each with what to do instead", refused);
+  return text;
+}
+
+std::string FlagParser::help() const {
+  return help_head(usage_, summary_) + flags_help() + help_answers() + help_examples(examples_) +
+         help_end();
 }
 
 bool FlagParser::given(std::string_view long_name) const {

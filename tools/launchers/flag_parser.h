@@ -19,13 +19,22 @@ class FlagParser {
  public:
   // `program` begins messages; empty: whoever shows them says it. With `prefixes` beginnings of
   // names are taken.
-  explicit FlagParser(std::string program, bool prefixes = true)
-      : prefix_(program.empty() ? program : program + ": "), prefixes_(prefixes) {}
+  explicit FlagParser(std::string program, bool prefixes = true);
+  FlagParser(const FlagParser&) = delete;
+  FlagParser& operator=(const FlagParser&) = delete;
 
-  // "nnodes", "redirects|r": the long name, and a letter for short.
-  FlagParser& value(std::string_view names, std::string& into);
-  FlagParser& value(std::string_view names, std::optional<std::string>& into);
-  FlagParser& toggle(std::string_view names, bool& into);
+  // The first lines of help(), and its examples: lines, or several lines of one.
+  FlagParser& about(std::string usage, std::string summary, std::vector<std::string> examples = {});
+  // The heading in help() above the flags that are declared next.
+  FlagParser& section(std::string title);
+
+  // "nnodes", "redirects|r": the long name, and a letter for short. `type` and `help` are what
+  // help() shows: "N", "nodes". What `into` holds now is shown as the default.
+  FlagParser& value(std::string_view names, std::string& into, std::string type = {},
+                    std::string help = {});
+  FlagParser& value(std::string_view names, std::optional<std::string>& into, std::string type = {},
+                    std::string help = {});
+  FlagParser& toggle(std::string_view names, bool& into, std::string help = {});
   // Each flag is refused with these words, whatever its value.
   FlagParser& refused(std::string_view names, bool has_value, std::string why);
   // Taken, and without effect.
@@ -34,7 +43,15 @@ class FlagParser {
   // Values of flags that are not given, from PREFIX_NAME.
   Status read_environment(std::string_view prefix, const Environment& environment);
   // Returns the words from the first one without a dash on, or behind "--". kInvalidArgument.
+  // It stops at --help, -h and --version, which every command line has.
   Result<std::vector<std::string>> parse(std::span<const std::string> words);
+  bool help_wanted() const { return help_wanted_; }
+  bool version_wanted() const { return version_wanted_; }
+  // Every declared flag: those that do something by section, then the names of those that have no
+  // effect and of those that are refused.
+  std::string help() const;
+  // The same without the first lines and the examples.
+  std::string flags_help() const;
   // Whether a flag stood on the command line.
   bool given(std::string_view long_name) const;
 
@@ -45,6 +62,8 @@ class FlagParser {
     std::string letter;
     bool has_value = true;
     std::string refusal;
+    bool inert = false;
+    std::string section, type, help;
     std::function<Status(const std::string&)> set;
     bool given = false;
   };
@@ -56,6 +75,10 @@ class FlagParser {
   const std::string prefix_;
   const bool prefixes_;
   std::vector<Flag> flags_;
+  std::string usage_, summary_, section_ = "Flags";
+  std::vector<std::string> examples_;
+  bool help_wanted_ = false;
+  bool version_wanted_ = false;
 };
 
 }  // namespace troupe::tools

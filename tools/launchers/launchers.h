@@ -11,6 +11,8 @@ Result<Invocation> torchrun(std::span<const std::string> words, const LauncherCo
 // `troupe run` with flags: torchrun's, and --address. A script that ends in .py is Python's; any
 // other program runs as it is.
 Result<Invocation> troupe_run(std::span<const std::string> words, const LauncherContext& context);
+// Its flags, for its help.
+std::string troupe_run_flags();
 // axolotl, and aitraining (autotrain).
 Result<Invocation> axolotl(std::span<const std::string> words, const LauncherContext& context);
 Result<Invocation> aitraining(std::span<const std::string> words, const LauncherContext& context);

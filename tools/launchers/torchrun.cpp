@@ -3,6 +3,7 @@
 #include "runtime/base/suggest.h"
 #include "runtime/base/text.h"
 #include "tools/launchers/flag_parser.h"
+#include "tools/launchers/help_text.h"
 #include "tools/launchers/hostfile.h"
 #include "tools/launchers/launchers.h"
 #include "tools/launchers/script.h"
@@ -20,7 +21,7 @@ struct TorchrunFlags {
   std::string rdzv_id = "none", rdzv_conf, max_restarts = "0", role = "default", log_dir;
   std::string redirects = "0", tee = "0", local_ranks_filter, node_rank = "0";
   std::string master_addr = "127.0.0.1", master_port = std::to_string(kStaticPort);
-  bool standalone = false, module = false, no_python = false, run_path = false;
+  bool standalone = false, module = false, no_python = false;
 };
 
 Result<std::int64_t> number_of(const char* flag, const std::string& text, std::int64_t least,
@@ -210,51 +211,87 @@ void set_step(const SlurmTask& task, bool all, const FlagParser& parser,
   if (!parser.given("nproc_per_node")) options.processes = std::to_string(task.tasks_here());
 }
 
-Result<Invocation> read(std::span<const std::string> words, const LauncherContext& context,
-                        bool ours) {
-  TorchrunFlags flags;
-  std::optional<std::string> address;
-  FlagParser parser("");
+// The flags of `troupe run` besides torchrun's.
+struct OwnFlags {
+  std::optional<std::string> address, standby_after;
   HostFlags machines;
   bool no_standby = false;
-  std::optional<std::string> standby_after;
-  if (ours) {
-    parser.value("address", address)
-        .toggle("no-standby", no_standby)
-        .value("standby-after", standby_after)
-        .value("hostfile", machines.hostfile)
-        .value("include", machines.include)
-        .value("exclude", machines.exclude)
-        .value("ssh-port", machines.ssh_port);
-  }
-  parser.value("nnodes", flags.nnodes)
-      .value("nproc-per-node", flags.nproc_per_node)
-      .value("rdzv-backend", flags.rdzv_backend)
-      .value("rdzv-endpoint", flags.rdzv_endpoint)
-      .value("rdzv-id", flags.rdzv_id)
-      .value("rdzv-conf", flags.rdzv_conf)
-      .toggle("standalone", flags.standalone)
-      .value("max-restarts", flags.max_restarts)
+};
+
+void declare_own(FlagParser& parser, OwnFlags& flags) {
+  parser.section("Machines, besides torchrun's ways")
+      .value("address", flags.address, "HOST:PORT", "ranks on nodes of a running cluster")
+      .value("hostfile", flags.machines.hostfile, "FILE",
+             "hosts that are started over ssh, a rank for each slot ('worker-1 slots=4')")
+      .value("include", flags.machines.include, "HOSTS",
+             "of the hostfile these alone: 'worker-1@worker-2:0,2'")
+      .value("exclude", flags.machines.exclude, "HOSTS", "of the hostfile all but these")
+      .value("ssh-port", flags.machines.ssh_port, "PORT", "of the hosts' ssh servers")
+      .section("Restarts, besides torchrun's flags")
+      .toggle("no-standby", flags.no_standby,
+              "no Python interpreter does the script's imports ahead of a restart")
+      .value("standby-after", flags.standby_after, "SECONDS",
+             "how long after the start they begin to (default: 5)");
+}
+
+void declare(FlagParser& parser, TorchrunFlags& flags) {
+  parser.section("Nodes and ranks")
+      .value("nnodes", flags.nnodes, "N|MIN:MAX", "nodes")
+      .value("nproc-per-node", flags.nproc_per_node, "N|auto|cpu|gpu", "ranks on each node")
+      .value("node-rank", flags.node_rank, "N", "this node, with --rdzv-backend static")
+      .toggle("standalone", flags.standalone, "one node, which finds a free port itself")
+      .section("How nodes find each other")
+      .value("rdzv-backend", flags.rdzv_backend, "static|c10d",
+             "whether every node has a number, or they come in any order")
+      .value("rdzv-endpoint", flags.rdzv_endpoint, "HOST[:PORT]", "the first node")
+      .value("master-addr", flags.master_addr, "HOST", "the first node, with static")
+      .value("master-port", flags.master_port, "PORT", "its port")
+      .value("rdzv-id", flags.rdzv_id, "TEXT", "the run's name, the same on every node")
+      .value("rdzv-conf", flags.rdzv_conf, "K=V,K=V", "join_timeout, last_call_timeout; timeout")
+      .section("The script")
+      .toggle("module|m", flags.module, "it is a module's name, as for python -m")
+      .toggle("no-python", flags.no_python, "it is a program of its own")
+      .value("role", flags.role, "TEXT", "of the ranks, in their environment")
+      .section("Failures and output")
+      .value("max-restarts", flags.max_restarts, "N", "how often all ranks begin again")
+      .value("log-dir", flags.log_dir, "DIR", "where the ranks' files go, and stay")
+      .value("redirects|r", flags.redirects, "0|1|2|3|RANK:N,…",
+             "to files: 1 standard output, 2 standard error, 3 both")
+      .value("tee|t", flags.tee, "0|1|2|3|RANK:N,…", "to files and the console")
+      .value("local-ranks-filter", flags.local_ranks_filter, "N,N",
+             "the local ranks that the console shows; otherwise all")
+      .inert("run-path", false)
       .inert("monitor-interval", true)
       .inert("start-method", true)
       .inert("event-log-handler", true)
+      .inert("local-addr", true)
       .refused("logs-specs", true,
                "plug-ins of Python's are not loaded; use --log-dir, "
-               "--redirects and --tee")
-      .value("role", flags.role)
-      .toggle("module|m", flags.module)
-      .toggle("no-python", flags.no_python)
-      .toggle("run-path", flags.run_path)
-      .value("log-dir", flags.log_dir)
-      .value("redirects|r", flags.redirects)
-      .value("tee|t", flags.tee)
-      .value("local-ranks-filter", flags.local_ranks_filter)
-      .value("node-rank", flags.node_rank)
-      .value("master-addr", flags.master_addr)
-      .value("master-port", flags.master_port)
-      .inert("local-addr", true);
+               "--redirects and --tee");
+}
+
+Result<Invocation> read(std::span<const std::string> words, const LauncherContext& context,
+                        bool ours) {
+  TorchrunFlags flags;
+  OwnFlags own;
+  FlagParser parser("");
+  parser.about(
+      "torchrun [flags] SCRIPT [its arguments]",
+      "Runs a Python script, or a program, in ranks on one machine or several. Where the script is "
+      "LLaMA-Factory's or Axolotl's, Troupe trains in its place.",
+      {"torchrun --nproc-per-node 4 train.py --lr 0.1",
+       "torchrun --standalone --nproc-per-node auto --max-restarts 3 train.py",
+       "torchrun --nnodes 2 --node-rank 1 --master-addr 10.0.0.2 --master-port 29500 train.py",
+       "torchrun --nnodes 1:4 --rdzv-backend c10d --rdzv-endpoint 10.0.0.2:29400 train.py"});
+  if (ours) declare_own(parser, own);
+  declare(parser, flags);
   TROUPE_RETURN_IF_ERROR(parser.read_environment("PET_", context.environment));
   auto rest = TROUPE_TRY(parser.parse(words));
+  if (auto told = information(parser)) {
+    // The help of our own command has its examples and notes, too.
+    if (ours && parser.help_wanted()) told->what = TroupeCommand{{"help", "run"}, {}};
+    return std::move(*told);
+  }
   if (rest.empty()) {
     return Status(Code::kInvalidArgument,
                   "error: the following arguments are required: training_script");
@@ -276,6 +313,10 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   const bool address_given = parser.given("master_addr") || parser.given("master_port");
   TROUPE_RETURN_IF_ERROR(set_rendezvous(flags, address_given, parser.given("master_port"),
                                         invocation.notices, options));
+  // On a running cluster the nodes are the cluster's, and may become more or fewer.
+  const auto of_job = context.environment.get("TROUPE_ADDRESS");
+  const bool on_cluster = own.address || (of_job && !of_job->empty());
+  if (on_cluster && !parser.given("rdzv_backend")) options.rendezvous = Rendezvous::kDynamic;
   if (options.rendezvous == Rendezvous::kStatic && options.nodes_min != options.nodes_max) {
     return error(Code::kInvalidArgument,
                  "--nnodes={} needs --rdzv-backend=c10d: with static every node has its "
@@ -287,10 +328,11 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
                  options.node_rank, options.nodes_max);
   }
   if (ours) {
-    TROUPE_RETURN_IF_ERROR(set_hosts(machines, parser, address.has_value(), context, options));
+    TROUPE_RETURN_IF_ERROR(
+        set_hosts(own.machines, parser, own.address.has_value(), context, options));
   }
   if (const auto task = TROUPE_TRY(read_slurm_task(context.environment));
-      task && !address && !options.starts_hosts) {
+      task && !own.address && !options.starts_hosts) {
     set_step(*task, ours && !parser.given("nnodes"), parser, invocation.notices, options);
   }
   Script script{.name = rest.front(),
@@ -333,17 +375,17 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
   }
   options.log_dir = flags.log_dir;
   options.ends_with_ranks_code = ours;
-  options.standbys = !no_standby;
-  if (standby_after) {
-    options.standby_after =
-        std::chrono::seconds(TROUPE_TRY(number_of("--standby-after", *standby_after, 0, 86400)));
+  options.standbys = !own.no_standby;
+  if (own.standby_after) {
+    options.standby_after = std::chrono::seconds(
+        TROUPE_TRY(number_of("--standby-after", *own.standby_after, 0, 86400)));
   }
   if (!context.environment.get("OMP_NUM_THREADS") && options.processes != "1") {
     invocation.notices.push_back(
         "OMP_NUM_THREADS is 1 in every rank, so that they do not slow each other down: set it to "
         "what is best for the program");
   }
-  invocation.what = RankCommand{std::move(options), std::move(address)};
+  invocation.what = RankCommand{std::move(options), std::move(own.address)};
   return invocation;
 }
 
@@ -353,6 +395,15 @@ Result<Invocation> torchrun(std::span<const std::string> words, const LauncherCo
   auto invocation = read(words, context, false);
   if (!invocation.ok()) return invocation.status().prefixed("torchrun");
   return invocation;
+}
+
+std::string troupe_run_flags() {
+  TorchrunFlags flags;
+  OwnFlags own;
+  FlagParser parser("");
+  declare_own(parser, own);
+  declare(parser, flags);
+  return parser.flags_help();
 }
 
 Result<Invocation> troupe_run(std::span<const std::string> words, const LauncherContext& context) {

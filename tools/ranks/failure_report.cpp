@@ -4,9 +4,11 @@
 #include <signal.h>
 #include <time.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "runtime/base/json.h"
+#include "runtime/base/suggest.h"
 
 namespace troupe::tools {
 namespace {
@@ -50,6 +52,25 @@ std::string block(std::size_t number, const FailedRank& rank) {
       traceback);
 }
 
+// Standard error without the traceback that the error file holds, too. Python prints it with the
+// frames that called the recording function above its own, so what is compared stands below the
+// first line of the file's; where the last lines begin within it, all of them up to its end.
+std::string without_traceback(const std::string& lines, const std::string& traceback) {
+  constexpr std::string_view kHeader = "Traceback (most recent call last):\n";
+  if (!traceback.starts_with(kHeader)) return lines;
+  std::string body = traceback.substr(kHeader.size());
+  while (body.ends_with('\n')) body.pop_back();
+  body += '\n';
+  std::string whole = lines;
+  if (!whole.empty() && !whole.ends_with('\n')) whole += '\n';
+  if (const std::size_t at = whole.find(body); at != std::string::npos) {
+    const std::size_t header = whole.rfind(kHeader, at);
+    const std::size_t from = header == std::string::npos ? 0 : header;
+    return whole.substr(0, from) + whole.substr(at + body.size());
+  }
+  return body.ends_with(whole) ? std::string() : lines;
+}
+
 }  // namespace
 
 std::optional<RecordedError> parse_error_file(std::string_view text) {
@@ -88,15 +109,35 @@ std::size_t root_cause(const std::vector<FailedRank>& failed) {
   return first;
 }
 
+std::optional<std::string> start_failure(const std::vector<FailedRank>& failed) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> by_reason;
+  for (const FailedRank& rank : failed) {
+    if (rank.started) return std::nullopt;
+    const auto known = std::find_if(by_reason.begin(), by_reason.end(),
+                                    [&](const auto& entry) { return entry.first == rank.death; });
+    auto& ranks = known != by_reason.end()
+                      ? known->second
+                      : by_reason.emplace_back(rank.death, std::vector<std::string>()).second;
+    ranks.push_back(std::to_string(rank.rank));
+  }
+  std::string text;
+  for (const auto& [reason, ranks] : by_reason) {
+    text += fmt::format("{}rank{} {} could not be started: {}", text.empty() ? "" : "; ",
+                        ranks.size() == 1 ? "" : "s", join_words(ranks), reason);
+  }
+  return text.empty() ? std::nullopt : std::optional(text);
+}
+
 std::string failure_report(const std::string& name, const std::vector<FailedRank>& failed) {
   if (failed.empty()) return {};
   const std::size_t root = root_cause(failed);
   const std::string line(kRowWidth, '-');
   const std::string double_line(kRowWidth, '=');
   std::string text;
-  if (!failed[root].last_lines.empty()) {
-    text += fmt::format("The last lines of rank {}'s standard error:\n{}", failed[root].rank,
-                        failed[root].last_lines);
+  const std::string lines = without_traceback(failed[root].last_lines, failed[root].traceback);
+  if (!lines.empty()) {
+    text +=
+        fmt::format("The last lines of rank {}'s standard error:\n{}", failed[root].rank, lines);
   }
   text += fmt::format("{}\n{} FAILED\n{}\nFailures:\n", double_line, name, line);
   std::size_t number = 0;

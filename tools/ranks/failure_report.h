@@ -29,6 +29,7 @@ struct FailedRank {
   std::string error_file;   // empty: it wrote none
   std::string traceback;    // of that file
   std::string death;        // why, where nobody saw its process end: its node was lost
+  bool started = true;      // else `death` says why its process never ran
   std::string last_lines;   // of its standard error, each with its end
 
   // As Python shows it: the negated number of a signal.
@@ -39,7 +40,12 @@ struct FailedRank {
 // first in the list, which is in the order in which ends were seen.
 std::size_t root_cause(const std::vector<FailedRank>& failed);
 
-// torchrun's block, with the root cause's last lines before it. `name`: of the script.
+// "ranks 0, 2 could not be started: …", with the reasons of all, each once; nothing where one of
+// them ran.
+std::optional<std::string> start_failure(const std::vector<FailedRank>& failed);
+
+// torchrun's block, with the root cause's last lines before it, but for a traceback among them that
+// the block shows from its file. `name`: of the script.
 std::string failure_report(const std::string& name, const std::vector<FailedRank>& failed);
 
 }  // namespace troupe::tools

@@ -116,6 +116,28 @@ std::vector<ExplainRow> explain(const LoadedConfig& loaded) {
   return rows;
 }
 
+std::vector<ExplainRow> explain_refused(const LoadedConfig& loaded, const Problems& problems) {
+  std::vector<ExplainRow> rows = explain(loaded);
+  const json::Value given(loaded.source.values);
+  const json::Value* const troupe = json::find(given, "troupe");
+  for (ExplainRow& row : rows) {
+    if (!problems.has(row.key)) continue;
+    row.treatment = Treatment::kRefused;
+    row.note = "wrong as it is: the message tells why";
+    const KeySpec* key = find_key(row.key);
+    const bool ours = row.key.starts_with("troupe.");
+    const json::Value* value = ours && troupe ? json::find(*troupe, row.key.substr(7))
+                               : ours         ? nullptr
+                                              : json::find(given, row.key);
+    if (!value || !key || key->secret) continue;
+    row.given = true;
+    row.value = value_text(*value);
+  }
+  // What follows from keys that may be wrong is not known.
+  std::erase_if(rows, [](const ExplainRow& row) { return row.key.starts_with('('); });
+  return rows;
+}
+
 std::string explain_table(const std::vector<ExplainRow>& rows, bool all) {
   std::size_t key_width = 3;
   std::size_t value_width = 5;

@@ -6,6 +6,7 @@
 
 #include "train/config/keys.h"
 #include "train/config/load.h"
+#include "train/config/problems.h"
 
 namespace troupe::train {
 
@@ -22,6 +23,10 @@ struct ExplainRow {
 // and the variables of the environment that were read, and one for each key of DeepSpeed's, FSDP's
 // and accelerate's files.
 std::vector<ExplainRow> explain(const LoadedConfig& loaded);
+
+// The same for a configuration with problems: the rows of keys that are wrong say so, and show the
+// value that was given.
+std::vector<ExplainRow> explain_refused(const LoadedConfig& loaded, const Problems& problems);
 
 // The rows as a table for a terminal; only the given keys unless `all`.
 std::string explain_table(const std::vector<ExplainRow>& rows, bool all);

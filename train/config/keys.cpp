@@ -1,9 +1,11 @@
 #include "train/config/keys.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "train/config/key_builder.h"
+#include "train/config/key_groups.h"
 
 namespace troupe::train {
 namespace {
@@ -12,19 +14,28 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
+struct Group {
+  const char* title;
+  void (*add)(KeyTable& table);
+};
+// In the order of the manual. Several of one title follow each other.
+constexpr std::array kGroups{
+    Group{"Model", add_model_keys},
+    Group{"Method", add_method_keys},
+    Group{"Method", add_optimizer_method_keys},
+    Group{"Data", add_data_keys},
+    Group{"Evaluation", add_evaluation_keys},
+    Group{"Training", add_training_keys},
+    Group{"Training", add_trainer_detail_keys},
+    Group{"Launch", add_launch_keys},
+    Group{"Troupe's own", add_troupe_keys},
+    Group{"Troupe's own", add_sharding_keys},
+    Group{"Troupe's own", add_row_keys},
+};
+
 std::vector<KeySpec> build_table() {
   KeyTable table;
-  add_model_keys(table);
-  add_method_keys(table);
-  add_optimizer_method_keys(table);
-  add_data_keys(table);
-  add_evaluation_keys(table);
-  add_training_keys(table);
-  add_trainer_detail_keys(table);
-  add_launch_keys(table);
-  add_troupe_keys(table);
-  add_sharding_keys(table);
-  add_row_keys(table);
+  for (const Group& group : kGroups) group.add(table);
   return table.take();
 }
 
@@ -95,6 +106,21 @@ std::string_view treatment_name(Treatment treatment) {
 const std::vector<KeySpec>& key_table() {
   static const std::vector<KeySpec> table = build_table();
   return table;
+}
+
+std::vector<KeyGroup> key_groups() {
+  std::vector<KeyGroup> groups;
+  for (const Group& group : kGroups) {
+    KeyTable table;
+    group.add(table);
+    if (groups.empty() || groups.back().title != group.title) groups.push_back({group.title, {}});
+    for (KeySpec& key : table.take()) groups.back().keys.push_back(std::move(key));
+  }
+  return groups;
+}
+
+bool acts_in_training(const KeySpec& key) {
+  return key.treatment == Treatment::kImplemented && !key.name.starts_with("export_");
 }
 
 const KeySpec* find_key(std::string_view name) {

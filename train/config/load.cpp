@@ -192,6 +192,11 @@ Translation translate(const Given& given, const LoadOptions& options, FileSystem
   return out;
 }
 
+Status refused(const LoadedConfig& loaded, const Problems& problems, const LoadOptions& options) {
+  if (options.on_problems) options.on_problems(loaded, problems);
+  return problems.status();
+}
+
 Result<LoadedConfig> resolve(Given given_settings, const Environment& environment,
                              FileSystem& files, const LoadOptions& options) {
   LoadedConfig loaded;
@@ -226,7 +231,7 @@ Result<LoadedConfig> resolve(Given given_settings, const Environment& environmen
     check_export(loaded.config, given, problems);
     check_verdicts(given, problems);
     if (options.check_paths) check_model_path(loaded.config, files, problems);
-    if (!problems.empty()) return problems.status();
+    if (!problems.empty()) return refused(loaded, problems, options);
     return loaded;
   }
   resolve_defaults(loaded, values);
@@ -237,7 +242,7 @@ Result<LoadedConfig> resolve(Given given_settings, const Environment& environmen
   check_verdicts(given, problems);
   if (options.check_paths) check_paths(loaded.config, files, problems);
   if (options.check_contents) options.check_contents(loaded, problems);
-  if (!problems.empty()) return problems.status();
+  if (!problems.empty()) return refused(loaded, problems, options);
   loaded.world_size = resolve_world_size(loaded.config, loaded.launch, options.gpu_count);
   return loaded;
 }

@@ -36,6 +36,9 @@ struct LoadOptions {
   // What else must be good of a configuration, and is not known here: what the files of model and
   // data hold. Told where the settings have problems, too, so that all are listed together.
   std::function<void(const LoadedConfig&, Problems&)> check_contents;
+  // Called where there are problems, before they are returned, with what was understood: for
+  // explain_refused().
+  std::function<void(const LoadedConfig&, const Problems&)> on_problems;
 };
 
 struct LoadedConfig {

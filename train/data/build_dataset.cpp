@@ -25,17 +25,10 @@ struct Split {
 
 Result<Split> split(std::vector<Conversation> rows, const DataOptions& options) {
   Split out;
-  const bool held_out = options.held_out > kValSizeMin;
-  const double share = held_out ? options.held_out : options.val_size;
-  if (share <= kValSizeMin) {
+  const std::size_t kept_count = TROUPE_TRY(rows_kept_back(options, rows.size()));
+  if (kept_count == 0) {
     out.train = std::move(rows);
     return out;
-  }
-  const auto count = static_cast<double>(rows.size());
-  const auto kept_count = static_cast<std::size_t>(share > 1 ? share : std::ceil(share * count));
-  if (kept_count >= rows.size()) {
-    return error(Code::kInvalidArgument, "{}={} takes {} of {} rows: none is left to train on",
-                 held_out ? "troupe.held_out" : "val_size", share, kept_count, rows.size());
   }
   const auto order = random_permutation(static_cast<std::uint32_t>(rows.size()), options.seed);
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -190,6 +183,25 @@ Status check_data_options(const DataOptions& options) {
                  *options.interleave_probs);
   }
   return {};
+}
+
+Result<std::size_t> rows_kept_back(const DataOptions& options, std::size_t count) {
+  const bool held_out = options.held_out > kValSizeMin;
+  const double share = held_out ? options.held_out : options.val_size;
+  if (share <= kValSizeMin) return std::size_t{0};
+  const auto kept =
+      static_cast<std::size_t>(share > 1 ? share : std::ceil(share * static_cast<double>(count)));
+  if (kept < count) return kept;
+  const char* key = held_out ? "troupe.held_out" : "val_size";
+  return error(Code::kInvalidArgument, "{}={} takes {} of {} rows: none is left to train on", key,
+               share, kept, count)
+      .with("key", key);
+}
+
+std::int64_t rows_to_judge_split(const DataOptions& options) {
+  const double share = std::max(options.held_out, options.val_size);
+  if (share <= kValSizeMin || share == 1) return 0;
+  return static_cast<std::int64_t>(share > 1 ? share : 1 / (1 - share)) + 1;
 }
 
 Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const DataOptions& options,

@@ -77,6 +77,12 @@ bool packs(const DataOptions& options);
 // Contradicting keys, with LLaMA-Factory's words where it has some.
 Status check_data_options(const DataOptions& options);
 
+// How many of `count` rows val_size or held_out keep from training. kInvalidArgument where none is
+// left.
+Result<std::size_t> rows_kept_back(const DataOptions& options, std::size_t count);
+// With fewer rows than these it may be that none is left.
+std::int64_t rows_to_judge_split(const DataOptions& options);
+
 // The rows that are trained on: without those that val_size and held_out keep from it.
 Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const DataOptions& options,
                                                      EncodeReport& report);

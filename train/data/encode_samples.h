@@ -14,7 +14,16 @@
 namespace troupe::train {
 
 // What a data set became. Counts of what was left out are for the person who trains.
+// One of the data sets that samples come from.
+struct DataSetCount {
+  std::string name;
+  std::int64_t rows = 0;     // read
+  std::int64_t samples = 0;  // that came of them, before they are mixed and packed
+  std::int64_t dropped = 0;  // rows or samples that count for nothing
+};
+
 struct EncodeReport {
+  std::vector<DataSetCount> sets;
   std::int64_t records = 0;             // rows read
   std::int64_t records_dropped = 0;     // rows that are no valid sample
   std::int64_t samples_too_long = 0;    // dropped by packing, longer than cutoff_len

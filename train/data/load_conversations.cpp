@@ -1,6 +1,7 @@
 #include "train/data/load_conversations.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "train/data/dataset_info.h"
@@ -124,14 +125,23 @@ std::vector<std::pair<std::size_t, std::size_t>> interleave(const std::vector<st
   return out;
 }
 
-Status look_at_conversations(FileSystem& files, const DataOptions& options,
-                             const std::vector<std::string>& names, std::int64_t rows) {
+Result<std::optional<std::size_t>> look_at_conversations(FileSystem& files,
+                                                         const DataOptions& options,
+                                                         const std::vector<std::string>& names,
+                                                         std::int64_t rows) {
+  std::vector<std::size_t> sizes;
+  bool known = true;
   for (const auto& attributes : TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names))) {
     EncodeReport report;
     const auto looked = load_one(files, options, attributes, report, rows);
     if (!looked) return looked.status().prefixed(fmt::format("data set '{}'", attributes.name));
+    sizes.push_back(looked->size());
+    known = known && report.records < rows;  // there are no rows behind these
   }
-  return {};
+  if (!known) return std::optional<std::size_t>();
+  if (options.mix_strategy == "concat" || sizes.size() == 1)
+    return std::optional(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
+  return std::optional(interleave(sizes, options.mix_strategy).size());
 }
 
 Result<std::vector<Conversation>> load_conversations(FileSystem& files, const DataOptions& options,
@@ -139,8 +149,13 @@ Result<std::vector<Conversation>> load_conversations(FileSystem& files, const Da
                                                      EncodeReport& report) {
   std::vector<std::vector<Conversation>> sets;
   for (const auto& attributes : TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names))) {
+    const EncodeReport before = report;
     auto rows = load_one(files, options, attributes, report);
     if (!rows) return rows.status().prefixed(fmt::format("data set '{}'", attributes.name));
+    report.sets.push_back({.name = attributes.name,
+                           .rows = report.records - before.records,
+                           .samples = std::ssize(*rows),
+                           .dropped = report.records_dropped - before.records_dropped});
     sets.push_back(std::move(*rows));
   }
   if (sets.size() == 1) return std::move(sets.front());

@@ -2,6 +2,7 @@
 // Reads the rows of one or several data sets and mixes them.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,12 @@ Result<std::vector<Conversation>> load_conversations(FileSystem& files, const Da
                                                      EncodeReport& report);
 
 // The same for the first `rows` rows of each data set alone: what is wrong with its entry, its
-// files and these rows.
-Status look_at_conversations(FileSystem& files, const DataOptions& options,
-                             const std::vector<std::string>& names, std::int64_t rows);
+// files and these rows. The number of rows that the data sets have together, where that is known
+// then.
+Result<std::optional<std::size_t>> look_at_conversations(FileSystem& files,
+                                                         const DataOptions& options,
+                                                         const std::vector<std::string>& names,
+                                                         std::int64_t rows);
 
 // What interleaving takes: (data set, row) in order. Without probabilities one row of each in turn:
 // "interleave_under" until the first set ends, "interleave_over" until all have ended, shorter ones

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "train/data/conversation_encoder.h"
 #include "train/data/numpy_random.h"
@@ -79,8 +80,16 @@ class RowReader {
   Result<std::vector<TokenRow>> read(const json::Array& datasets, EncodeReport& report) {
     std::vector<TokenRow> all;
     for (std::size_t i = 0; i < datasets.size(); ++i) {
+      const std::int64_t rows_before = report.records;
       auto one = read_one(datasets[i], report);
       if (!one) return one.status().prefixed(name_of(i, datasets[i]));
+      const auto kept = std::count_if(one->begin(), one->end(), [&](const TokenRow& row) {
+        return fate_of(row) == Fate::kKept;
+      });
+      report.sets.push_back({.name = name_of(i, datasets[i]),
+                             .rows = report.records - rows_before,
+                             .samples = kept,
+                             .dropped = std::ssize(*one) - kept});
       std::move(one->begin(), one->end(), std::back_inserter(all));
     }
     if (all.size() > static_cast<std::size_t>(kPermutationSizeMax))
@@ -139,6 +148,17 @@ class RowReader {
     rows = std::move(out);
   }
 
+  enum class Fate { kKept, kTooLong, kTooShort, kUnlabelled };
+  bool truncates() const { return options_.rows.excess_length == "truncate"; }
+  Fate fate_of(const TokenRow& row) const {
+    auto length = std::ssize(row.ids);
+    if (length > options_.cutoff_len && !truncates()) return Fate::kTooLong;
+    length = std::min<std::int64_t>(length, options_.cutoff_len);
+    if (length < options_.rows.min_sample_len) return Fate::kTooShort;
+    const auto labels = std::span(row.labels).first(static_cast<std::size_t>(length));
+    return options_.rows.drop_unlabelled && unlabelled(labels) ? Fate::kUnlabelled : Fate::kKept;
+  }
+
   Result<std::vector<TokenRow>> without_dropped(std::vector<TokenRow> rows,
                                                 EncodeReport& report) const {
     std::vector<TokenRow> out;
@@ -150,29 +170,23 @@ class RowReader {
                      "excess_length_strategy is raise",
                      length, options_.cutoff_len);
       }
-      if (length > options_.cutoff_len && options_.rows.excess_length == "truncate") {
+      const Fate fate = fate_of(row);
+      report.samples_too_long += fate == Fate::kTooLong;
+      if (fate == Fate::kTooLong) continue;
+      if (length > options_.cutoff_len) {
         report.tokens_dropped += length - options_.cutoff_len;
         row.ids.resize(static_cast<std::size_t>(options_.cutoff_len));
         row.labels.resize(static_cast<std::size_t>(options_.cutoff_len));
-      } else if (length > options_.cutoff_len) {
-        ++report.samples_too_long;
-        continue;
       }
-      if (std::ssize(row.ids) < options_.rows.min_sample_len) {
-        ++report.records_dropped;
-        continue;
-      }
-      if (options_.rows.drop_unlabelled && unlabelled(row)) {
-        ++report.samples_unlabelled;
-        continue;
-      }
-      out.push_back(std::move(row));
+      report.records_dropped += fate == Fate::kTooShort;
+      report.samples_unlabelled += fate == Fate::kUnlabelled;
+      if (fate == Fate::kKept) out.push_back(std::move(row));
     }
     return out;
   }
 
-  static bool unlabelled(const TokenRow& row) {
-    return std::all_of(row.labels.begin(), row.labels.end(),
+  static bool unlabelled(std::span<const std::int32_t> labels) {
+    return std::all_of(labels.begin(), labels.end(),
                        [](std::int32_t label) { return label == kIgnoredLabel; });
   }
 
@@ -279,6 +293,8 @@ Result<std::vector<Conversation>> read_row_texts(FileSystem& files, const DataOp
       const auto [first, last] = split.range(std::ssize(texts));
       report.records += last - first;
       std::move(texts.begin() + first, texts.begin() + last, std::back_inserter(out));
+      report.sets.push_back(
+          {.name = name_of(i, datasets[i]), .rows = last - first, .samples = last - first});
       return {};
     };
     if (const Status done = read(); !done.ok()) return done.prefixed(name_of(i, datasets[i]));
@@ -292,6 +308,9 @@ Status look_at_row_datasets(FileSystem& files, const DataOptions& options,
                             const std::optional<Tokenizer>& tokenizer, std::int64_t rows) {
   std::optional<Tokenizer> prepared = tokenizer;
   if (prepared) TROUPE_RETURN_IF_ERROR(set_special_tokens(options.rows, *prepared));
+  // The samples to train on, where no row is left unread: as many, or fewer where some are dropped.
+  std::size_t samples_most = 0;
+  bool all_read = prepared.has_value() && options.stage == DataOptions::Stage::kSupervised;
   for (const auto* list : {&options.rows.datasets, &options.rows.eval_datasets}) {
     for (std::size_t i = 0; i < list->size(); ++i) {
       const auto look = [&]() -> Status {
@@ -302,18 +321,31 @@ Status look_at_row_datasets(FileSystem& files, const DataOptions& options,
         const auto encoder =
             TROUPE_TRY(make_row_encoder(source, *prepared, options.cutoff_len, notes));
         std::vector<TokenRow> samples;
-        return read_records(files, split.files, rows,
-                            [&](const Record& record, const std::string& where) {
-                              samples.clear();
-                              const Status encoded = encoder->encode(record, samples);
-                              return encoded.ok() ? encoded : encoded.prefixed(where);
-                            });
+        std::vector<std::size_t> of_rows;
+        TROUPE_RETURN_IF_ERROR(read_records(
+            files, split.files, rows, [&](const Record& record, const std::string& where) {
+              samples.clear();
+              const Status encoded = encoder->encode(record, samples);
+              of_rows.push_back(samples.size());
+              return encoded.ok() ? encoded : encoded.prefixed(where);
+            }));
+        if (list != &options.rows.datasets) return {};
+        all_read = all_read && std::ssize(of_rows) < rows;
+        const auto [first, last] = split.range(std::ssize(of_rows));
+        samples_most +=
+            std::accumulate(of_rows.begin() + first, of_rows.begin() + last, std::size_t{0});
+        return {};
       };
       if (const Status looked = look(); !looked.ok())
         return looked.prefixed(name_of(i, (*list)[i]));
     }
   }
-  return {};
+  const auto kept = kept_of(options.val_size, samples_most);
+  if (!all_read || kept == 0 || kept < samples_most) return {};
+  return error(Code::kInvalidArgument,
+               "val_size={} takes {} of {} samples: none is left to train on", options.val_size,
+               kept, samples_most)
+      .with("key", "val_size");
 }
 
 Result<std::vector<std::string>> row_dataset_files(FileSystem& files, const json::Array& datasets) {

@@ -24,8 +24,6 @@
 #include "train/trainer/state_io.h"
 
 namespace troupe::train {
-namespace {
-
 DataOptions data_options(const TrainConfig& config) {
   const auto& data = config.data;
   DataOptions options;
@@ -59,6 +57,25 @@ DataOptions data_options(const TrainConfig& config) {
   return options;
 }
 
+namespace {
+
+// A padding token of its own: padding is never a target, the end of a text is.
+BpeTrainerOptions trainer_options(std::int64_t vocab_size) {
+  BpeTrainerOptions trainer;
+  trainer.vocab_size = vocab_size;
+  trainer.special_tokens = {"<|endoftext|>", "<|pad|>"};
+  trainer.pad_token = "<|pad|>";
+  return trainer;
+}
+
+Result<Tokenizer> tokenizer_of(const TrainedBpe& trained, const BpeTrainerOptions& trainer,
+                               std::map<std::string, std::string>& companions) {
+  companions["tokenizer.json"] = tokenizer_json_of(trained);
+  companions["tokenizer_config.json"] = tokenizer_config_json_of(trainer);
+  return Tokenizer::from_text(companions["tokenizer.json"], companions["tokenizer_config.json"], "",
+                              "the trained tokenizer");
+}
+
 // Trains a tokenizer on the texts that the model is trained on, and no others: what is held out is
 // as new to the tokenizer as to the model. Puts its files among the companions.
 Result<Tokenizer> train_tokenizer(FileSystem& files, const TrainConfig& config,
@@ -78,16 +95,17 @@ Result<Tokenizer> train_tokenizer(FileSystem& files, const TrainConfig& config,
     text = texts[conversation].messages[message++].content;
     return true;
   };
-  BpeTrainerOptions trainer;
-  trainer.vocab_size = *config.troupe.train_tokenizer;
-  // A padding token of its own: padding is never a target, the end of a text is.
-  trainer.special_tokens = {"<|endoftext|>", "<|pad|>"};
-  trainer.pad_token = "<|pad|>";
-  const auto trained = TROUPE_TRY(train_bpe(next, trainer));
-  companions["tokenizer.json"] = tokenizer_json_of(trained);
-  companions["tokenizer_config.json"] = tokenizer_config_json_of(trainer);
-  return Tokenizer::from_text(companions["tokenizer.json"], companions["tokenizer_config.json"], "",
-                              "the trained tokenizer");
+  const BpeTrainerOptions trainer = trainer_options(*config.troupe.train_tokenizer);
+  return tokenizer_of(TROUPE_TRY(train_bpe(next, trainer)), trainer, companions);
+}
+
+// The tokens that every trained tokenizer has, whatever its texts: bytes and special tokens.
+Result<Tokenizer> untrained_tokenizer() {
+  std::map<std::string, std::string> files;
+  TrainedBpe bytes;
+  const BpeTrainerOptions trainer = trainer_options(0);
+  bytes.special_tokens = trainer.special_tokens;
+  return tokenizer_of(bytes, trainer, files);
 }
 
 // The tokenizer of the model's folder; nothing where one is to be trained.
@@ -137,15 +155,23 @@ Status read_model(FileSystem& files, const TrainConfig& config, RunContents& con
   return TensorReader::open_model(files, folder).status();
 }
 
-// The template of SFT; without a tokenizer only its name is known.
+// The template of SFT, and whether the tokenizer (nothing: one is trained) has its tokens.
 Status look_at_template(const DataOptions& options, const std::optional<Tokenizer>& tokenizer) {
   if (options.stage == DataOptions::Stage::kPretrain && !options.template_name) return {};
   if (!options.rows.datasets.empty()) return {};  // its data sets name their templates
-  if (!options.template_name && !tokenizer) return {};
-  const auto chat = tokenizer ? choose_template(options.template_name, *tokenizer)
-                              : chat_template(*options.template_name);
-  TROUPE_RETURN_IF_ERROR(chat.status());
-  if (options.train_on_prompt && chat->efficient_eos)
+  Tokenizer prepared = tokenizer ? *tokenizer : TROUPE_TRY(untrained_tokenizer());
+  const auto chat = TROUPE_TRY(choose_template(options.template_name, prepared));
+  std::vector<std::string> notes;
+  TROUPE_RETURN_IF_ERROR(fix_special_tokens(chat, prepared, notes));
+  if (options.stage == DataOptions::Stage::kSupervised) {
+    const Conversation probe{
+        .messages = {{Role::kUser, "a"}, {Role::kAssistant, "b"}}, .system = {}, .tools = {}};
+    TROUPE_RETURN_IF_ERROR(encode_conversation(chat, prepared, probe,
+                                               {.default_system = options.default_system,
+                                                .enable_thinking = options.enable_thinking})
+                               .status());
+  }
+  if (options.train_on_prompt && chat.efficient_eos)
     return error(Code::kInvalidArgument, "Current template does not support `train_on_prompt`.");
   return {};
 }
@@ -485,14 +511,17 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
     return contents;
   }
   // The first rows say of what kind all are.
-  constexpr std::int64_t kRows = 100;
+  constexpr std::int64_t kRowsLeast = 100;
+  const std::int64_t look_at = std::max(kRowsLeast, rows_to_judge_split(data));
   if (!data.rows.datasets.empty()) {
-    wrong("troupe.datasets", look_at_row_datasets(files, data, contents.tokenizer, kRows));
+    wrong("troupe.datasets", look_at_row_datasets(files, data, contents.tokenizer, look_at));
     return contents;
   }
-  wrong("dataset", look_at_conversations(files, data, data.dataset, kRows));
+  const auto rows = look_at_conversations(files, data, data.dataset, look_at);
+  if (!wrong("dataset", rows.status()) && *rows)
+    wrong("val_size", rows_kept_back(data, **rows).status());
   if (!data.eval_dataset.empty())
-    wrong("eval_dataset", look_at_conversations(files, data, data.eval_dataset, kRows));
+    wrong("eval_dataset", look_at_conversations(files, data, data.eval_dataset, look_at).status());
   return contents;
 }
 

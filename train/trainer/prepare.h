@@ -10,6 +10,7 @@
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
+#include "train/data/build_dataset.h"
 #include "train/data/sample_stream.h"
 #include "train/data/token_dataset.h"
 #include "train/tokenizer/tokenizer.h"
@@ -44,6 +45,9 @@ struct ContentProblem {
   Status status;
   bool of_settings = false;  // settings contradict each other, whatever the files hold
 };
+
+// What build_dataset() is told of a configuration.
+DataOptions data_options(const TrainConfig& config);
 
 // A learned position table ends: a row longer than it would stop the run at its step.
 Status check_length(const ModelConfig& model, std::int64_t longest);

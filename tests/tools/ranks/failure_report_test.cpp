@@ -68,6 +68,36 @@ TEST_CASE("torchrun's block, with the root cause's last lines first") {
   CHECK(failure_report("train.py", {}).empty());
 }
 
+TEST_CASE("the traceback of the error file is left out of standard error's last lines") {
+  auto root = failed(1, 40, "/tmp/e.json");
+  const std::string header = "Traceback (most recent call last):\n";
+  const std::string frames = "  File \"x.py\", line 3, in main\n    raise E\nE: boom\n";
+  root.traceback = header + frames;
+  const auto report = [&](const std::string& last_lines) {
+    root.last_lines = last_lines;
+    return failure_report("x.py", {root});
+  };
+  const std::string outer = "  File \"x.py\", line 9, in <module>\n    main()\n";
+  CHECK(report("before\n" + header + outer + frames + "after\n")
+            .starts_with("The last lines of rank 1's standard error:\nbefore\nafter\n===="));
+  // Nothing else is there, or its beginning is not among the last lines any more.
+  CHECK(report(header + outer + frames).starts_with("===="));
+  CHECK(report("    raise E\nE: boom\n").starts_with("===="));
+  CHECK(contains(report(header + outer + "E: another\n"), "E: another"));
+}
+
+TEST_CASE("ranks that never ran are told together, by reason") {
+  auto one = failed(0, 1, ""), two = failed(2, 1, ""), other = failed(1, 1, "");
+  one.started = two.started = other.started = false;
+  one.death = two.death = "no program 'x'";
+  other.death = "no folder";
+  CHECK(start_failure({one, two, other}) ==
+        "ranks 0, 2 could not be started: no program 'x'; rank 1 could not be started: no folder");
+  other.started = true;
+  CHECK_FALSE(start_failure({one, other}).has_value());
+  CHECK_FALSE(start_failure({}).has_value());
+}
+
 TEST_CASE("a rank whose end nobody saw says why, and one without a file how to have one") {
   auto lost = failed(0, 1, "");
   lost.death = "its node was lost";

@@ -46,7 +46,8 @@ TEST_CASE("with several machines trainers and spares ask for the machine's label
   const RunSpec spec{.run = "r", .world_size = 3, .machines = 2};
   for (const auto& [trainer, machine] : {std::pair(0, "0"), {1, "0"}, {2, "1"}})
     CHECK(trainer_options(spec, trainer, {}).label_selector.at(kNodeRankLabel) == machine);
-  const auto places = spare_places(spec, {{kFirstNode, 0, ""}, {kFirstNode, 1, ""}, {kSecondNode, 2, ""}});
+  const auto places =
+      spare_places(spec, {{kFirstNode, 0, ""}, {kFirstNode, 1, ""}, {kSecondNode, 2, ""}});
   REQUIRE(places.size() == 2);
   const auto spare = trainer_options(spec, 3, places[1]);
   CHECK(spare.label_selector.at(kNodeRankLabel) == "1");

@@ -1,0 +1,45 @@
+#pragma once
+// The flags of `troupe train` that are no keys of a configuration: one table for who reads them and
+// for the help.
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace troupe::tools {
+
+struct TrainFlag {
+  const char* name;
+  const char* type;  // of its value; "": it has none
+  const char* help;
+};
+
+namespace train_flags {
+inline constexpr TrainFlag kExplain{"--explain", "",
+                                    "what becomes of every key, and what is wrong; no training"};
+inline constexpr TrainFlag kDetach{"--detach", "", "goes on when the terminal is gone"};
+inline constexpr TrainFlag kJson{"--json", "", "the outcome (of --explain, too) as JSON"};
+inline constexpr TrainFlag kNoWait{"--no-wait", "",
+                                   "refused where a running cluster has no room now"};
+inline constexpr TrainFlag kRequeued{"--requeued", "",
+                                     "goes on from the newest checkpoint, if there is one"};
+inline constexpr TrainFlag kHosts{"--hosts", "HOST:SLOT,…", "hosts that are started over ssh"};
+inline constexpr TrainFlag kHostfile{"--hostfile", "FILE",
+                                     "such hosts, in lines of the form 'worker-1 slots=4'"};
+inline constexpr TrainFlag kInclude{"--include", "HOSTS",
+                                    "of the hostfile these alone: 'worker-1@worker-2:0,2'"};
+inline constexpr TrainFlag kExclude{"--exclude", "HOSTS", "of the hostfile all but these"};
+// Read with the configuration's file (train/config/config_format.h).
+inline constexpr TrainFlag kFormat{"--format", "llamafactory|axolotl|aitraining",
+                                   "whose file it is, where its keys do not tell"};
+inline constexpr std::array kAll{kExplain, kDetach,   kJson,    kNoWait,  kRequeued,
+                                 kHosts,   kHostfile, kInclude, kExclude, kFormat};
+}  // namespace train_flags
+
+// Whether a flag without a value was among the arguments, which lose it.
+bool take(std::vector<std::string>& arguments, const TrainFlag& flag);
+
+// Flags, and by subject the names of the keys that do something: a part of the help.
+std::string train_flags_help();
+
+}  // namespace troupe::tools
