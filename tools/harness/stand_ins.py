@@ -23,7 +23,8 @@ MODEL_TYPES = [("llama-4", "llama4"), ("dbrx", "dbrx"), ("btlm", "btlm"), ("stab
                ("qwen3.5-397b", "qwen3_5_moe"), ("qwen3.5", "qwen3_5"), ("qwen3-30b-a3b", "qwen3_moe"),
                ("qwen3-235b-a22b", "qwen3_moe"), ("qwen3", "qwen3"), ("qwen2.5-vl", "qwen2_5_vl"),
                ("qwen2-vl", "qwen2_vl"), ("qwen2", "qwen2"), ("llama", "llama")]
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
+                 "phi3": "Phi3ForCausalLM"}
 
 
 def model_type(name):
@@ -105,10 +106,12 @@ def write_model(folder, kind, layers=2, quantization=None):
         at = f"model.layers.{layer}."
         for name in ("input_layernorm", "post_attention_layernorm"):
             tensors[f"{at}{name}.weight"] = ones(HIDDEN)
-        for name, out, width in (("self_attn.q_proj", queries, HIDDEN), ("self_attn.k_proj", keys, HIDDEN),
-                                 ("self_attn.v_proj", keys, HIDDEN), ("self_attn.o_proj", HIDDEN, queries),
-                                 ("mlp.gate_proj", INTERMEDIATE, HIDDEN), ("mlp.up_proj", INTERMEDIATE, HIDDEN),
-                                 ("mlp.down_proj", HIDDEN, INTERMEDIATE)):
+        inputs = [("self_attn.q_proj", queries), ("self_attn.k_proj", keys), ("self_attn.v_proj", keys),
+                  ("mlp.gate_proj", INTERMEDIATE), ("mlp.up_proj", INTERMEDIATE)]
+        if kind == "phi3":
+            inputs = [("self_attn.qkv_proj", queries + 2 * keys), ("mlp.gate_up_proj", 2 * INTERMEDIATE)]
+        for name, out, width in [(name, out, HIDDEN) for name, out in inputs] + [
+                ("self_attn.o_proj", HIDDEN, queries), ("mlp.down_proj", HIDDEN, INTERMEDIATE)]:
             tensors[f"{at}{name}.weight"] = _random_tensor(source, out, width)
             if kind == "qwen2" and name[-6:] in ("q_proj", "k_proj", "v_proj"):
                 tensors[f"{at}{name}.bias"] = ([out], [0.0] * out)
