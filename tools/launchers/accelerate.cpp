@@ -31,7 +31,7 @@ constexpr std::array kAccelerateNotHere{
     NotHere{"tpu-config", "no TPU is used"},
 };
 
-std::string usage() {
+std::string accelerate_usage() {
   return commands_help("accelerate", "accelerate's commands.", kAccelerateCommands,
                        kAccelerateNotHere,
                        {"accelerate launch --num_processes 2 train.py",
@@ -73,8 +73,8 @@ Result<Invocation> merge_weights(std::span<const std::string> words,
 }  // namespace
 
 Result<Invocation> accelerate(std::span<const std::string> words, const LauncherContext& context) {
-  if (words.empty()) return Invocation{Answer{.text = usage(), .exit_code = 1}, {}};
-  if (asks_for_help(words.front())) return help_answer(usage());
+  if (words.empty()) return Invocation{Answer{.text = accelerate_usage(), .exit_code = 1}, {}};
+  if (asks_for_help(words.front())) return help_answer(accelerate_usage());
   if (words.front() == "--version") return version_answer();
   const std::string& command = words.front();
   const auto rest = words.subspan(1);
@@ -92,7 +92,8 @@ Result<Invocation> accelerate(std::span<const std::string> words, const Launcher
     }
   }
   return error(Code::kInvalidArgument, "accelerate: error: invalid choice: '{}'{}\n{}", command,
-               did_you_mean(command, {"launch", "config", "env", "merge-weights"}), usage());
+               did_you_mean(command, {"launch", "config", "env", "merge-weights"}),
+               accelerate_usage());
 }
 
 }  // namespace troupe::tools

@@ -24,7 +24,7 @@ const std::vector<std::string> kExamples{
     "aitraining llm --train --model ./tiny --data-path ./data --project-name ./out",
     "aitraining --config sft.yaml"};
 
-std::string usage() {
+std::string aitraining_usage() {
   return commands_help("aitraining", "AITraining's commands.", kAitrainingCommands,
                        kAitrainingNotHere, kExamples);
 }
@@ -63,7 +63,7 @@ Result<Invocation> aitraining(std::span<const std::string> words, const Launcher
                   "aitraining: no command: aitraining llm --train --model M --data-path D "
                   "--project-name P, or aitraining --config FILE");
   }
-  if (asks_for_help(words.front())) return help_answer(usage());
+  if (asks_for_help(words.front())) return help_answer(aitraining_usage());
   if (words.front() == "--version" || words.front() == "-v") return version_answer();
   if (words.front() == "llm" && std::any_of(words.begin(), words.end(), asks_for_help)) {
     return help_answer(llm_help());

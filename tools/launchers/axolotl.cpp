@@ -165,7 +165,7 @@ Result<Invocation> merge(const std::string& command, const TrainWords& given,
                     {});
 }
 
-std::string usage() {
+std::string axolotl_usage() {
   return commands_help("axolotl", "Axolotl's commands.", kAxolotlCommands, kAxolotlNotHere,
                        {"axolotl train config.yml", "axolotl train config.yml --micro-batch-size 4",
                         "axolotl preprocess config.yml"});
@@ -202,7 +202,7 @@ Result<Invocation> axolotl(std::span<const std::string> words, const LauncherCon
   std::vector<std::string> known;
   for (const SubCommand& command : kAxolotlCommands) known.emplace_back(command.name);
   const std::string command = words.empty() ? "--help" : words.front();
-  if (asks_for_help(command)) return help_answer(usage());
+  if (asks_for_help(command)) return help_answer(axolotl_usage());
   if (command == "--version") return version_answer();
   for (const NotHere& other : kAxolotlNotHere) {
     if (command != other.command) continue;

@@ -28,7 +28,7 @@ constexpr std::array kLlamaFactoryNotHere{
     NotHere{"eval", "LLaMA-Factory has given it up, too; use do_eval in a training's file"},
 };
 
-std::string usage() {
+std::string llamafactory_usage() {
   return commands_help(
       "llamafactory-cli", "LLaMA-Factory's commands.", kLlamaFactoryCommands, kLlamaFactoryNotHere,
       {"llamafactory-cli train x.yaml", "llamafactory-cli train x.yaml learning_rate=1e-4",
@@ -75,7 +75,7 @@ Result<Invocation> llamafactory_cli(std::span<const std::string> words,
   const std::string command = words.empty() ? "help" : words.front();
   const std::span<const std::string> rest = words.empty() ? words : words.subspan(1);
   TROUPE_RETURN_IF_ERROR(check_placeholders(rest));
-  if (command == "help" || asks_for_help(command)) return help_answer(usage());
+  if (command == "help" || asks_for_help(command)) return help_answer(llamafactory_usage());
   if (command == "--version") return version_answer();
   if (command == "train" && std::any_of(rest.begin(), rest.end(), asks_for_help)) {
     return help_answer(train_help());
@@ -107,7 +107,8 @@ Result<Invocation> llamafactory_cli(std::span<const std::string> words,
     }
   }
   return error(Code::kInvalidArgument, "Unknown command: {}.{}\n{}", command,
-               did_you_mean(command, {"train", "export", "env", "version", "help"}), usage());
+               did_you_mean(command, {"train", "export", "env", "version", "help"}),
+               llamafactory_usage());
 }
 
 }  // namespace troupe::tools

@@ -14,7 +14,7 @@ ForeignKeys::Condition of_type(const char* type) {
   };
 }
 // Whether what is offloaded is sharded so: accelerate's default is stage 2.
-ForeignKeys::Condition from_stage(std::int64_t least) {
+ForeignKeys::Condition of_zero_stage(std::int64_t least) {
   return [least](const json::Object& document) {
     const auto* section = document.if_contains("deepspeed_config");
     const auto* file = section ? json::find(*section, "deepspeed_config_file") : nullptr;
@@ -74,9 +74,9 @@ ForeignKeys build_accelerate_keys() {
           "nothing is offloaded to a disk; no effect with device cpu or none")
       .used("deepspeed_config.offload_optimizer_device|deepspeed_config.offload_param_device",
             "optimizer state, and with ZeRO-3 parameters, in the host's memory (troupe.offload)")
-      .only_where("deepspeed_config.offload_optimizer_device", from_stage(1),
+      .only_where("deepspeed_config.offload_optimizer_device", of_zero_stage(1),
                   "optimizer state is offloaded with ZeRO stages 1, 2 and 3")
-      .only_where("deepspeed_config.offload_param_device", from_stage(3),
+      .only_where("deepspeed_config.offload_param_device", of_zero_stage(3),
                   "parameters are offloaded with ZeRO stage 3")
       .refused(
           "deepspeed_config.deepspeed_exclusion_filter|"

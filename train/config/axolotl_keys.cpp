@@ -324,7 +324,7 @@ void add_output_keys(ForeignKeys& t) {
 
 // As Axolotl's schema has them. Its checks of keys without effect are kept: a value of another type
 // is a mistake.
-void add_types(ForeignKeys& t) {
+void add_axolotl_types(ForeignKeys& t) {
   t.typed(ValueType::kBool,
           "chunked_cross_entropy|comet_online|cut_cross_entropy|dataloader_pin_memory|"
           "dataset_keep_in_memory|ddp|ddp_broadcast_buffers|ddp_find_unused_parameters|"
@@ -427,7 +427,7 @@ const ForeignKeys& axolotl_keys() {
     add_output_keys(t);
     add_preference_keys(t);
     add_absent_keys(t);
-    add_types(t);
+    add_axolotl_types(t);
     return t;
   }();
   return table;

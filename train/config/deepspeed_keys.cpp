@@ -121,7 +121,7 @@ void add_zero_keys(ForeignKeys& t) {
 }
 
 // DeepSpeed checks the types of keys whose values have no effect, too.
-void add_types(ForeignKeys& t) {
+void add_deepspeed_types(ForeignKeys& t) {
   t.word_for_default("auto")
       .typed(ValueType::kInteger,
              "train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_steps")
@@ -255,7 +255,7 @@ ForeignKeys build_deepspeed_keys() {
   add_zero_keys(table);
   add_precision_keys(table);
   add_tool_keys(table);
-  add_types(table);
+  add_deepspeed_types(table);
   return table;
 }
 
