@@ -60,7 +60,7 @@ bool is_share_of_run(const json::Object& document, const char* key) {
   return read_number(document.at(key)).value_or(0) * count > 1;
 }
 
-void add_model_keys(ForeignKeys& t) {
+void add_base_model_keys(ForeignKeys& t) {
   t.used("base_model", "folder of the model")
       .refused("base_model_config|tokenizer_config", "",
                "configuration, tokenizer and weights are those of one folder; put them into "
@@ -128,7 +128,7 @@ void add_token_keys(ForeignKeys& t) {
                   "no data set has type: chat_template");
 }
 
-void add_data_keys(ForeignKeys& t) {
+void add_dataset_keys(ForeignKeys& t) {
   t.used("datasets|test_datasets|pretraining_dataset", "data sets and how their rows are read")
       .inert(
           "dataset_prepared_path|dataset_num_proc|dataset_processes|dataset_keep_in_memory|"
@@ -417,9 +417,9 @@ void add_preference_keys(ForeignKeys& t) {
 const ForeignKeys& axolotl_keys() {
   static const ForeignKeys table = [] {
     ForeignKeys t;
-    add_model_keys(t);
+    add_base_model_keys(t);
     add_token_keys(t);
-    add_data_keys(t);
+    add_dataset_keys(t);
     add_step_keys(t);
     add_adapter_keys(t);
     add_compute_keys(t);
