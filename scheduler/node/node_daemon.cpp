@@ -240,7 +240,13 @@ Status Daemon::start() {
               [this](Status why) {
                 // Once a reason, not once an attempt.
                 if (std::exchange(head_trouble_, why.to_string()) != why.to_string()) {
-                  log_.info("no connection to the head: {}", why.to_string());
+                  const auto text = fmt::format("no connection to the head: {}", why.to_string());
+                  // A head that was there, and is not found again.
+                  if (state_->has_joined() && !state_->registered()) {
+                    log_.warning("{}", text);
+                  } else {
+                    log_.info("{}", text);
+                  }
                 }
                 apply(node_event::HeadDown{std::move(why)});
               },

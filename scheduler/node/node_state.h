@@ -63,6 +63,7 @@ class NodeState {
   // The process whose output answers for the actor: the one that runs, or ran last.
   std::optional<HostId> log_of(ActorId actor_id) const;
   bool registered() const { return registered_; }
+  bool has_joined() const { return joined_once_; }  // now or before
   // By which the cluster knows this node: the head makes names unique.
   const std::string& name() const { return name_; }
   // When the actors that must not run twice are to have ended, unless the head is heard before.

@@ -110,6 +110,7 @@ TEST_CASE("a program that cannot be started is told once for all ranks, with the
   CHECK_FALSE(contains(unknown.err, "./no-such-program"));
   CHECK_FALSE(contains(unknown.err, "actor"));
   CHECK(contains(in_folder("sh.sh").err, "is run as ./sh.sh"));
+  CHECK(contains(in_folder("-- acelerate launch x.py").err, "did you mean 'accelerate'?"));
 }
 
 TEST_CASE("a traceback is shown once: from the error file, or from standard error") {

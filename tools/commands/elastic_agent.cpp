@@ -11,6 +11,7 @@
 #include <future>
 
 #include "runtime/base/limits.h"
+#include "runtime/base/suggest.h"
 #include "runtime/base/unique_fd.h"
 #include "scheduler/client/cluster_record.h"
 #include "scheduler/policy/program_kind.h"
@@ -18,6 +19,7 @@
 #include "tools/commands/child_program.h"
 #include "tools/commands/free_port.h"
 #include "tools/commands/signals.h"
+#include "tools/launchers/invocation.h"
 #include "tools/ranks/standby.h"
 
 namespace troupe::tools {
@@ -553,7 +555,7 @@ Result<int> ElasticAgent::run() {
     const FailedRank& root = failed[root_cause(failed)];
     const auto none_ran = start_failure(failed);
     const std::string how =
-        none_ran ? *none_ran
+        none_ran ? *none_ran + did_you_mean(options_.program.front(), launcher_names())
         : root.death.empty()
             ? fmt::format(
                   "rank {} on {} failed (exitcode: {}) local_rank: {} (pid: {}) of binary: {}",
@@ -689,7 +691,11 @@ Result<int> run_ranks(CommandContext& context, const RunOptions& options,
   context.err << fmt::format(
       "troupe run: port {} of this machine is taken: joining the run there\n",
       options.head_port.value_or(0));
-  return join_run(context, options);
+  auto joined = join_run(context, options);
+  if (joined.ok() || joined.status().code() == Code::kDeadlineExceeded) return joined;
+  return joined.status().prefixed(
+      "no run takes this agent in there: if the port is another program's, choose another one in "
+      "--rdzv-endpoint");
 }
 
 }  // namespace troupe::tools

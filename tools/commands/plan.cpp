@@ -81,7 +81,7 @@ Result<Question> ask(const std::vector<std::string>& arguments, CommandContext& 
   question.here = !train::resolve_address(question.loaded.config, question.loaded.launch);
   const train::TrainConfig& config = question.loaded.config;
   question.disk = train::plan_disk(config, question.model, question.facts.trainables);
-  question.disk_room = TROUPE_TRY(train::room_in(config, config.training.output_dir));
+  question.disk_room = TROUPE_TRY(train::room_in(config.training.output_dir));
   question.configured =
       TROUPE_TRY(train::plan_request(question.loaded.config, question.model, question.facts));
   return question;

@@ -106,7 +106,7 @@ Result<Invocation> llamafactory_cli(std::span<const std::string> words,
       return error(Code::kUnsupported, "llamafactory-cli {}: {}", command, other.instead);
     }
   }
-  return error(Code::kInvalidArgument, "Unknown command: {}.{}\n{}", command,
+  return error(Code::kInvalidArgument, "Unknown command: {}{}\n{}", command,
                did_you_mean(command, {"train", "export", "env", "version", "help"}),
                llamafactory_usage());
 }

@@ -137,6 +137,8 @@ Status check_placeholders(std::span<const std::string> arguments) {
 
 Result<std::optional<OwnTraining>> own_training(const Script& script,
                                                 const LauncherContext& context) {
+  // Python reads it from standard input.
+  if (script.name == "-") return std::optional<OwnTraining>();
   auto training = TROUPE_TRY(recognise(script, context));
   if (training) TROUPE_RETURN_IF_ERROR(check_placeholders(training->arguments));
   return training;

@@ -344,7 +344,10 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
                  "{0} has flags of its own for nodes and processes: troupe run -- {0} …",
                  script.name);
   }
-  if (ours && !script.module && !script.name.ends_with(".py")) script.no_python = true;
+  // "-" is a script that Python reads from standard input.
+  if (ours && !script.module && !script.name.ends_with(".py") && script.name != "-") {
+    script.no_python = true;
+  }
   if (auto training = TROUPE_TRY(own_training(script, context))) {
     if (options.nodes_min != options.nodes_max) {
       return error(Code::kUnsupported,

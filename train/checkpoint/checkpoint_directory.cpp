@@ -72,7 +72,6 @@ Result<CheckpointTransaction> CheckpointTransaction::begin(FileSystem& files,
   CheckpointTransaction transaction(files, output_dir, step, path_of(output_dir, step, suffix));
   TROUPE_RETURN_IF_ERROR(files.create_directories(output_dir));
   TROUPE_RETURN_IF_ERROR(clear_leftovers(files, output_dir, transaction.path_));
-  TROUPE_RETURN_IF_ERROR(files.remove_tree(join_path(output_dir, kEarlierRunFolder)));
   TROUPE_RETURN_IF_ERROR(files.create_directories(transaction.path_));
   return transaction;
 }
@@ -106,6 +105,7 @@ Result<std::string> CheckpointTransaction::commit(Manifest manifest) {
   TROUPE_RETURN_IF_ERROR(files.sync_directory(output_dir_));
   // Whatever is put aside for this step, here or by a writer that died, has its successor now.
   TROUPE_RETURN_IF_ERROR(files.remove_tree(aside));
+  TROUPE_RETURN_IF_ERROR(forget_earlier_run(files, output_dir_));
   return final_path;
 }
 
@@ -141,9 +141,12 @@ Status remove_checkpoint(FileSystem& files, const std::string& output_dir,
   return files.remove_tree(aside);
 }
 
+Status forget_earlier_run(FileSystem& files, const std::string& output_dir) {
+  return files.remove_tree(join_path(output_dir, kEarlierRunFolder));
+}
+
 Status set_checkpoints_aside(FileSystem& files, const std::string& output_dir) {
   const std::string aside = join_path(output_dir, kEarlierRunFolder);
-  bool first = true;
   for (const auto& name : TROUPE_TRY(find_checkpoints(files, output_dir))) {
     // A folder of that name without anything of a checkpoint is somebody else's.
     const std::string folder = join_path(output_dir, name.name);
@@ -152,12 +155,11 @@ Status set_checkpoints_aside(FileSystem& files, const std::string& output_dir) {
     if (!is_empty && !has(kManifestFile) && !has(kTrainerStateFile) &&
         !holds_weights(files, folder) && !has("pytorch_model.bin"))
       continue;
-    // What lies there is older than these.
-    if (std::exchange(first, false)) {
-      TROUPE_RETURN_IF_ERROR(files.remove_tree(aside));
-      TROUPE_RETURN_IF_ERROR(files.create_directories(aside));
-    }
+    // Others may lie there, of a start that was interrupted here.
+    TROUPE_RETURN_IF_ERROR(files.create_directories(aside));
+    TROUPE_RETURN_IF_ERROR(files.remove_tree(join_path(aside, name.name)));
     TROUPE_RETURN_IF_ERROR(files.rename(folder, join_path(aside, name.name)));
+    TROUPE_RETURN_IF_ERROR(files.sync_directory(output_dir));
   }
   return files.exists(output_dir) ? clear_leftovers(files, output_dir, {}) : Status();
 }

@@ -34,8 +34,8 @@ inline constexpr const char* kSampleStreamFile = "sample_stream.json";
 // part of the state (several ranks may), what they are is added, commit() publishes.
 class CheckpointTransaction {
  public:
-  // Clears what dead writers left in `output_dir`, and an earlier run's checkpoints, and makes the
-  // temporary directory, under a name that ends in `suffix`.
+  // Clears what dead writers left in `output_dir` and makes the temporary directory, under a name
+  // that ends in `suffix`.
   static Result<CheckpointTransaction> begin(FileSystem& files, const std::string& output_dir,
                                              std::int64_t step, std::string_view suffix = {});
   CheckpointTransaction(CheckpointTransaction&& other) noexcept;
@@ -54,7 +54,8 @@ class CheckpointTransaction {
   // Writes, syncs and adds a file.
   Status write(const std::string& name, std::string_view content);
   // Writes the manifest (whose `files` and `step` are filled in here), renames, syncs the parent.
-  // A checkpoint of the same step is replaced. Returns the final path.
+  // A checkpoint of the same step is replaced, an earlier run's are removed. Returns the final
+  // path.
   Result<std::string> commit(Manifest manifest);
 
  private:
@@ -88,11 +89,13 @@ Status remove_checkpoint(FileSystem& files, const std::string& output_dir, const
 // Removes what writers that are gone left under temporary names in `output_dir`: unfinished
 // checkpoints, and files that were written beside the ones they were to replace.
 Status clear_unfinished_saves(FileSystem& files, const std::string& output_dir);
-// Where an earlier run's checkpoints are kept in an output directory (below), until the next
-// CheckpointTransaction there begins.
+// Where an earlier run's checkpoints are kept in an output directory (below), until a
+// CheckpointTransaction there is committed.
 inline constexpr const char* kEarlierRunFolder = "earlier-run";
 // Moves all checkpoints of `output_dir` there: a new run begins (overwrite_output_dir), and may end
 // before it has any of its own.
 Status set_checkpoints_aside(FileSystem& files, const std::string& output_dir);
+// Removes them: the new run has saved.
+Status forget_earlier_run(FileSystem& files, const std::string& output_dir);
 
 }  // namespace troupe::train

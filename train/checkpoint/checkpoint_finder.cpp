@@ -5,6 +5,8 @@
 #include <iterator>
 #include <map>
 
+#include <fmt/format.h>
+
 #include "runtime/base/limits.h"
 #include "runtime/base/sort_by.h"
 #include "train/checkpoint/checkpoint_directory.h"
@@ -208,9 +210,15 @@ Result<std::optional<GoodCheckpoint>> find_resume_point(FileSystem& files,
   }
   auto good = TROUPE_TRY(newest_or_error(files, request, refused));
   if (!good && TROUPE_TRY(holds_something(files, request.output_dir))) {
+    const std::string earlier = join_path(request.output_dir, kEarlierRunFolder);
     return error(Code::kFailedPrecondition,
                  "Output directory already exists and is not empty. Please set "
-                 "`overwrite_output_dir`.")
+                 "`overwrite_output_dir`.{}",
+                 files.exists(earlier)
+                     ? fmt::format(" The checkpoints of the run before the last one are in {}: "
+                                   "move them back to go on from them.",
+                                   earlier)
+                     : std::string())
         .with("output_dir", request.output_dir);
   }
   return good;

@@ -23,6 +23,8 @@ std::optional<bool> given_flag(const json::Object& values, std::string_view key)
 void resolve_defaults(LoadedConfig& loaded, const json::Object& values) {
   auto& config = loaded.config;
   if (config.data.neat_packing) {
+    if (given_flag(values, "packing") == false)
+      loaded.warnings.push_back("neat_packing requires packing, which is changed to true");
     config.data.packing = true;
   } else if (!find_given(values, "packing")) {
     config.data.packing = config.method.stage == TrainingStage::kPretrain;

@@ -1,5 +1,7 @@
 #include "train/tokenizer/decoder.h"
 
+#include <algorithm>
+
 #include "train/tokenizer/normalizer.h"
 
 namespace troupe::train {
@@ -166,6 +168,11 @@ std::string Decoder::decode(std::vector<std::string> tokens) const {
   if (steps_.empty()) return joined(tokens, " ");
   for (const auto& step : steps_) tokens = apply(step, std::move(tokens));
   return to_valid_utf8(joined(tokens, ""));
+}
+
+bool Decoder::is_byte(std::string_view token) const {
+  const auto folds = [](const Step& step) { return step.kind == Kind::kByteFallback; };
+  return byte_of_fallback(token) >= 0 && std::any_of(steps_.begin(), steps_.end(), folds);
 }
 
 std::size_t Decoder::byte_count(std::string_view token) const {

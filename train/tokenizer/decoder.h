@@ -18,6 +18,8 @@ class Decoder {
 
   // The text behind the tokens. Bytes that are not UTF-8 become U+FFFD.
   std::string decode(std::vector<std::string> tokens) const;
+  // Whether a token is one byte of ByteFallback, whose text depends on the bytes beside it.
+  bool is_byte(std::string_view token) const;
   // How many bytes of text a token stands for, wherever it stands: a metaspace is one byte, a byte
   // token is one byte.
   std::size_t byte_count(std::string_view token) const;

@@ -141,6 +141,10 @@ bool Tokenizer::is_special(TokenId id) const {
   return id >= 0 && id < vocab_size() && core_->special[id];
 }
 
+bool Tokenizer::is_byte(TokenId id) const {
+  return id >= 0 && id < vocab_size() && core_->decoder.is_byte(core_->tokens[id]);
+}
+
 std::size_t Tokenizer::byte_count(TokenId id) const {
   return id >= 0 && id < vocab_size() ? core_->byte_counts[id] : 0;
 }
@@ -212,7 +216,10 @@ std::string IncrementalDecoder::push(TokenId id) {
   // Both texts begin at the same token, so that a space stripped at the begin is stripped in both.
   const std::string before = decode_from(prefix_, read_);
   const std::string now = decode_from(prefix_, ids_.size());
-  if (now.size() <= before.size() || now.ends_with("\xef\xbf\xbd")) return {};
+  // A run of byte tokens is read as a whole: one that is no character spoils those before it.
+  if (now.size() <= before.size() || now.ends_with("\xef\xbf\xbd") || tokenizer_.is_byte(id)) {
+    return {};
+  }
   prefix_ = read_;
   read_ = ids_.size();
   if (prefix_ > 64) {  // what lies before the prefix is never read again

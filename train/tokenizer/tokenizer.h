@@ -53,6 +53,8 @@ class Tokenizer {
   std::optional<TokenId> token_id(std::string_view token) const;
   std::optional<std::string> token(TokenId id) const;
   bool is_special(TokenId id) const;
+  // One byte of a character that the vocabulary lacks.
+  bool is_byte(TokenId id) const;
   // How many bytes of UTF-8 text the token stands for: 0 for special tokens and unknown ids. The
   // sum over a text's ids is the text's size, but for characters that the vocabulary lacks, text
   // changed by the normalizer, and a space that SentencePiece puts in front.

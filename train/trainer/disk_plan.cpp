@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/model/model_layout.h"
 #include "train/report/format.h"
@@ -29,18 +28,6 @@ std::optional<std::int64_t> checkpoints_at_a_time(const TrainingSection& trainin
   return due;
 }
 
-std::int64_t size_of(const fs::path& folder) {
-  std::int64_t sum = 0;
-  std::error_code failed;
-  for (fs::recursive_directory_iterator entry(folder, failed), end; !failed && entry != end;
-       entry.increment(failed)) {
-    std::error_code unreadable;
-    const auto size = entry->is_regular_file(unreadable) ? entry->file_size(unreadable) : 0;
-    if (!unreadable) sum += static_cast<std::int64_t>(size);
-  }
-  return sum;
-}
-
 }  // namespace
 
 DiskPlan plan_disk(const TrainConfig& config, const ModelConfig& model,
@@ -62,21 +49,13 @@ DiskPlan plan_disk(const TrainConfig& config, const ModelConfig& model,
   return plan;
 }
 
-Result<std::int64_t> room_in(const TrainConfig& config, const std::string& folder) {
+Result<std::int64_t> room_in(const std::string& folder) {
   std::error_code failed;
   fs::path there = fs::absolute(folder.empty() ? "." : folder, failed);
   while (!fs::exists(there, failed) && there.has_relative_path()) there = there.parent_path();
   const auto space = fs::space(there, failed);
   if (failed) return error(Code::kUnavailable, "{}: {}", there.string(), failed.message());
-  auto room = static_cast<std::int64_t>(space.available);
-  const bool anew = config.training.overwrite_output_dir &&
-                    config.training.resume_from_checkpoint.mode == ResumeFrom::Mode::kAuto;
-  if (!anew) return room;
-  for (const auto& entry : fs::directory_iterator(folder, failed)) {
-    const std::string name = entry.path().filename().string();
-    if (checkpoint_step(name) || name == kEarlierRunFolder) room += size_of(entry.path());
-  }
-  return room;
+  return static_cast<std::int64_t>(space.available);
 }
 
 std::string describe(const DiskPlan& plan) {

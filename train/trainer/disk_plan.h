@@ -35,9 +35,9 @@ struct DiskPlan {
 DiskPlan plan_disk(const TrainConfig& config, const ModelConfig& model,
                    const Trainables& trainables, const std::optional<RunSchedule>& schedule = {});
 
-// Room for a run in `folder`: what its file system has free (also where the folder is yet to be
-// made), and the checkpoints there that the run will remove.
-Result<std::int64_t> room_in(const TrainConfig& config, const std::string& folder);
+// Room for a run in `folder`: what its file system has free, also where the folder is yet to be
+// made. An earlier run's checkpoints stay until the run has saved: they make no room.
+Result<std::int64_t> room_in(const std::string& folder);
 
 // "1.2 GiB: a checkpoint of 0.8 GiB and the model of 0.4 GiB"
 std::string describe(const DiskPlan& plan);

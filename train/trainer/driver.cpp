@@ -400,7 +400,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
     const DiskPlan disk =
         plan_disk(config, prepared.bundle.model, prepared.bundle.trainables, schedule);
     // Where that cannot be told, the run finds out.
-    if (const auto room = room_in(config, folder); room.ok()) {
+    if (const auto room = room_in(folder); room.ok()) {
       TROUPE_RETURN_IF_ERROR(check_disk(disk, *room, folder));
       if (const auto notice = disk_notice(disk, *room, folder); !notice.empty()) say(notice);
     }

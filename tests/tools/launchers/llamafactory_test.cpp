@@ -35,8 +35,8 @@ TEST_CASE("what is not here is refused by name, with the way out") {
     CHECK(result.status().code() == Code::kUnsupported);
     CHECK(contains(result.status().message(), std::string("llamafactory-cli ") + command + ": "));
   }
-  CHECK(
-      contains(world.refusal({"llamafactory-cli", "tarin", "x.yaml"}), "Unknown command: tarin."));
+  CHECK(contains(world.refusal({"llamafactory-cli", "tarin", "x.yaml"}),
+                 "Unknown command: tarin; did you mean 'train'?"));
   CHECK(contains(world.refusal({"llamafactory-cli", "tarin", "x.yaml"}), "did you mean 'train'?"));
   CHECK(contains(world.refusal({"llamafactory-cli", "train"}), "give a .yaml or .json file"));
   CHECK(contains(world.refusal({"llamafactory-cli", "train", "..."}), "the argument '...'"));

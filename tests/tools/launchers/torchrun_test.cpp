@@ -202,6 +202,8 @@ TEST_CASE("troupe run has torchrun's flags, and runs programs as they are") {
   CHECK(ranks.address == "h:1");
   const auto python = read({"--nproc-per-node", "2", script});
   CHECK(std::get<RankCommand>(python->what).options.program == Words{"python3", "-u", script});
+  const auto piped = read({"--nproc-per-node", "1", "-"});  // from standard input
+  CHECK(std::get<RankCommand>(piped->what).options.program == Words{"python3", "-u", "-"});
   const auto launcher = read({"--nproc-per-node", "2", "torchrun", "x.py"});
   CHECK(contains(launcher.status().message(), "troupe run -- torchrun"));
   for (const Words& refused :

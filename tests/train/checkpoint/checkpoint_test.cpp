@@ -105,10 +105,19 @@ TEST_CASE("old checkpoints go, but not protected ones, and those of a discarded 
   CHECK(set_checkpoints_aside(files, "out").ok());
   CHECK(directories(files) == std::vector<std::string>{"checkpoint-7", "earlier-run"});
   CHECK(files.exists("out/earlier-run/checkpoint-16/troupe_checkpoint.json"));
-  // A run that ends before it saves costs nothing; one that saves takes their place.
+  // A start that was interrupted, a run that ends before it saves, and a save that fails cost
+  // nothing; one that stands takes their place.
+  REQUIRE(files.rename("out/earlier-run/checkpoint-10", "out/checkpoint-10").ok());
   CHECK(set_checkpoints_aside(files, "out").ok());
   CHECK(files.exists("out/earlier-run/checkpoint-10"));
+  CHECK(files.exists("out/earlier-run/checkpoint-16"));
   REQUIRE(files.remove_tree("out/checkpoint-7").ok());
+  { const auto begun = CheckpointTransaction::begin(files, "out", 1).value(); }
+  CHECK(files.exists("out/earlier-run/checkpoint-16"));
+  CHECK(find_resume_point(files, {.output_dir = "out"}, nullptr)
+            .status()
+            .message()
+            .find("out/earlier-run") != std::string::npos);
   CHECK(save(files, 1).ok());
   CHECK(directories(files) == std::vector<std::string>{"checkpoint-1"});
   CHECK(set_checkpoints_aside(files, "nowhere").ok());

@@ -94,6 +94,16 @@ TEST_CASE("stories260K: SentencePiece-style BPE with byte fallback") {
   for (const auto& id : json::find(golden, "greedy_ids_from_bos")->get_array()) {
     expected.push_back(static_cast<TokenId>(id.get_int64()));
   }
+  // A byte that is no character spoils those before it, which have not been told yet.
+  std::vector<TokenId> spoilt;
+  for (const char* token : {"<0x48>", "<0xBF>", "<0x0F>"})
+    spoilt.push_back(*tokenizer.token_id(token));
+  spoilt.push_back(expected.back());
+  IncrementalDecoder decoder(tokenizer, true);
+  std::string pieces;
+  for (const TokenId id : spoilt) pieces += decoder.push(id);
+  CHECK(pieces + decoder.finish() == tokenizer.decode(spoilt, true));
+
   const auto text = tokenizer.decode(expected, true);
   CHECK(text.starts_with("Once upon a time, there was a little girl named Lily."));
   if (const auto stored = json::find_string(golden, "greedy_text")) CHECK(text == *stored);
