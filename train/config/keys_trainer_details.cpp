@@ -87,7 +87,9 @@ void add_distribution_keys(KeyTable& t) {
           });
   t.optional("fsdp_config", ValueType::kAny)
       .implemented("FSDP: settings, a mapping or the path of a JSON file",
-                   TROUPE_FIELD(fsdp_config));
+                   TROUPE_FIELD(fsdp_config))
+      .only_where([](const TrainConfig& config) { return !config.fsdp.empty(); },
+                  "nothing is sharded by FSDP without fsdp");
   const char* units = "units are the embedding, every block and the head; the same results";
   t.optional("fsdp_min_num_params", ValueType::kInteger).inert("FSDP: what is wrapped", units);
   t.optional("fsdp_transformer_layer_cls_to_wrap", ValueType::kText)

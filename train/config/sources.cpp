@@ -283,9 +283,6 @@ class SourceResolver {
 
   void claim_fsdp() {
     if (const auto* value = given("fsdp")) claim_fsdp_keys(*value);
-    if (!given("fsdp") && given("fsdp_config")) {
-      loaded_.warnings.push_back("fsdp_config is passed over: fsdp is not given");
-    }
     for (const auto& settings : accelerate_) {
       if (settings.fsdp) claim(*settings.fsdp);
     }

@@ -110,8 +110,8 @@ TEST_CASE("fsdp_config may be a file; without fsdp it is passed over aloud") {
   CHECK(contains(refusal(load_with("fsdp: true\nfsdp_config: none.json")), "none.json"));
   const auto alone = accepted(load_with("fsdp_config: {offload_params: true}"));
   CHECK(alone.config.sharding.strategy == "ddp");
-  REQUIRE(alone.warnings.size() == 1);
-  CHECK(contains(alone.warnings[0], "fsdp is not given"));
+  REQUIRE(alone.notices.size() == 1);
+  CHECK(alone.notices[0] == "fsdp_config has no effect: nothing is sharded by FSDP without fsdp");
 }
 
 TEST_CASE("checkpoint format and activation checkpointing of FSDP") {
