@@ -87,7 +87,7 @@ struct LineReader::State : std::enable_shared_from_this<State> {
   void take(std::string_view text) {
     while (!text.empty() && reader.valid()) {
       if (std::exchange(after_return, false)) {
-        // Of "\r\n" the line keeps the first.
+        // A line that ends in "\r\n" keeps the carriage return.
         if (text.front() != '\n') {
           tell(LineEnd::kReturn);
           continue;
@@ -119,10 +119,7 @@ struct LineReader::State : std::enable_shared_from_this<State> {
   void tell_open() {
     timer_armed = false;
     if (!reader.valid() || !waits_for_more()) return;
-    if (after_return) {
-      after_return = false;
-      return tell(LineEnd::kReturn);
-    }
+    if (std::exchange(after_return, false)) return tell(LineEnd::kReturn);
     handlers.on_line({partial, LineEnd::kOpen, shown});
     shown = partial.size();
   }
@@ -132,7 +129,7 @@ struct LineReader::State : std::enable_shared_from_this<State> {
     handlers.on_line({complete, end, std::exchange(shown, 0)});
   }
 
-  // What is there of a line that will not go on.
+  // Tells a line that was begun: nothing will be added to it.
   void tell_rest() {
     if (std::exchange(after_return, false)) return tell(LineEnd::kReturn);
     if (!partial.empty()) tell(LineEnd::kNone);

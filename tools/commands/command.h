@@ -52,28 +52,23 @@ struct CommandContext {
   std::function<Status()> selected;
 };
 
-// The same in another environment, which outlives it.
-inline CommandContext with_environment(CommandContext& context, const Environment& environment) {
+// The same with another environment and other streams, which outlive it.
+inline CommandContext context_with(CommandContext& context, const Environment& environment,
+                                   std::ostream& out, std::ostream& err) {
   return {.files = context.files,
           .environment = environment,
-          .random = context.random,
-          .in = context.in,
-          .out = context.out,
-          .err = context.err,
-          .out_is_terminal = context.out_is_terminal,
-          .err_is_terminal = context.err_is_terminal};
-}
-
-// The same with other streams, which outlive it.
-inline CommandContext with_streams(CommandContext& context, std::ostream& out, std::ostream& err) {
-  return {.files = context.files,
-          .environment = context.environment,
           .random = context.random,
           .in = context.in,
           .out = out,
           .err = err,
           .out_is_terminal = context.out_is_terminal,
           .err_is_terminal = context.err_is_terminal};
+}
+inline CommandContext with_environment(CommandContext& context, const Environment& environment) {
+  return context_with(context, environment, context.out, context.err);
+}
+inline CommandContext with_streams(CommandContext& context, std::ostream& out, std::ostream& err) {
+  return context_with(context, context.environment, out, err);
 }
 
 // A subcommand while it is declared. Values are written at parsing and must live until then, which

@@ -133,7 +133,7 @@ std::vector<ExplainRow> explain_refused(const LoadedConfig& loaded, const Proble
     row.given = true;
     row.value = value_text(*value);
   }
-  // What follows from keys that may be wrong is not known.
+  // Values that are derived from keys which may be wrong are not known.
   std::erase_if(rows, [](const ExplainRow& row) { return row.key.starts_with('('); });
   return rows;
 }

@@ -49,7 +49,7 @@ class ForeignKeys {
   ForeignKeys& section(std::string_view paths);
   // Mappings whose keys without a row say nothing.
   ForeignKeys& open(std::string_view paths, std::string_view reason);
-  // What more is known of earlier rows.
+  // Further facts about rows that were added before.
   // The values one may have, "a|b"; letters' case counts for nothing.
   ForeignKeys& one_of(std::string_view path, std::string_view allowed);
   // Values of another type are wrong, wherever the key counts. See word_for_default.
@@ -123,7 +123,7 @@ class ForeignKeys {
   // Why a key does not count in a document; null where it does.
   const std::string* idle_reason(std::string_view path, const json::Object& document) const;
 
-  // What a walk over a document needs.
+  // The arguments that every step of a walk over a document takes.
   struct Walk;
   void check_level(const Walk& walk, const json::Object& level, const std::string& prefix,
                    bool open) const;

@@ -123,7 +123,7 @@ void say_keys_without_effect(LoadedConfig& loaded, const json::Object& given) {
     const auto* value = given.if_contains(json_view(key.name));
     if (!value || asks_for_nothing(key, *value)) continue;
     const auto origin = loaded.source.origin_of(key.name);
-    // What another tool does by default is not what the user wrote.
+    // The user has not written the defaults of another tool.
     if (origin.kind == OriginKind::kDefault) continue;
     const std::string name = origin.key.empty() ? key.name : origin.key;
     if (key.said) {

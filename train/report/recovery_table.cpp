@@ -332,7 +332,7 @@ std::string describe(const RecoverySummary& summary) {
   }
   if (summary.unfinished > 0) text += fmt::format(", {} not recovered from", summary.unfinished);
   if (summary.goodput) text += fmt::format("; goodput {:.2f} %", *summary.goodput * 100);
-  // What a fault cost that nothing followed is not known.
+  // The cost of a fault from which the run did not recover is not known.
   if (summary.unfinished > 0 && !summary.p50_ms) return text;
   return text + fmt::format("; {}{} recomputed, steps lost {}",
                             summary.unfinished > 0 ? "in the recoveries " : "",

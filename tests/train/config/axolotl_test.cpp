@@ -10,17 +10,7 @@ namespace {
 
 using namespace tests;
 
-constexpr const char* kAxolotl = R"(base_model: tiny
-datasets:
-  - path: rows.json
-    type: alpaca
-sequence_len: 64
-micro_batch_size: 2
-gradient_accumulation_steps: 3
-optimizer: adamw_torch_fused
-learning_rate: 2e-5
-output_dir: ./outputs/out
-)";
+const std::string kAxolotl = std::string(kAxolotlFile) + "output_dir: ./outputs/out\n";
 
 Result<LoadedConfig> load(std::string_view lines, std::vector<std::string> arguments = {},
                           std::int64_t gpus = 0) {
@@ -28,8 +18,8 @@ Result<LoadedConfig> load(std::string_view lines, std::vector<std::string> argum
   files.put("rows.json", "[]");
   LoadOptions options;
   options.gpu_count = gpus;
-  return load_train_config_text(std::string(kAxolotl) + std::string(lines) + "\n", "ax.yaml",
-                                arguments, MapEnvironment(), files, options);
+  return load_train_config_text(kAxolotl + std::string(lines) + "\n", "ax.yaml", arguments,
+                                MapEnvironment(), files, options);
 }
 std::string refused(std::string_view lines, std::vector<std::string> arguments = {}) {
   return refusal(load(lines, std::move(arguments)));

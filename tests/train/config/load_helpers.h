@@ -11,6 +11,18 @@ namespace troupe::train::tests {
 
 using Variables = std::map<std::string, std::string, std::less<>>;
 
+// A small file of Axolotl's.
+inline constexpr const char* kAxolotlFile = R"(base_model: tiny
+datasets:
+  - path: rows.json
+    type: alpaca
+sequence_len: 64
+micro_batch_size: 2
+gradient_accumulation_steps: 3
+optimizer: adamw_torch_fused
+learning_rate: 2e-5
+)";
+
 // kGoodYaml with more lines, overrides and variables, over good_files() and `more` ones.
 inline Result<LoadedConfig> load_with(std::string_view lines,
                                       std::vector<std::string> arguments = {},

@@ -14,16 +14,6 @@ namespace {
 
 using namespace tests;
 
-constexpr const char* kAxolotl = R"(base_model: tiny
-datasets:
-  - path: rows.json
-    type: alpaca
-sequence_len: 64
-micro_batch_size: 2
-gradient_accumulation_steps: 3
-optimizer: adamw_torch_fused
-learning_rate: 2e-5
-)";
 constexpr const char* kAitraining = R"(task: llm-sft
 backend: local
 base_model: tiny
@@ -46,7 +36,7 @@ Result<LoadedConfig> load_text(const std::string& text, std::vector<std::string>
   return load_train_config_text(text, "x.yaml", arguments, MapEnvironment(), files);
 }
 Result<LoadedConfig> axolotl(const std::string& lines, std::vector<std::string> arguments = {}) {
-  return load_text(kAxolotl + lines + "\n", std::move(arguments));
+  return load_text(kAxolotlFile + lines + "\n", std::move(arguments));
 }
 Result<LoadedConfig> aitraining(const std::string& line) {
   return load_text(std::string(kAitraining) + "  " + line + "\n");
@@ -77,7 +67,7 @@ bool is_heard(const std::string& key, const Load& load) {
 TEST_CASE("every key that Axolotl obeys is heard where it stands alone") {
   for (const auto& key : axolotl_keys().paths()) {
     if (axolotl_keys().treated(key).treatment != Treatment::kImplemented ||
-        contains(kAxolotl, key + ":") || contains(key, "."))
+        contains(kAxolotlFile, key + ":") || contains(key, "."))
       continue;
     // The one makes other keys count, and one trainer is what there is without them; of the other
     // some words are refused and all others mean what is done here.
@@ -103,9 +93,10 @@ TEST_CASE("every key of an Axolotl data set that is obeyed is heard for a type i
         key == "type")
       continue;
     const auto load = [](const std::string& line) {
-      return load_text(std::string(kAxolotl).replace(
-          std::string_view(kAxolotl).find("    type: alpaca\n"), 17,
-          "    type: alpaca\n" + (line.empty() ? "" : "    " + line + "\n")));
+      return load_text(
+          std::string(kAxolotlFile)
+              .replace(std::string_view(kAxolotlFile).find("    type: alpaca\n"), 17,
+                       "    type: alpaca\n" + (line.empty() ? "" : "    " + line + "\n")));
     };
     CHECK_MESSAGE(is_heard(key, load), key);
   }
