@@ -1,6 +1,7 @@
 // The program `troupe`: the commands of tools/commands, and the process of the trainer actors.
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -24,6 +25,12 @@ void open_standard_streams() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) return;
   }
+}
+
+// Whoever read standard output (`| head`) has gone: nothing to complain of.
+bool reader_has_gone() {
+  pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  return ::poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0;
 }
 
 constexpr int kOutOfMemory = 5;
@@ -80,6 +87,7 @@ int main(int argc, char** argv) {
     return kOutOfMemory;
   }
   if (std::cout.flush().fail() && exit_code == 0) {
+    if (reader_has_gone()) return 128 + SIGPIPE;
     std::cerr << "troupe: standard output could not be written" << std::endl;
     return kNotWritten;
   }

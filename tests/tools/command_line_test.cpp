@@ -24,6 +24,37 @@ TEST_CASE("standard streams that are closed, or full, hang nothing and are no su
   const auto full = shell("version >/dev/full");
   CHECK(full.exit_code == 5);
   CHECK(full.err.find("standard output could not be written") != std::string::npos);
+  // As of a program that SIGPIPE ended. The reader goes before the first byte is written.
+  const auto unread = run_command(
+      {"/bin/bash", "-c",
+       "trap '' PIPE; exec 3> >(exec true); wait $!; '" + troupe + "' version >&3; exit $?"});
+  CHECK(unread.exit_code == 128 + SIGPIPE);
+  CHECK(unread.err.empty());
+}
+
+TEST_CASE("a mistyped flag of a training is told before the configuration is looked for") {
+  const TroupeHome home;
+  const auto said = [&](const std::vector<string>& words) {
+    const auto result = home.run(words);
+    CHECK(result.exit_code == 2);
+    CHECK_FALSE(contains(result.err, "dataset"));
+    return result.err;
+  };
+  CHECK(contains(said({"train", "x.yaml", "--explian"}), "did you mean '--explain'?"));
+  CHECK(contains(said({"data", "--hlep"}), "did you mean '--help'?"));
+  CHECK(contains(said({"train", "--no_wait"}), "did you mean '--no-wait'?"));
+  CHECK(contains(said({"plan", "--explain", "x.yaml"}),
+                 "--explain is a flag of 'troupe train', not of 'troupe plan'"));
+  // A key's name that is no key is told with the rest.
+  CHECK(contains(home.run({"train", "--learnig_rate", "1"}).err, "dataset"));
+}
+
+TEST_CASE("help of another launcher's name") {
+  const TroupeHome home;
+  const auto help = home.run({"help", "torchrun"});
+  CHECK(help.exit_code == 0);
+  CHECK(contains(help.out, "torchrun"));
+  CHECK(contains(help.out, "--nproc"));
 }
 
 TEST_CASE("every command has help with examples") {

@@ -270,6 +270,11 @@ TEST_CASE("data says what becomes of the rows, and writes nothing") {
   CHECK_MESSAGE(contains(preprocess.out, "2 rows read, 1 samples kept, 1 dropped\n"),
                 preprocess.out);
   CHECK_FALSE(contains(preprocess.out, "world size"));
+  CHECK_FALSE(contains(preprocess.out, "packed"));
+  const auto packed = home.run({"data", home.file("a.yml"), "sample_packing=true"});
+  CHECK_MESSAGE(
+      contains(packed.out, "packed in the first epoch into 1 micro-batch of at most 500 tokens\n"),
+      (packed.out + packed.err));
 }
 
 TEST_CASE("--explain shows every key beside the problems") {

@@ -64,7 +64,9 @@ TEST_CASE("one that fails ends the others, and is told first") {
       "exit 7; fi; exec sleep 60";
   const auto result = home.run(shell({"--nproc-per-node", "3"}, script));
   CHECK(result.exit_code == 7);
-  CHECK(contains(result.err, "The last lines of rank 1's standard error:\nthe cause\n"));
+  // It stands right above the report.
+  CHECK(contains(result.err, "the cause\n"));
+  CHECK_FALSE(contains(result.err, "The last lines"));
   CHECK(contains(result.err, "<NO_OTHER_FAILURES>"));
   CHECK(contains(result.err, "Root Cause (first observed failure):\n[0]:\n"));
   CHECK(contains(result.err, "  rank      : 1 (local_rank: 1)\n  exitcode  : 7 (pid: "));
@@ -79,6 +81,19 @@ TEST_CASE("one that fails ends the others, and is told first") {
             .exit_code == 1);
   CHECK(home.run({"run", "--bogus", "x"})
             .err.starts_with("troupe run: error: unrecognized arguments: --bogus"));
+}
+
+TEST_CASE("lines of the rank that failed are repeated where another's stand behind them") {
+  const TroupeHome home;
+  const string pipe = home.file("ready");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const string script = "if [ $RANK = 0 ]; then trap 'echo noise >&2; exit 0' TERM; echo > " +
+                        pipe + "; sleep 60 & wait; exit; fi; read x < " + pipe +
+                        "; echo the cause >&2; exit 7";
+  const auto result = home.run(shell({"--nproc-per-node", "2"}, script));
+  CHECK(result.exit_code == 7);
+  CHECK_MESSAGE(contains(result.err, "The last lines of rank 1's standard error:\nthe cause\n===="),
+                result.err);
 }
 
 std::size_t count_of(const string& text, const string& part) {

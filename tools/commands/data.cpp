@@ -4,8 +4,10 @@
 
 #include "tools/commands/plan.h"
 #include "tools/commands/train_flags.h"
+#include "train/data/sampler.h"
 #include "train/report/format.h"
 #include "train/trainer/prepare.h"
+#include "train/trainer/sharding_setup.h"
 
 namespace troupe::tools {
 namespace {
@@ -19,6 +21,23 @@ void print_sets(const char* what, const train::EncodeReport& report, std::ostrea
 
 void print_samples(const char* what, const train::TokenDataset& data, std::ostream& out) {
   out << fmt::format("{}: {} samples of {} tokens\n", what, data.size(), data.token_count());
+}
+
+// The micro-batches that the training samples of the first epoch are packed into, of all ranks;
+// nothing without troupe.sample_packing.
+struct Packed {
+  std::int64_t micro_batches = 0;
+  std::int64_t tokens_max = 0;  // of one
+};
+
+Result<std::optional<Packed>> pack(const train::LoadedConfig& loaded,
+                                   const train::TokenDataset& data) {
+  const auto packing = train::packing_of(loaded.config);
+  if (!packing) return std::optional<Packed>();
+  const auto sampler = TROUPE_TRY(train::Sampler::make(train::sampler_options(
+      loaded.config, data.size(), static_cast<int>(loaded.world_size.value), &data)));
+  return std::optional(Packed{.micro_batches = sampler.packed_batches().value_or(0),
+                              .tokens_max = packing->capacity * packing->batch_bins});
 }
 
 json::Array json_of(const train::EncodeReport& report) {
@@ -40,6 +59,7 @@ constexpr const char* kNothingWritten =
     "nothing is written: a training makes its samples of the files when it starts\n";
 
 Status data(std::vector<std::string> arguments, CommandContext& context) {
+  TROUPE_RETURN_IF_ERROR(check_flags(arguments, "data", train_flags::kReading));
   const bool json_wanted = take(arguments, train_flags::kJson);
   const auto run = TROUPE_TRY(load_run(arguments, context));
   for (const std::string& warning : run.loaded.warnings)
@@ -64,8 +84,10 @@ Status data(std::vector<std::string> arguments, CommandContext& context) {
   }
   const auto module =
       TROUPE_TRY(train::build_dataset(context.files, options, *run.contents.tokenizer));
+  const auto packed = TROUPE_TRY(pack(run.loaded, module.train));
   if (json_wanted) {
     json::Object answer{{"train", json_of(module.train_report, module.train)}};
+    if (packed) answer["train"].as_object()["packed_micro_batches"] = packed->micro_batches;
     if (module.eval) answer["eval"] = json_of(module.eval_report, *module.eval);
     if (module.held_out) answer["held_out"] = json_of(module.held_out_report, *module.held_out);
     context.out << json::write(answer) << "\n";
@@ -74,6 +96,11 @@ Status data(std::vector<std::string> arguments, CommandContext& context) {
   print_sets("", module.train_report, context.out);
   print_sets("evaluation, ", module.eval_report, context.out);
   print_samples("training", module.train, context.out);
+  if (packed) {
+    context.out << fmt::format(
+        "packed in the first epoch into {} micro-batch{} of at most {} tokens\n",
+        packed->micro_batches, packed->micro_batches == 1 ? "" : "es", packed->tokens_max);
+  }
   if (module.eval) print_samples("evaluation", *module.eval, context.out);
   if (module.held_out) print_samples("held out", *module.held_out, context.out);
   for (const std::string& note : module.notes) context.out << note << "\n";
@@ -90,7 +117,8 @@ void add_data_command(CLI::App& app, CommandContext& context) {
       .pass_through(*arguments)
       .example("troupe data x.yaml")
       .example("troupe data x.yaml cutoff_len=1024 --json")
-      .note("Files, key=value and --key value are those of 'troupe train'; --json prints JSON.")
+      .flags_help(train_flags_help(train_flags::kReading))
+      .note("Files, key=value and --key value are those of 'troupe train'.")
       .run([arguments, &context] { return data(*arguments, context); });
 }
 

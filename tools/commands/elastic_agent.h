@@ -51,6 +51,9 @@ class ElasticAgent {
     std::string error_file;
     std::string prefix;       // of lines that are teed
     process::LogTail errors;  // of its standard error
+    // What it wrote on standard error since another rank was shown last, all of it shown: as much
+    // of `errors`' end stands together on the console.
+    std::size_t together_bytes = 0;
     // Whether the last thing that it said on standard output, and on error, was no whole line.
     bool open_line[2] = {false, false};
     std::int64_t pid = 0;
@@ -111,6 +114,7 @@ class ElasticAgent {
   std::map<ActorId, std::unique_ptr<Rank>> ranks_;
   std::map<ActorId, Standby> standbys_;
   std::vector<ActorId> failed_order_;
+  ActorId last_shown_;  // the rank that wrote on the console last
   bool nodes_changed_ = false;
   bool stopping_ = false;
   int end_signal_ = 0;

@@ -2,6 +2,9 @@
 
 #include <memory>
 
+#include "tools/commands/run.h"
+#include "tools/launchers/invocation.h"
+
 namespace troupe::tools {
 
 void add_help_command(CLI::App& app, CommandContext& context) {
@@ -9,7 +12,13 @@ void add_help_command(CLI::App& app, CommandContext& context) {
   Command(app, context, "help", "What a command does.")
       .option("command", *name, " ", "the command; without it, a list of all")
       .example("troupe help head")
-      .run([name, &app, &context] { return print_help(app, context, *name); });
+      .example("troupe help torchrun          of another launcher's name: what is read here")
+      .run([name, &app, &context] {
+        if (find_launcher(*name) == nullptr) return print_help(app, context, *name);
+        const std::vector<std::string> asked{"--help"};
+        context.exit_code = run_as_launcher(context, *name, asked);
+        return Status();
+      });
 }
 
 }  // namespace troupe::tools

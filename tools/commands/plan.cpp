@@ -7,6 +7,7 @@
 
 #include "scheduler/node/resources_detect.h"
 #include "tools/commands/table.h"
+#include "tools/commands/train_flags.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/cuda/device/device.h"
 #include "train/report/format.h"
@@ -344,7 +345,8 @@ json::Object json_of(const Question& question, const std::vector<Row>& rows) {
 }
 
 Status plan(std::vector<std::string> arguments, CommandContext& context) {
-  const bool json_wanted = std::erase(arguments, "--json") > 0;
+  TROUPE_RETURN_IF_ERROR(check_flags(arguments, "plan", train_flags::kReading));
+  const bool json_wanted = take(arguments, train_flags::kJson);
   const Question question = TROUPE_TRY(ask(arguments, context));
   const int world = question.facts.world_size;
   auto rows = TROUPE_TRY(rows_of(question, world));
@@ -458,7 +460,8 @@ void add_plan_command(CLI::App& app, CommandContext& context) {
       .example("troupe plan examples/train/pretrain_tiny.yaml")
       .example("troupe plan x.yaml troupe.strategy=zero3 troupe.workers=4")
       .example("troupe plan x.yaml --json")
-      .note("Files, key=value and --key value are those of 'troupe train'; --json prints JSON.")
+      .flags_help(train_flags_help(train_flags::kReading))
+      .note("Files, key=value and --key value are those of 'troupe train'.")
       .run([arguments, &context] { return plan(*arguments, context); });
 }
 

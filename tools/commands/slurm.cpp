@@ -18,6 +18,7 @@
 #include "runtime/process/output.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/slurm_script.h"
+#include "tools/commands/slurm_words.h"
 #include "tools/launchers/help_text.h"
 #include "tools/launchers/invocation.h"
 #include "tools/launchers/launchers.h"
@@ -36,15 +37,6 @@ constexpr std::int64_t kGpusPerNodeMax = 1 << 12;
 // SLURM sends it up to a minute earlier than asked. What is left is for one step and one save.
 constexpr const char* kSignal = "TERM@120";
 
-// sbatch's own options, as it names them.
-struct Option {
-  const char* name;
-  const char* letter;
-};
-constexpr Option kOptions[] = {{"nodes", "-N"}, {"gpus-per-node", ""}, {"cpus-per-task", "-c"},
-                               {"time", "-t"},  {"partition", "-p"},   {"account", "-A"},
-                               {"qos", "-q"},   {"job-name", "-J"},    {"mem", ""}};
-
 // What a process that srun starts must not inherit from the shell that submits the job: machines
 // and ranks are the job's.
 const Words kMachineVariables = {
@@ -52,16 +44,6 @@ const Words kMachineVariables = {
     "RDZV_ID",         "MIN_NNODES",      "MAX_NNODES",    "RANK",
     "LOCAL_RANK",      "WORLD_SIZE",      "PET_NNODES",    "PET_NODE_RANK",
     "PET_MASTER_ADDR", "PET_MASTER_PORT", "TROUPE_ADDRESS"};
-
-struct Request {
-  std::map<std::string, std::string> given;  // sbatch's options, by name
-  std::vector<SlurmDirective> more;          // --sbatch
-  std::string file;                          // --output
-  bool submit = false;
-  bool json = false;
-  Words train;    // behind `troupe train`; empty: a program
-  Words program;  // behind `troupe run`
-};
 
 // What the job has of machines, and what a training does with them.
 struct Shape {
@@ -71,137 +53,14 @@ struct Shape {
   std::optional<std::int64_t> cpus_per_task;
 };
 
-// --- the command line ----------------------------------------------------------------------------
-
-bool is_config_file(const std::string& word) {
-  return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json");
-}
-
-Result<std::int64_t> number_in(const std::string& flag, const std::string& text,
-                               std::int64_t most) {
-  const auto number = parse_integer<std::int64_t>(text);
-  if (number && *number >= 1 && *number <= most) return *number;
-  return error(Code::kInvalidArgument, "--{}={}: a whole number from 1 to {} is needed", flag, text,
-               most);
-}
-
-Result<SlurmDirective> directive_of(const std::string& text) {
-  const std::string bare = text.substr(std::min(text.find_first_not_of('-'), text.size()));
-  const std::size_t equals = bare.find('=');
-  SlurmDirective directive{bare.substr(0, equals),
-                           equals == std::string::npos ? "" : bare.substr(equals + 1)};
-  if (directive.name.empty() || directive.name.find_first_of(" \t\n") != std::string::npos) {
-    return error(Code::kInvalidArgument,
-                 "--sbatch '{}': an option of sbatch's is KEY=VALUE, as in --sbatch "
-                 "'constraint=a100', or KEY alone, as in --sbatch exclusive",
-                 text);
-  }
-  if (directive.name == "ntasks" || directive.name.starts_with("ntasks-per") ||
-      directive.name == "array") {
-    return error(Code::kInvalidArgument,
-                 "--sbatch {}: the job is one task on each node, which starts that node's "
-                 "trainers; --nodes and --gpus-per-node say how many",
-                 directive.name);
-  }
-  return directive;
-}
-
-// Takes sbatch's options and our own; the rest is the training's, or the program's.
-class CommandLine {
- public:
-  explicit CommandLine(Words words) : words_(std::move(words)) {}
-
-  Result<Request> read() {
-    while (at_ < words_.size()) {
-      const std::string& word = words_[at_];
-      if (word == "--" || (request_.train.empty() && begins_program(word))) {
-        TROUPE_RETURN_IF_ERROR(take_program(word));
-        break;
-      }
-      if (!TROUPE_TRY(take_option())) request_.train.push_back(words_[at_++]);
-    }
-    if (request_.train.empty() && request_.program.empty()) {
-      return Status(Code::kInvalidArgument,
-                    "nothing to run: troupe slurm CONFIG.yaml [key=value …], or troupe slurm "
-                    "[options] run [troupe run's flags] PROGRAM");
-    }
-    return std::move(request_);
-  }
-
- private:
-  // A word that is neither a configuration nor an override nor a flag.
-  static bool begins_program(const std::string& word) {
-    return !word.starts_with('-') && !is_config_file(word) && word.find('=') == std::string::npos;
-  }
-
-  Status take_program(const std::string& word) {
-    if (!request_.train.empty()) {
-      return error(Code::kInvalidArgument,
-                   "'{}' begins a program, and '{}' before it is none of troupe slurm's options",
-                   word, request_.train.front());
-    }
-    if (word == "--" || word == "run") ++at_;
-    request_.program.assign(words_.begin() + static_cast<std::ptrdiff_t>(at_), words_.end());
-    return {};
-  }
-
-  // The option's value, where the word is that option.
-  Result<std::optional<std::string>> value_of(std::string_view name, std::string_view letter) {
-    const std::string& word = words_[at_];
-    const std::string flag = fmt::format("--{}", name);
-    if (word.starts_with(flag + "=")) {
-      ++at_;
-      return std::optional(word.substr(flag.size() + 1));
-    }
-    if (word != flag && (letter.empty() || word != letter)) return std::optional<std::string>();
-    if (at_ + 1 == words_.size()) return error(Code::kInvalidArgument, "{} needs a value", word);
-    at_ += 2;
-    return std::optional(words_[at_ - 1]);
-  }
-
-  Result<bool> take_option() {
-    if (words_[at_] == "--submit" || words_[at_] == "--json") {
-      (words_[at_] == "--json" ? request_.json : request_.submit) = true;
-      ++at_;
-      return true;
-    }
-    if (const auto file = TROUPE_TRY(value_of("output", "-o"))) {
-      request_.file = *file;
-      return true;
-    }
-    if (const auto more = TROUPE_TRY(value_of("sbatch", ""))) {
-      auto directive = TROUPE_TRY(directive_of(*more));
-      const bool known = std::any_of(std::begin(kOptions), std::end(kOptions),
-                                     [&](const Option& at) { return directive.name == at.name; });
-      if (known) {
-        request_.given[directive.name] = directive.value;
-      } else {
-        request_.more.push_back(std::move(directive));
-      }
-      return true;
-    }
-    for (const Option& option : kOptions) {
-      if (const auto value = TROUPE_TRY(value_of(option.name, option.letter))) {
-        request_.given[option.name] = *value;
-        return true;
-      }
-    }
-    return false;
-  }
-
-  const Words words_;
-  std::size_t at_ = 0;
-  Request request_;
-};
-
 // --- machines ------------------------------------------------------------------------------------
 
 // "8", "a100:8".
 Result<std::int64_t> gpus_in(const std::string& text) {
-  return number_in("gpus-per-node", text.substr(text.rfind(':') + 1), kGpusPerNodeMax);
+  return whole_number_option("gpus-per-node", text.substr(text.rfind(':') + 1), kGpusPerNodeMax);
 }
 
-Result<Shape> given_shape(const Request& request, const Environment& environment) {
+Result<Shape> given_shape(const SlurmRequest& request, const Environment& environment) {
   Shape shape;
   const auto given = [&](const char* name) -> const std::string* {
     const auto found = request.given.find(name);
@@ -209,13 +68,13 @@ Result<Shape> given_shape(const Request& request, const Environment& environment
   };
   const auto from_shell = environment.get("NNODES").value_or("");
   if (const auto* nodes = given("nodes")) {
-    shape.nodes = TROUPE_TRY(number_in("nodes", *nodes, kNodesMax));
+    shape.nodes = TROUPE_TRY(whole_number_option("nodes", *nodes, kNodesMax));
   } else if (!from_shell.empty()) {
-    shape.nodes = TROUPE_TRY(number_in("nodes", from_shell, kNodesMax));
+    shape.nodes = TROUPE_TRY(whole_number_option("nodes", from_shell, kNodesMax));
   }
   if (const auto* gpus = given("gpus-per-node")) shape.gpus_per_node = TROUPE_TRY(gpus_in(*gpus));
   if (const auto* cpus = given("cpus-per-task")) {
-    shape.cpus_per_task = TROUPE_TRY(number_in("cpus-per-task", *cpus, kNodesMax));
+    shape.cpus_per_task = TROUPE_TRY(whole_number_option("cpus-per-task", *cpus, kNodesMax));
   }
   return shape;
 }
@@ -278,8 +137,8 @@ std::optional<std::int64_t> trainers_named(const train::TrainConfig& config) {
 }
 
 // What a training wants of each node, where it can be told from its configuration.
-Status complete_shape(const Request& request, const train::LoadedConfig& loaded, Words& notices,
-                      Shape& shape) {
+Status complete_shape(const SlurmRequest& request, const train::LoadedConfig& loaded,
+                      Words& notices, Shape& shape) {
   const train::TrainConfig& config = loaded.config;
   const auto resources = TROUPE_TRY(train::worker_resources(config));
   const double share = resources.gpus.value_or(config.troupe.gpus_per_worker);
@@ -324,7 +183,7 @@ Result<std::string> own_program() {
   return path.string();
 }
 
-Result<Shape> check_training(const Request& request, CommandContext& context,
+Result<Shape> check_training(const SlurmRequest& request, CommandContext& context,
                              const Environment& environment, Words& notices) {
   TROUPE_RETURN_IF_ERROR(check_train_flags(request.train));
   Shape shape = TROUPE_TRY(given_shape(request, environment));
@@ -348,7 +207,7 @@ Result<Shape> check_training(const Request& request, CommandContext& context,
   return shape;
 }
 
-std::string job_name_of(const Request& request) {
+std::string job_name_of(const SlurmRequest& request) {
   const std::string& first = (request.train.empty() ? request.program : request.train).front();
   if (request.train.empty() && !first.starts_with('-')) {
     return std::filesystem::path(first).filename().string();
@@ -356,7 +215,7 @@ std::string job_name_of(const Request& request) {
   return is_config_file(first) ? std::filesystem::path(first).stem().string() : "troupe";
 }
 
-Result<SlurmJob> job_of(const Request& request, const Shape& shape,
+Result<SlurmJob> job_of(const SlurmRequest& request, const Shape& shape,
                         const std::map<std::string, std::string>& variables) {
   SlurmJob job;
   set_directive(job, "job-name", job_name_of(request));
@@ -405,7 +264,7 @@ Result<SlurmJob> job_of(const Request& request, const Shape& shape,
 
 // A program's command line is read as `troupe run` will; a training that another launcher's line
 // stands for becomes one of ours. Gives what that launcher would have set.
-Result<std::map<std::string, std::string>> check_program(Request& request,
+Result<std::map<std::string, std::string>> check_program(SlurmRequest& request,
                                                          CommandContext& context) {
   if (request.program.empty()) {
     return Status(Code::kInvalidArgument, "no program behind 'run'");
@@ -527,7 +386,7 @@ void show_submitted(CommandContext& context, const SlurmJob& job, const Shape& s
 }
 
 Status slurm(const Words& words, CommandContext& context) {
-  Request request = TROUPE_TRY(CommandLine(words).read());
+  SlurmRequest request = TROUPE_TRY(read_slurm_words(words));
   std::map<std::string, std::string> variables;
   if (request.train.empty()) variables = TROUPE_TRY(check_program(request, context));
   const OverlayEnvironment environment(context.environment, variables);

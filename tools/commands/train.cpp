@@ -158,6 +158,7 @@ Result<std::unique_ptr<StrikesBeside>> strikes_of(const train::LoadedConfig& loa
 Status train_here(std::vector<std::string> arguments, CommandContext& context,
                   const SlurmStep* step) {
   auto report = StartReport::take(arguments);
+  TROUPE_RETURN_IF_ERROR(check_flags(arguments, "train", train_flags::kAll));
   const std::vector<std::string> all = arguments;
   const auto detach_wanted = take(arguments, train_flags::kDetach);
   const auto explain_wanted = take(arguments, train_flags::kExplain);
@@ -295,7 +296,7 @@ void add_train_command(CLI::App& app, CommandContext& context) {
   auto arguments = std::make_shared<std::vector<std::string>>();
   Command(app, context, "train", "Trains a model as LLaMA-Factory's YAML file says.")
       .pass_through(*arguments)
-      .flags_help(train_flags_help())
+      .flags_help(train_flags_help(train_flags::kAll) + train_keys_help())
       .example("troupe train examples/train/pretrain_tiny.yaml")
       .example("troupe train x.yaml learning_rate=1e-4 troupe.workers=4")
       .example("troupe train x.yaml --chaos 'kill@step=40,rank=1'")

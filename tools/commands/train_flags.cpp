@@ -2,8 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "runtime/base/suggest.h"
 #include "tools/launchers/help_text.h"
+#include "train/config/aitraining.h"
+#include "train/config/axolotl.h"
 #include "train/config/key_groups.h"
+#include "train/config/keys.h"
 
 namespace troupe::tools {
 
@@ -11,15 +17,55 @@ bool take(std::vector<std::string>& arguments, const TrainFlag& flag) {
   return std::erase(arguments, flag.name) > 0;
 }
 
-std::string train_flags_help() {
+Status check_flags(const std::vector<std::string>& arguments, std::string_view command,
+                   std::span<const TrainFlag> taken) {
+  const auto has = [](std::span<const TrainFlag> flags, std::string_view name) {
+    return std::any_of(flags.begin(), flags.end(),
+                       [&](const TrainFlag& flag) { return flag.name == name; });
+  };
+  // AITraining's command line is a language of its own.
+  if (std::find(arguments.begin(), arguments.end(), "--format=aitraining") != arguments.end()) {
+    return {};
+  }
+  std::vector<std::string> words{"--help"};
+  for (const TrainFlag& flag : taken) words.emplace_back(flag.name);
+  const std::size_t flags = words.size();
+  for (const std::string& key : train::key_names()) {
+    words.push_back("--" + (key.starts_with("troupe.") ? key.substr(7) : key));
+  }
+  for (const std::string& argument : arguments) {
+    const std::string name = argument.substr(0, argument.find('='));
+    if (!name.starts_with("--") || has(taken, name)) continue;
+    if (has(train_flags::kAll, name)) {
+      return error(Code::kInvalidArgument, "{} is a flag of 'troupe train', not of 'troupe {}'",
+                   name, command);
+    }
+    std::string key = name.substr(2);
+    std::replace(key.begin(), key.end(), '-', '_');
+    const bool theirs = train::axolotl_keys().has(key) || train::aitraining_keys().has(key);
+    if (theirs || train::find_key(train::canonical_key(key))) continue;
+    const auto near = nearest_word(name, words);
+    if (near && std::find(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(flags),
+                          *near) != words.begin() + static_cast<std::ptrdiff_t>(flags)) {
+      return error(Code::kInvalidArgument, "{} is no flag and no key; did you mean '{}'?", name,
+                   *near);
+    }
+  }
+  return {};
+}
+
+std::string train_flags_help(std::span<const TrainFlag> flags) {
   std::vector<HelpRow> rows;
-  for (const TrainFlag& flag : train_flags::kAll) {
+  for (const TrainFlag& flag : flags) {
     rows.push_back(
         {.left = fmt::format("{}{}{}", flag.name, *flag.type == '\0' ? "" : " ", flag.type),
          .right = flag.help});
   }
+  return help_section("Flags", rows);
+}
+
+std::string train_keys_help() {
   std::string text =
-      help_section("Flags", rows) +
       "\nKeys that do something, as key=value or --key value (those of Troupe's own also without\n"
       "'troupe.'). 'troupe run -- llamafactory-cli train --help' tells what each one means.\n";
   for (const train::KeyGroup& group : train::key_groups()) {

@@ -3,8 +3,12 @@
 // for the help.
 
 #include <array>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "runtime/base/status.h"
 
 namespace troupe::tools {
 
@@ -18,7 +22,7 @@ namespace train_flags {
 inline constexpr TrainFlag kExplain{"--explain", "",
                                     "what becomes of every key, and what is wrong; no training"};
 inline constexpr TrainFlag kDetach{"--detach", "", "goes on when the terminal is gone"};
-inline constexpr TrainFlag kJson{"--json", "", "the outcome (of --explain, too) as JSON"};
+inline constexpr TrainFlag kJson{"--json", "", "the outcome as JSON"};
 inline constexpr TrainFlag kNoWait{"--no-wait", "",
                                    "refused where a running cluster has no room now"};
 inline constexpr TrainFlag kRequeued{"--requeued", "",
@@ -34,12 +38,21 @@ inline constexpr TrainFlag kFormat{"--format", "llamafactory|axolotl|aitraining"
                                    "whose file it is, where its keys do not tell"};
 inline constexpr std::array kAll{kExplain, kDetach,   kJson,    kNoWait,  kRequeued,
                                  kHosts,   kHostfile, kInclude, kExclude, kFormat};
+// Of the commands that read a training's configuration, and start none.
+inline constexpr std::array kReading{kJson, kFormat};
 }  // namespace train_flags
 
 // Whether a flag without a value was among the arguments, which lose it.
 bool take(std::vector<std::string>& arguments, const TrainFlag& flag);
 
-// Flags, and by subject the names of the keys that do something: a part of the help.
-std::string train_flags_help();
+// kInvalidArgument for a flag of `troupe train` that `command` does not take, and for a word that
+// is no key and nearer to a flag than to any key. `taken`: the flags that it takes.
+Status check_flags(const std::vector<std::string>& arguments, std::string_view command,
+                   std::span<const TrainFlag> taken);
+
+// The flags, as a part of the help.
+std::string train_flags_help(std::span<const TrainFlag> flags);
+// By subject the names of the keys that do something.
+std::string train_keys_help();
 
 }  // namespace troupe::tools

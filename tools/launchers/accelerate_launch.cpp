@@ -256,6 +256,23 @@ std::vector<std::string> torchrun_words(const AccelerateSettings& settings,
   return words;
 }
 
+// Scripts are told of the sections that their distributed_type reads, and of no others. (A training
+// of ours says the same of its file.)
+void note_idle_sections(AccelerateSettings& settings) {
+  const std::string type = settings.text("distributed_type", "NO");
+  const std::pair<const char*, const char*> sections[] = {{"deepspeed_config", "DEEPSPEED"},
+                                                          {"fsdp_config", "FSDP"}};
+  for (const auto& [section, reader] : sections) {
+    const auto* value = settings.find(section);
+    if (type == reader || value == nullptr || !value->is_object() || value->get_object().empty()) {
+      continue;
+    }
+    settings.notices.push_back(
+        fmt::format("{} has no effect: it belongs to distributed_type: {}, and this is {}", section,
+                    reader, type));
+  }
+}
+
 // A program of the user's, with the variables that Accelerator() reads.
 Result<Invocation> start_ranks(const AccelerateSettings& settings, const LaunchFlags& flags,
                                const std::vector<std::string>& script,
@@ -358,6 +375,7 @@ Result<Invocation> accelerate_launch(std::span<const std::string> words,
                       .arguments = {rest.begin() + 1, rest.end()}};
   auto settings = TROUPE_TRY(settle_accelerate(flags.settings, context));
   auto training = TROUPE_TRY(own_training(script, context));
+  if (!training) note_idle_sections(settings);
   Invocation invocation = training ? train_here(settings, std::move(*training), context)
                                    : TROUPE_TRY(start_ranks(settings, flags, rest, context));
   if (!quiet) {

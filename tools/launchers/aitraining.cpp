@@ -68,6 +68,9 @@ Result<Invocation> aitraining(std::span<const std::string> words, const Launcher
   if (words.front() == "llm" && std::any_of(words.begin(), words.end(), asks_for_help)) {
     return help_answer(llm_help());
   }
+  // Other commands are refused by who reads the words: for their name, not for --help.
+  const bool other_command = !words.front().starts_with('-') && words.front() != "llm";
+  if (other_command) words = words.first(1);
   TroupeCommand command{.words = {"train", "--format=aitraining"}, .environment = {}};
   command.words.insert(command.words.end(), words.begin(), words.end());
   return Invocation{std::move(command), {}};

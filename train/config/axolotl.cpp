@@ -472,8 +472,9 @@ class AxolotlTranslator {
     } else {
       r_.by_default("save_strategy", "epoch");
     }
-    if (r_.theirs().values.contains("save_total_limit")) {
-      r_.take("save_total_limit");  // null keeps all
+    // A limit of 0 is none given, there.
+    if (r_.number("save_total_limit").value_or(0) != 0) {
+      r_.take("save_total_limit");
     } else {
       r_.by_default("save_total_limit", 4);
     }

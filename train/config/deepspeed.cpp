@@ -242,7 +242,11 @@ Status read_offloads(json::Object& values, ResolvedDeepSpeed& out) {
 std::vector<std::string> make_notes(const ResolvedDeepSpeed& resolved,
                                     const TrainingSection& training) {
   std::vector<std::string> notes = resolved.notes;
-  if (resolved.zero_stage == 0) {
+  const auto* zero = resolved.values.if_contains("zero_optimization");
+  const bool only_stage = !zero || !zero->is_object() || zero->get_object().size() <= 1;
+  if (resolved.zero_stage == 0 && only_stage) {
+    notes.push_back("ZeRO stage 0 is data parallelism");
+  } else if (resolved.zero_stage == 0) {
     notes.push_back(
         "ZeRO stage 0 is data parallelism; its buckets and overlap settings have no effect");
   }

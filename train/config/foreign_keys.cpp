@@ -310,8 +310,12 @@ void ForeignKeys::collect_notices(const json::Object& document, const json::Obje
 
 std::string without_effect(std::string_view whose, const std::vector<std::string>& names,
                            std::string_view reason) {
-  return fmt::format("{}{} {} no effect: {}", whose, join_words(names),
-                     names.size() == 1 ? "has" : "have", reason);
+  if (names.size() == 1) return fmt::format("{}{} has no effect: {}", whose, names[0], reason);
+  // Reasons speak of one key.
+  constexpr std::string_view kOne = "it belongs";
+  const bool of_one = reason.starts_with(kOne);
+  return fmt::format("{}{} have no effect: {}{}", whose, join_words(names),
+                     of_one ? "they belong" : "", of_one ? reason.substr(kOne.size()) : reason);
 }
 
 std::vector<std::string> ForeignKeys::paths() const {

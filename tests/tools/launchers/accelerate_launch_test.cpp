@@ -390,5 +390,21 @@ TEST_CASE("DeepSpeed on several machines: each is given the command, unless ther
   CHECK(world.noticed("give this command on each of them"));
 }
 
+TEST_CASE("sections that the script is not told of are named") {
+  LauncherWorld world;
+  const Words cpu{"--cpu", "--num_processes", "2"};
+  const auto with_flag = [&](const Words& more) {
+    Words flags = cpu;
+    flags.insert(flags.end(), more.begin(), more.end());
+    world.ranks(launch(flags, {world.script()}));
+  };
+  with_flag({"--zero_stage", "2"});
+  CHECK(world.noticed("deepspeed_config has no effect: it belongs to distributed_type: DEEPSPEED"));
+  with_flag({"--fsdp_version", "2"});
+  CHECK(world.noticed("fsdp_config has no effect: it belongs to distributed_type: FSDP"));
+  with_flag({});
+  CHECK_FALSE(world.noticed("has no effect"));
+}
+
 }  // namespace
 }  // namespace troupe::tools::accelerate_launch_tests

@@ -219,5 +219,11 @@ TEST_CASE("the examples of every help can be read") {
   CHECK(examples > 25);
 }
 
+TEST_CASE("--help behind a command that is none does not hide that") {
+  LauncherWorld world;
+  CHECK(world.troupe({"aitraining", "foo", "--help"}).words ==
+        Words{"train", "--format=aitraining", "foo"});
+}
+
 }  // namespace
 }  // namespace troupe::tools::help_tests

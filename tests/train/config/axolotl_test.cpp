@@ -49,6 +49,9 @@ TEST_CASE("an Axolotl file becomes typed fields, with Axolotl's defaults") {
   CHECK(config.training.logging_steps_max == 10);
   CHECK(config.training.save_strategy == IntervalStrategy::kEpoch);
   CHECK(config.training.save_total_limit == 4);
+  for (const char* none : {"save_total_limit:", "save_total_limit: 0"}) {
+    CHECK(accepted(load(none)).config.training.save_total_limit == 4);
+  }
   CHECK(config.training.overwrite_output_dir);
   CHECK(config.training.step_rules == StepRules::kAxolotl);
   CHECK(config.model.activation_checkpointing == ActivationCheckpointing::kNone);
