@@ -23,41 +23,41 @@ constexpr unsigned kProcessesMax = 4096;
 constexpr int kProcessTries = 4;
 
 template <typename Function>
-void find(void* library, const char* name, Function& function) {
+void find_symbol(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(::dlsym(library, name));
 }
 
 nvml::Table table_of(void* library) {
   nvml::Table t;
-  find(library, "nvmlInit_v2", t.init);
-  find(library, "nvmlShutdown", t.shutdown);
-  find(library, "nvmlErrorString", t.error_string);
-  find(library, "nvmlDeviceGetCount_v2", t.device_count);
-  find(library, "nvmlDeviceGetHandleByIndex_v2", t.device_by_index);
-  find(library, "nvmlDeviceGetUUID", t.uuid);
-  find(library, "nvmlDeviceGetName", t.name);
-  find(library, "nvmlDeviceGetPciInfo_v3", t.pci_info);
-  find(library, "nvmlDeviceGetMemoryInfo", t.memory);
-  find(library, "nvmlDeviceGetMinorNumber", t.minor_number);
-  find(library, "nvmlDeviceGetCudaComputeCapability", t.compute_capability);
-  find(library, "nvmlDeviceGetComputeRunningProcesses_v3", t.processes);
+  find_symbol(library, "nvmlInit_v2", t.init);
+  find_symbol(library, "nvmlShutdown", t.shutdown);
+  find_symbol(library, "nvmlErrorString", t.error_string);
+  find_symbol(library, "nvmlDeviceGetCount_v2", t.device_count);
+  find_symbol(library, "nvmlDeviceGetHandleByIndex_v2", t.device_by_index);
+  find_symbol(library, "nvmlDeviceGetUUID", t.uuid);
+  find_symbol(library, "nvmlDeviceGetName", t.name);
+  find_symbol(library, "nvmlDeviceGetPciInfo_v3", t.pci_info);
+  find_symbol(library, "nvmlDeviceGetMemoryInfo", t.memory);
+  find_symbol(library, "nvmlDeviceGetMinorNumber", t.minor_number);
+  find_symbol(library, "nvmlDeviceGetCudaComputeCapability", t.compute_capability);
+  find_symbol(library, "nvmlDeviceGetComputeRunningProcesses_v3", t.processes);
   // Of drivers 470 to 510: the same layout.
   if (t.processes == nullptr) {
-    find(library, "nvmlDeviceGetComputeRunningProcesses_v2", t.processes);
+    find_symbol(library, "nvmlDeviceGetComputeRunningProcesses_v2", t.processes);
   }
-  find(library, "nvmlDeviceGetMigMode", t.mig_mode);
-  find(library, "nvmlDeviceGetMaxMigDeviceCount", t.mig_count_max);
-  find(library, "nvmlDeviceGetMigDeviceHandleByIndex", t.mig_by_index);
-  find(library, "nvmlDeviceGetGpuInstanceId", t.gpu_instance);
-  find(library, "nvmlDeviceGetTopologyCommonAncestor", t.common_ancestor);
-  find(library, "nvmlDeviceGetP2PStatus", t.p2p_status);
-  find(library, "nvmlDeviceGetNvLinkState", t.nvlink_state);
-  find(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", t.nvlink_remote);
-  find(library, "nvmlDeviceGetSupportedEventTypes", t.event_types);
-  find(library, "nvmlEventSetCreate", t.event_set_create);
-  find(library, "nvmlDeviceRegisterEvents", t.event_register);
-  find(library, "nvmlEventSetWait_v2", t.event_wait);
-  find(library, "nvmlEventSetFree", t.event_set_free);
+  find_symbol(library, "nvmlDeviceGetMigMode", t.mig_mode);
+  find_symbol(library, "nvmlDeviceGetMaxMigDeviceCount", t.mig_count_max);
+  find_symbol(library, "nvmlDeviceGetMigDeviceHandleByIndex", t.mig_by_index);
+  find_symbol(library, "nvmlDeviceGetGpuInstanceId", t.gpu_instance);
+  find_symbol(library, "nvmlDeviceGetTopologyCommonAncestor", t.common_ancestor);
+  find_symbol(library, "nvmlDeviceGetP2PStatus", t.p2p_status);
+  find_symbol(library, "nvmlDeviceGetNvLinkState", t.nvlink_state);
+  find_symbol(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", t.nvlink_remote);
+  find_symbol(library, "nvmlDeviceGetSupportedEventTypes", t.event_types);
+  find_symbol(library, "nvmlEventSetCreate", t.event_set_create);
+  find_symbol(library, "nvmlDeviceRegisterEvents", t.event_register);
+  find_symbol(library, "nvmlEventSetWait_v2", t.event_wait);
+  find_symbol(library, "nvmlEventSetFree", t.event_set_free);
   return t;
 }
 

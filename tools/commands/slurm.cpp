@@ -322,7 +322,7 @@ Result<UniqueFd> as_input(const std::string& script) {
 }
 
 // The job's id. What sbatch says of a refusal goes where this command's messages go.
-Result<std::string> submit(CommandContext& context, const std::string& script) {
+Result<std::string> submit_script(CommandContext& context, const std::string& script) {
   const std::string program = TROUPE_TRY(find_sbatch(context));
   const UniqueFd input = TROUPE_TRY(as_input(script));
   auto answer = TROUPE_TRY(process::make_pipe());
@@ -412,7 +412,7 @@ Status slurm(const Words& words, CommandContext& context) {
     TROUPE_RETURN_IF_ERROR(write_file_atomically(context.files, request.file, script, 0755));
   }
   std::string id;
-  if (request.submit) id = TROUPE_TRY(submit(context, script));
+  if (request.submit) id = TROUPE_TRY(submit_script(context, script));
   if (request.json) {
     json::Object answer = {{"script", script},
                            {"file", request.file},

@@ -112,7 +112,7 @@ Result<std::string> working_directory_of(const SubmitFlags& flags) {
   return path.string();
 }
 
-Result<NodeId> find_node(ClusterConnection& cluster, const std::string& word) {
+Result<NodeId> node_named(ClusterConnection& cluster, const std::string& word) {
   std::vector<NodeId> found;
   for (const auto& node : TROUPE_TRY(cluster.head->nodes(cluster.deadline))) {
     if (node.state == wire::NodeState::kDead) continue;
@@ -184,7 +184,7 @@ Status Submission::run() {
   grace_ = TROUPE_TRY(grace_option(flags_.grace_s));
   auto spec = TROUPE_TRY(driver_of(context_, flags_));
   cluster_ = TROUPE_TRY(connect_cluster(context_, flags_.cluster, "troupe submit"));
-  if (flags_.node) spec.node_affinity = TROUPE_TRY(find_node(*cluster_, *flags_.node));
+  if (flags_.node) spec.node_affinity = TROUPE_TRY(node_named(*cluster_, *flags_.node));
   job_.job_id = spec.job_id;
   job_.name = spec.type;
   job_.driver = spec.actor_id;

@@ -109,7 +109,7 @@ std::string first_of(const Environment& environment, std::initializer_list<const
   return {};
 }
 
-Result<int> number_of(const Environment& environment, const char* name) {
+Result<int> number_in(const Environment& environment, const char* name) {
   const auto text = environment.get(name).value_or("");
   if (const auto number = whole_number(text)) return *number;
   return error(Code::kInvalidArgument, "SLURM's variable {} is '{}', and should be a number", name,
@@ -183,14 +183,14 @@ Result<std::optional<SlurmTask>> read_slurm_task(const Environment& environment)
   }
   const std::int64_t sum = std::accumulate(task.tasks.begin(), task.tasks.end(), std::int64_t{0});
   if (environment.get("SLURM_STEP_NUM_TASKS") &&
-      TROUPE_TRY(number_of(environment, "SLURM_STEP_NUM_TASKS")) != sum) {
+      TROUPE_TRY(number_in(environment, "SLURM_STEP_NUM_TASKS")) != sum) {
     return error(Code::kInvalidArgument,
                  "SLURM_STEP_NUM_TASKS is {}, and SLURM_STEP_TASKS_PER_NODE adds up to {}",
                  environment.get("SLURM_STEP_NUM_TASKS").value_or(""), sum);
   }
   if (sum == 1) return std::optional<SlurmTask>();
-  task.node = TROUPE_TRY(number_of(environment, "SLURM_NODEID"));
-  task.local_id = TROUPE_TRY(number_of(environment, "SLURM_LOCALID"));
+  task.node = TROUPE_TRY(number_in(environment, "SLURM_NODEID"));
+  task.local_id = TROUPE_TRY(number_in(environment, "SLURM_LOCALID"));
   if (task.node >= task.nodes_count()) {
     return error(Code::kInvalidArgument, "SLURM_NODEID is {}, and the step has {} nodes", task.node,
                  task.nodes_count());

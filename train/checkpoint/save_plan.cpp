@@ -113,7 +113,7 @@ std::string shape_text(DType dtype, const std::vector<std::int64_t>& shape) {
   return fmt::format("{} ({})", dtype_name(dtype), join_numbers(shape));
 }
 
-Status check_tiling(PlannedTensor& tensor) {
+Status check_covered(PlannedTensor& tensor) {
   std::sort(tensor.places.begin(), tensor.places.end(), [](const auto& a, const auto& b) {
     return a.description->begin < b.description->begin;
   });
@@ -156,7 +156,7 @@ Result<TensorMap> collect(const std::vector<RankPieces>& ranks, bool optimizer) 
       if (piece.begin < piece.end) tensor.places.push_back({rank, i, &piece});
     }
   }
-  for (auto& [name, tensor] : tensors) TROUPE_RETURN_IF_ERROR(check_tiling(tensor));
+  for (auto& [name, tensor] : tensors) TROUPE_RETURN_IF_ERROR(check_covered(tensor));
   return tensors;
 }
 

@@ -7,7 +7,7 @@
 namespace troupe::train {
 namespace {
 
-ForeignKeys::Condition of_type(const char* type) {
+ForeignKeys::Condition of_distributed_type(const char* type) {
   return [type](const json::Object& document) {
     const auto* given = document.if_contains("distributed_type");
     return given && upper_case(value_text(*given)) == type;
@@ -55,8 +55,9 @@ ForeignKeys build_accelerate_keys() {
       .refused("megatron_lm_config", "", "Megatron is another runtime; leave it out")
       .open("fsdp_config", "read by its own table")
       .section("deepspeed_config|parallelism_config")
-      .only_where("fsdp_config", of_type("FSDP"), "it belongs to distributed_type: FSDP")
-      .only_where("deepspeed_config", of_type("DEEPSPEED"),
+      .only_where("fsdp_config", of_distributed_type("FSDP"),
+                  "it belongs to distributed_type: FSDP")
+      .only_where("deepspeed_config", of_distributed_type("DEEPSPEED"),
                   "it belongs to distributed_type: DEEPSPEED")
       .used("deepspeed_config.deepspeed_config_file|deepspeed_config.zero_stage",
             "what is sharded over the trainers")

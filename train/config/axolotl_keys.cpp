@@ -46,7 +46,7 @@ bool has_conversations(const json::Object& document) {
   });
 }
 // Of an entry of datasets, whose type always stands there.
-ForeignKeys::Condition of_type(std::vector<std::string_view> types) {
+ForeignKeys::Condition of_dataset_type(std::vector<std::string_view> types) {
   return [types = std::move(types)](const json::Object& entry) {
     const auto type = json::find_string(entry, "type").value_or("");
     return std::any_of(types.begin(), types.end(), [&](auto name) { return type == name; });
@@ -447,7 +447,7 @@ const ForeignKeys& axolotl_dataset_keys() {
         .typed(ValueType::kText, "path|split|ds_type|name|revision|data_dir")
         .typed(ValueType::kBool, "trust_remote_code")
         .used("field|text_column", "the column of a text")
-        .only_where("field|text_column", of_type({"completion", "pretrain"}),
+        .only_where("field|text_column", of_dataset_type({"completion", "pretrain"}),
                     "it belongs to type: completion or pretrain")
         .same("field|text_column")
         .used(
@@ -459,7 +459,7 @@ const ForeignKeys& axolotl_dataset_keys() {
             "field_messages|message_property_mappings|message_field_role|"
             "message_field_content|field_system|drop_system_message|roles|roles_to_train|"
             "train_on_eos|train_on_eot|message_field_training|chat_template|eot_tokens",
-            of_type({"chat_template"}), "it belongs to type: chat_template")
+            of_dataset_type({"chat_template"}), "it belongs to type: chat_template")
         .same("message_field_role|message_property_mappings.role")
         .same("message_field_content|message_property_mappings.content")
         .used("train_on_inputs", "prompts count in the loss, too")

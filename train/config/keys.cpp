@@ -10,7 +10,7 @@
 namespace troupe::train {
 namespace {
 
-bool contains(const std::vector<std::string>& words, const std::string& word) {
+bool has_word(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
@@ -49,10 +49,10 @@ Result<json::Value> typed_value(const KeySpec& key, const json::Value& value) {
       return json::Value(TROUPE_TRY(read_number(value)));
     case ValueType::kText: {
       // YAML reads the bare words no, off, on as booleans.
-      if (value.is_bool() && !key.allowed.empty() && !contains(key.allowed, value_text(value))) {
+      if (value.is_bool() && !key.allowed.empty() && !has_word(key.allowed, value_text(value))) {
         for (const std::string word :
              {value.get_bool() ? "on" : "no", value.get_bool() ? "yes" : "off"}) {
-          if (contains(key.allowed, word)) return to_value(word);
+          if (has_word(key.allowed, word)) return to_value(word);
         }
       }
       return to_value(TROUPE_TRY(read_text(value)));
@@ -68,9 +68,9 @@ Result<json::Value> typed_value(const KeySpec& key, const json::Value& value) {
 }
 
 Status check_word(const KeySpec& key, const std::string& word) {
-  if (key.allowed.empty() || contains(key.allowed, word)) return {};
+  if (key.allowed.empty() || has_word(key.allowed, word)) return {};
   // The nearest word to "gpu" is "cpu".
-  if (word == "gpu" && contains(key.allowed, "cuda"))
+  if (word == "gpu" && has_word(key.allowed, "cuda"))
     return error(Code::kInvalidArgument, "'gpu' is no valid value; one of {}; GPUs are 'cuda'",
                  join_words(key.allowed));
   return error(Code::kInvalidArgument, "'{}' is no valid value; one of {}{}", word,
@@ -180,16 +180,16 @@ bool asks_for_nothing(const KeySpec& key, const json::Value& value) {
   if (value.is_string() && value.get_string().empty()) return true;
   if (const auto* array = value.if_array()) {
     return std::all_of(array->begin(), array->end(), [&](const json::Value& item) {
-      return contains(key.accepts, value_text(item));
+      return has_word(key.accepts, value_text(item));
     });
   }
-  return contains(key.accepts, value_text(value));
+  return has_word(key.accepts, value_text(value));
 }
 
 Verdict verdict_of(const KeySpec& key, const json::Value& value) {
   const bool refused = key.treatment == Treatment::kRefused
                            ? !asks_for_nothing(key, value)
-                           : contains(key.refuses, value_text(value));
+                           : has_word(key.refuses, value_text(value));
   if (refused) {
     return {Treatment::kRefused,
             fmt::format("{}={} is not supported: {}; {}", key.name,

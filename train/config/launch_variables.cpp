@@ -266,7 +266,7 @@ std::vector<LaunchVariable> build_launch_table() {
   return rows.take();
 }
 
-std::optional<std::string> text_of(const Environment& environment, std::string_view name) {
+std::optional<std::string> variable_text(const Environment& environment, std::string_view name) {
   auto value = environment.get(name);
   if (!value || trim(*value).empty()) return std::nullopt;
   return std::string(trim(*value));
@@ -297,7 +297,7 @@ struct Number {
 std::optional<Number> number_of(const Environment& environment,
                                 const std::vector<const char*>& names, Problems& problems) {
   for (const auto* name : names) {
-    const auto text = text_of(environment, name);
+    const auto text = variable_text(environment, name);
     if (!text) continue;
     if (const auto value = parse_integer<std::int64_t>(*text)) return Number{name, *value};
     problems.add_named(Code::kInvalidArgument, name,
@@ -310,8 +310,9 @@ std::optional<Number> number_of(const Environment& environment,
 // In a batch script SLURM numbers the script's process 0, and SLURM_NTASKS is what srun will start;
 // within a step it counts the step's own tasks.
 bool is_batch_script(const Environment& environment) {
-  return environment.get("ENVIRONMENT") == "BATCH" && !text_of(environment, "SLURM_STEP_ID") &&
-         !text_of(environment, "SLURM_STEPID");
+  return environment.get("ENVIRONMENT") == "BATCH" &&
+         !variable_text(environment, "SLURM_STEP_ID") &&
+         !variable_text(environment, "SLURM_STEPID");
 }
 
 // False where this numbering says nothing against the process.
@@ -363,7 +364,7 @@ LaunchVariableReport judge_launch_variables(const Environment& environment, Prob
     names.second.push_back(row.name);
   };
   for (const auto& row : launch_variables()) {
-    const auto value = text_of(environment, row.name);
+    const auto value = variable_text(environment, row.name);
     if (!value) continue;
     if (!row.needs.empty() && !environment.enabled(row.needs)) {
       inert(row, *value, fmt::format("{} is not on", row.needs));

@@ -8,7 +8,7 @@
 namespace troupe::train {
 namespace {
 
-bool has(const json::Object& values, std::string_view key) {
+bool is_given(const json::Object& values, std::string_view key) {
   const auto* value = values.if_contains({key.data(), key.size()});
   return value && !value->is_null();
 }
@@ -143,7 +143,7 @@ class Checker {
 void check_evaluation(const TrainConfig& config, const json::Object& values, Problems& problems) {
   Checker(config, values, problems).check();
   // What is said once about data, whoever reads them.
-  if (is_on(values, "streaming") && has(values, "val_size")) {
+  if (is_on(values, "streaming") && is_given(values, "val_size")) {
     const double size = config.evaluation.val_size;
     if (size > 1e-6 && size < 1) {
       problems.add(Code::kInvalidArgument, "val_size",

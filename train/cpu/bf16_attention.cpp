@@ -136,8 +136,8 @@ std::size_t floats_of(const AttentionShape& s) {
 
 // With P the probabilities, dP = dout·vᵀ and delta_i = Σ_d dout_id·out_id:
 // dS = P∘(dP − delta)·scale, dq = dS·k, dk += dSᵀ·q, dv += Pᵀ·dout. Dropout: see attention.cpp.
-void backward_block(const AttentionShape& s, std::int64_t batch, const QueryBlock& block,
-                    const AttentionGradients& h, const BackwardBuffers& to) {
+void backward_query_block(const AttentionShape& s, std::int64_t batch, const QueryBlock& block,
+                          const AttentionGradients& h, const BackwardBuffers& to) {
   const std::int64_t width = s.head_dim, out_stride = s.query_heads * s.head_dim;
   const std::int64_t depth_pairs = pairs_of(width), key_pairs = pairs_of(s.key_length);
   const std::int64_t row_pairs = pairs_of(block.rows), block_pairs = pairs_of(block.keys);
@@ -242,7 +242,7 @@ void bf16_attention_backward(Arena& arena, SlotWorkspaces& workspaces, const Att
         Cut cut(scratch);
         const BackwardBuffers to(cut, s);
         for (std::int64_t begin = 0; begin < s.query_length; begin += kQueries)
-          backward_block(s, batch, block_of(s, batch, begin), head, to);
+          backward_query_block(s, batch, block_of(s, batch, begin), head, to);
       });
 }
 

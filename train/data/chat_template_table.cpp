@@ -23,7 +23,7 @@ ChatTemplate base(std::string name) {
   return out;
 }
 
-ChatTemplate chatml(std::string name, std::string default_system) {
+ChatTemplate chatml_template(std::string name, std::string default_system) {
   auto out = base(std::move(name));
   out.user = {text("<|im_start|>user\n{{content}}<|im_end|>\n<|im_start|>assistant\n")};
   out.assistant = {text("{{content}}<|im_end|>\n")};
@@ -89,10 +89,10 @@ std::vector<ChatTemplate> make_table() {
   table.push_back(llama2);
 
   table.push_back(llama3());
-  table.push_back(
-      chatml("qwen", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."));
-  table.push_back(chatml("qwen3_nothink", ""));
-  table.push_back(chatml("qwen3", ""));
+  table.push_back(chatml_template(
+      "qwen", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."));
+  table.push_back(chatml_template("qwen3_nothink", ""));
+  table.push_back(chatml_template("qwen3", ""));
   table.back().style = ChatTemplate::Style::kReasoning;
 
   auto zephyr = base("zephyr");
@@ -101,7 +101,7 @@ std::vector<ChatTemplate> make_table() {
   zephyr.default_system = "You are Zephyr, a helpful assistant.";
   table.push_back(zephyr);
 
-  table.push_back(chatml("chatml", ""));
+  table.push_back(chatml_template("chatml", ""));
   table.back().replace_jinja = true;
   table.back().observation = {
       text("<|im_start|>tool\n{{content}}<|im_end|>\n<|im_start|>assistant\n")};

@@ -14,7 +14,7 @@ std::int64_t sums_bytes(std::int64_t tiles) {
   return (CudaOptimizer::scratch_bytes(tiles) + kAlign - 1) / kAlign * kAlign;
 }
 
-std::int64_t elements_of(std::span<const UpdateRange> ranges) {
+std::int64_t elements_in(std::span<const UpdateRange> ranges) {
   std::int64_t elements = 0;
   for (const UpdateRange& range : ranges) elements += range.elements;
   return elements;
@@ -24,12 +24,12 @@ std::int64_t elements_of(std::span<const UpdateRange> ranges) {
 
 std::int64_t CudaOptimizerDevice::log_bytes(const RankLayout& layout, DType state) {
   return TransactedUpdate::log_bytes(
-      elements_of(OptimizerShard::ranges_of(layout)) / kUpdateElements, state);
+      elements_in(OptimizerShard::ranges_of(layout)) / kUpdateElements, state);
 }
 
 std::int64_t CudaOptimizerDevice::scratch_bytes(const RankLayout& layout) {
   const std::vector<UpdateRange> ranges = OptimizerShard::ranges_of(layout);
-  return sums_bytes(elements_of(ranges) / kTileElements) +
+  return sums_bytes(elements_in(ranges) / kTileElements) +
          TransactedUpdate::scratch_bytes(std::ssize(ranges), layout.layout().groups());
 }
 

@@ -176,6 +176,13 @@ TEST_CASE("which data set of a folder, and how its files are read") {
   CHECK(contains(refusal(load("path: hub, name: [en]")), "datasets[0].name: expected a text"));
   CHECK(said(accepted(load("path: rows.json, field_messages: turns, field: body")),
              "datasets[0].field_messages has no effect: it belongs to type: chat_template"));
+  const auto read = [](const std::string& entry) {
+    return accepted(axolotl("", {"datasets=[{path: rows.json, " + entry + "}]"}))
+        .config.data.rows.datasets[0];
+  };
+  CHECK(read("type: chat_template, chat_template: chatml, field_messages: turns")
+            .at("field_messages") == "turns");
+  CHECK(read("type: completion, field: body").at("field") == "body");
 }
 
 TEST_CASE("a key that became several settings has an effect where one of them has") {

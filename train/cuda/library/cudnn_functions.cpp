@@ -31,7 +31,7 @@ struct Loaded {
   CudnnFunctions functions;
   std::size_t version = 0;
 };
-const Loaded& loaded() {
+const Loaded& loaded_cudnn() {
   static const Loaded only;
   return only;
 }
@@ -40,7 +40,7 @@ const Loaded& loaded() {
 
 int cudnn(const CudnnFunctions** functions) {
   constexpr const char* kWayOut = "install NVIDIA's cuDNN (`tools/setup --cuda`)";
-  const Loaded& all = loaded();
+  const Loaded& all = loaded_cudnn();
   TROUPE_CUDA_RETURN_IF_FAILED(all.library.status("libcudnn.so.9", kWayOut));
   if (all.version < kVersionMin)
     return fail(
@@ -58,7 +58,7 @@ int cudnn(const CudnnFunctions** functions) {
 
 namespace {
 const troupe::train::cuda::CudnnFunctions& real() {
-  return troupe::train::cuda::loaded().functions;
+  return troupe::train::cuda::loaded_cudnn().functions;
 }
 }  // namespace
 

@@ -335,7 +335,7 @@ void fill_fused_attention(TroupeCudaTable& table) {
 namespace troupe::train::cuda {
 namespace {
 
-int none() {
+int without_cudnn() {
   return fail(TROUPE_CUDA_UNAVAILABLE,
               "libtroupe_cuda.so was built without cuDNN's headers: get them (`tools/setup "
               "--cuda`) and build again");
@@ -347,17 +347,18 @@ struct AttentionLibrary {};
 void AttentionLibraryDeleter::operator()(AttentionLibrary* library) const { delete library; }
 
 void fill_fused_attention(TroupeCudaTable& table) {
-  table.fused_attention_available = [] { return none(); };
+  table.fused_attention_available = [] { return without_cudnn(); };
   table.attention_plan_create = [](TroupeCudaContext*, const TroupeCudaFusedAttention*,
-                                   TroupeCudaAttentionPlan**, std::int64_t*) { return none(); };
-  table.attention_plan_destroy = [](TroupeCudaAttentionPlan*) { return none(); };
+                                   TroupeCudaAttentionPlan**,
+                                   std::int64_t*) { return without_cudnn(); };
+  table.attention_plan_destroy = [](TroupeCudaAttentionPlan*) { return without_cudnn(); };
   table.attention_plan_forward = [](TroupeCudaStream*, TroupeCudaAttentionPlan*, const void*,
                                     const void*, const void*, const void*, void*, float*, void*,
-                                    std::int64_t) { return none(); };
+                                    std::int64_t) { return without_cudnn(); };
   table.attention_plan_backward = [](TroupeCudaStream*, TroupeCudaAttentionPlan*, const void*,
                                      const void*, const void*, const void*, const void*,
                                      const float*, const void*, void*, void*, void*, void*,
-                                     std::int64_t) { return none(); };
+                                     std::int64_t) { return without_cudnn(); };
 }
 
 }  // namespace troupe::train::cuda

@@ -70,7 +70,7 @@ struct Loaded {
   DynamicLibrary library;
   CublasLt functions;
 };
-const Loaded& loaded() {
+const Loaded& loaded_cublas() {
   static const Loaded only;
   return only;
 }
@@ -335,9 +335,9 @@ int library_of(TroupeCudaContext* context, const GemmLibrary** library) {
   const std::lock_guard lock(context->mutex);
   if (!context->gemm) {
     TROUPE_CUDA_RETURN_IF_FAILED(
-        loaded().library.status(kName, "install NVIDIA's cuBLAS (`tools/setup --cuda`)"));
+        loaded_cublas().library.status(kName, "install NVIDIA's cuBLAS (`tools/setup --cuda`)"));
     auto made = std::unique_ptr<GemmLibrary, GemmLibraryDeleter>(new GemmLibrary());
-    made->functions = &loaded().functions;
+    made->functions = &loaded_cublas().functions;
     const cublasStatus_t status = made->functions->create(&made->handle);
     if (status != CUBLAS_STATUS_SUCCESS)
       return failed_cublas(*made->functions, status,
@@ -498,7 +498,7 @@ int gemm_fused(TroupeCudaStream* stream, const TroupeCudaGemm* gemm,
 }  // namespace
 
 int cublaslt_version() {
-  const CublasLt& lt = loaded().functions;
+  const CublasLt& lt = loaded_cublas().functions;
   return lt.version ? static_cast<int>(lt.version()) : 0;
 }
 

@@ -79,14 +79,14 @@ struct Loaded {
   Nccl functions;
   int version = 0;
 };
-const Loaded& loaded() {
+const Loaded& loaded_nccl() {
   static const Loaded only;
   return only;
 }
 
 int nccl(const Nccl** functions) {
   constexpr const char* kWayOut = "install NVIDIA's NCCL (`tools/setup --cuda`)";
-  const Loaded& all = loaded();
+  const Loaded& all = loaded_nccl();
   if (all.version != 0 && all.version < kVersionMin)
     return fail(
         TROUPE_CUDA_UNAVAILABLE,
@@ -469,7 +469,7 @@ int group_broadcast(TroupeCudaGroup* group, TroupeCudaStream* stream, void* data
 
 }  // namespace
 
-int nccl_version() { return loaded().version; }
+int nccl_version() { return loaded_nccl().version; }
 
 void fill_groups(TroupeCudaTable& table) {
   table.group_unique_id = group_unique_id;
@@ -496,7 +496,7 @@ void fill_groups(TroupeCudaTable& table) {
 namespace troupe::train::cuda {
 namespace {
 
-int none() {
+int without_nccl() {
   return fail(TROUPE_CUDA_UNAVAILABLE,
               "libtroupe_cuda.so was built without NCCL: nccl.h was not there; install NCCL and "
               "build again");
@@ -507,30 +507,31 @@ int none() {
 int nccl_version() { return 0; }
 
 void fill_groups(TroupeCudaTable& table) {
-  table.group_unique_id = [](std::uint8_t*) { return none(); };
+  table.group_unique_id = [](std::uint8_t*) { return without_nccl(); };
   table.group_begin_init = [](TroupeCudaContext*, const std::uint8_t*, std::int32_t, std::int32_t,
-                              const char*, TroupeCudaGroup**) { return none(); };
+                              const char*, TroupeCudaGroup**) { return without_nccl(); };
   table.group_begin_split = [](TroupeCudaGroup*, std::int32_t, std::int32_t, const char*,
-                               TroupeCudaGroup**) { return none(); };
-  table.group_state = [](TroupeCudaGroup*) { return none(); };
-  table.group_abort = [](TroupeCudaGroup*) { return none(); };
-  table.groups_abort = [](TroupeCudaGroup* const*, std::int32_t) { return none(); };
-  table.group_destroy = [](TroupeCudaGroup*) { return none(); };
-  table.group_batch_begin = [] { return none(); };
-  table.group_batch_end = [] { return none(); };
+                               TroupeCudaGroup**) { return without_nccl(); };
+  table.group_state = [](TroupeCudaGroup*) { return without_nccl(); };
+  table.group_abort = [](TroupeCudaGroup*) { return without_nccl(); };
+  table.groups_abort = [](TroupeCudaGroup* const*, std::int32_t) { return without_nccl(); };
+  table.group_destroy = [](TroupeCudaGroup*) { return without_nccl(); };
+  table.group_batch_begin = [] { return without_nccl(); };
+  table.group_batch_end = [] { return without_nccl(); };
   table.group_send = [](TroupeCudaGroup*, TroupeCudaStream*, const void*, std::int64_t,
-                        std::int32_t) { return none(); };
+                        std::int32_t) { return without_nccl(); };
   table.group_receive = [](TroupeCudaGroup*, TroupeCudaStream*, void*, std::int64_t, std::int32_t) {
-    return none();
+    return without_nccl();
   };
   table.group_all_reduce = [](TroupeCudaGroup*, TroupeCudaStream*, const void*, void*, std::int64_t,
-                              std::int32_t, std::int32_t) { return none(); };
+                              std::int32_t, std::int32_t) { return without_nccl(); };
   table.group_reduce_scatter = [](TroupeCudaGroup*, TroupeCudaStream*, const void*, void*,
-                                  std::int64_t, std::int32_t, std::int32_t) { return none(); };
+                                  std::int64_t, std::int32_t,
+                                  std::int32_t) { return without_nccl(); };
   table.group_all_gather = [](TroupeCudaGroup*, TroupeCudaStream*, const void*, void*, std::int64_t,
-                              std::int32_t) { return none(); };
+                              std::int32_t) { return without_nccl(); };
   table.group_broadcast = [](TroupeCudaGroup*, TroupeCudaStream*, void*, std::int64_t, std::int32_t,
-                             std::int32_t) { return none(); };
+                             std::int32_t) { return without_nccl(); };
 }
 
 }  // namespace troupe::train::cuda

@@ -24,12 +24,12 @@ std::int64_t writers_of(DType state) { return state == DType::kBF16 ? 800 : 640;
 
 std::int64_t slots_of(DType state) { return writers_of(state) * TROUPE_CUDA_UNDO_SLOTS_PER_WRITER; }
 
-std::int64_t aligned(std::int64_t bytes) {
+std::int64_t aligned_bytes(std::int64_t bytes) {
   return (bytes + kLogAlignBytes - 1) / kLogAlignBytes * kLogAlignBytes;
 }
 
 std::int64_t mark_bytes(std::int64_t chunks) {
-  return aligned(chunks * static_cast<std::int64_t>(sizeof(std::uint64_t)));
+  return aligned_bytes(chunks * static_cast<std::int64_t>(sizeof(std::uint64_t)));
 }
 
 std::int64_t header_bytes(DType state) { return slots_of(state) * TROUPE_CUDA_UNDO_HEADER_BYTES; }
@@ -52,9 +52,9 @@ std::int64_t TransactedUpdate::log_bytes(std::int64_t chunks, DType state) {
 }
 
 std::int64_t TransactedUpdate::scratch_bytes(std::int64_t ranges, const ParameterGroups& groups) {
-  return aligned(ranges * static_cast<std::int64_t>(sizeof(TroupeCudaUpdateRange))) +
-         aligned(std::ssize(groups.ranges()) *
-                 static_cast<std::int64_t>(sizeof(TroupeCudaDecayEnd)));
+  return aligned_bytes(ranges * static_cast<std::int64_t>(sizeof(TroupeCudaUpdateRange))) +
+         aligned_bytes(std::ssize(groups.ranges()) *
+                       static_cast<std::int64_t>(sizeof(TroupeCudaDecayEnd)));
 }
 
 TransactedUpdate::TransactedUpdate(CudaStream& stream, const UpdateTarget& target,
@@ -118,7 +118,7 @@ Status TransactedUpdate::upload(const UpdateTarget& target) {
   const auto put = [&](const void* from, std::size_t size) -> Status {
     const auto bytes = static_cast<std::int64_t>(size);
     std::byte* const at = to;
-    to += aligned(bytes);
+    to += aligned_bytes(bytes);
     if (bytes == 0) return {};
     return device.status(device.table().copy(stream_->get(), from, at, bytes),
                          "the optimizer's tables");
