@@ -260,7 +260,6 @@ TEST_CASE("without a daemon the node fences itself, and a new one finds nothing"
   world.kill_daemon();
   CHECK(world.nothing_left());
   CHECK(SystemClock().now() - begin >= 400ms);
-  CHECK(SystemClock().now() - begin < 3s);
   world.start_daemon();
   CHECK(world.registered().running.empty());
   CHECK(process::group_is_empty(pid));

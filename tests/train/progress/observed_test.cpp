@@ -193,11 +193,16 @@ TEST_CASE("A beat goes on while it lives, and ends at once") {
     CHECK(snapshot.cpu_ns > 0);
     CHECK(snapshot.changes == 0);
   }
+  // Its end does not wait for the next beat. (On a loaded machine one of many shows that.)
   const std::uint64_t beats = memory.read().beats;
-  const TimePoint began = SystemClock().now();
-  { const Beat beat(memory.record()); }
-  CHECK(SystemClock().now() - began < kBeatInterval);
-  CHECK(memory.read().beats <= beats + 1);
+  std::uint64_t tries = 0;
+  for (bool at_once = false; !at_once && !deadline.passed(); ++tries) {
+    const TimePoint began = SystemClock().now();
+    { const Beat beat(memory.record()); }
+    at_once = SystemClock().now() - began < kBeatInterval;
+  }
+  CHECK_FALSE(deadline.passed());
+  CHECK(memory.read().beats <= beats + 2 * tries);
 }
 
 }  // namespace
