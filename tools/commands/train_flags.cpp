@@ -29,7 +29,7 @@ Status check_flags(const std::vector<std::string>& arguments, std::string_view c
   }
   std::vector<std::string> words{"--help"};
   for (const TrainFlag& flag : taken) words.emplace_back(flag.name);
-  const std::size_t flags = words.size();
+  const std::size_t flag_count = words.size();
   for (const std::string& key : train::key_names()) {
     words.push_back("--" + (key.starts_with("troupe.") ? key.substr(7) : key));
   }
@@ -45,8 +45,8 @@ Status check_flags(const std::vector<std::string>& arguments, std::string_view c
     const bool theirs = train::axolotl_keys().has(key) || train::aitraining_keys().has(key);
     if (theirs || train::find_key(train::canonical_key(key))) continue;
     const auto near = nearest_word(name, words);
-    if (near && std::find(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(flags),
-                          *near) != words.begin() + static_cast<std::ptrdiff_t>(flags)) {
+    const auto flags = std::span(words).first(flag_count);
+    if (near && std::find(flags.begin(), flags.end(), *near) != flags.end()) {
       return error(Code::kInvalidArgument, "{} is no flag and no key; did you mean '{}'?", name,
                    *near);
     }
