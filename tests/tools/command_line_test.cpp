@@ -43,6 +43,7 @@ TEST_CASE("a mistyped flag of a training is told before the configuration is loo
   CHECK(contains(said({"train", "x.yaml", "--explian"}), "did you mean '--explain'?"));
   CHECK(contains(said({"data", "--hlep"}), "did you mean '--help'?"));
   CHECK(contains(said({"train", "--no_wait"}), "did you mean '--no-wait'?"));
+  CHECK(contains(said({"train", "x.yaml", "--detach=1"}), "--detach takes no value"));
   CHECK(contains(said({"plan", "--explain", "x.yaml"}),
                  "--explain is a flag of 'troupe train', not of 'troupe plan'"));
   // A key's name that is no key is told with the rest.

@@ -19,9 +19,10 @@ bool take(std::vector<std::string>& arguments, const TrainFlag& flag) {
 
 Status check_flags(const std::vector<std::string>& arguments, std::string_view command,
                    std::span<const TrainFlag> taken) {
-  const auto has = [](std::span<const TrainFlag> flags, std::string_view name) {
-    return std::any_of(flags.begin(), flags.end(),
-                       [&](const TrainFlag& flag) { return flag.name == name; });
+  const auto find = [](std::span<const TrainFlag> flags, std::string_view name) {
+    const auto found = std::find_if(flags.begin(), flags.end(),
+                                    [&](const TrainFlag& flag) { return flag.name == name; });
+    return found != flags.end() ? &*found : nullptr;
   };
   // AITraining's command line is a language of its own.
   if (std::find(arguments.begin(), arguments.end(), "--format=aitraining") != arguments.end()) {
@@ -35,8 +36,15 @@ Status check_flags(const std::vector<std::string>& arguments, std::string_view c
   }
   for (const std::string& argument : arguments) {
     const std::string name = argument.substr(0, argument.find('='));
-    if (!name.starts_with("--") || has(taken, name)) continue;
-    if (has(train_flags::kAll, name)) {
+    if (!name.starts_with("--")) continue;
+    if (const TrainFlag* flag = find(taken, name)) {
+      if (*flag->type == '\0' && name.size() < argument.size()) {
+        return error(Code::kInvalidArgument, "{} takes no value, and has one in '{}'", name,
+                     argument);
+      }
+      continue;
+    }
+    if (find(train_flags::kAll, name)) {
       return error(Code::kInvalidArgument, "{} is a flag of 'troupe train', not of 'troupe {}'",
                    name, command);
     }

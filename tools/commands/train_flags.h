@@ -45,8 +45,9 @@ inline constexpr std::array kReading{kJson, kFormat};
 // Whether a flag without a value was among the arguments, which lose it.
 bool take(std::vector<std::string>& arguments, const TrainFlag& flag);
 
-// kInvalidArgument for a flag of `troupe train` that `command` does not take, and for a word that
-// is no key and nearer to a flag than to any key. `taken`: the flags that it takes.
+// kInvalidArgument for a flag of `troupe train` that `command` does not take, for a value of one
+// that has none, and for a word that is no key and nearer to a flag than to any key. `taken`: the
+// flags that it takes.
 Status check_flags(const std::vector<std::string>& arguments, std::string_view command,
                    std::span<const TrainFlag> taken);
 
