@@ -47,8 +47,8 @@ PissaMatrix DerivedBase::matrix_of(const LoraModule& lora) const {
 const LoraModule* DerivedBase::adapter_of(std::string_view tensor) const {
   if (!source_.pissa) return nullptr;
   for (const LoraModule& lora : model_->trainables().lora)
-    for (const std::string& name :
-         {lora.module + std::string(kWeightSuffix), lora_a_name(lora.module), lora_b_name(lora.module)})
+    for (const std::string& name : {lora.module + std::string(kWeightSuffix),
+                                    lora_a_name(lora.module), lora_b_name(lora.module)})
       if (name == tensor) return &lora;
   return nullptr;
 }
