@@ -18,13 +18,13 @@ namespace {
 constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
 constexpr Duration kRetryMost = std::chrono::milliseconds(1000);
 
-// An answer's status, for those that carry nothing else.
-Status status_of(const wire::ControlMessage& answer) {
-  if (const auto* reply = get_if<wire::Reply>(&answer)) return reply->status;
+}  // namespace
+
+Status answer_status(const Result<wire::ControlMessage>& answer) {
+  if (!answer.ok()) return answer.status();
+  if (const auto* reply = get_if<wire::Reply>(&*answer)) return reply->status;
   return Status(Code::kProtocol, "the head gave an answer of another kind");
 }
-
-}  // namespace
 
 // All members are the loop thread's.
 struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
@@ -130,7 +130,7 @@ void HeadClient::State::connected(UniqueFd socket, std::function<void(Status)> f
   hello.request_id = next_request++;
   requests[hello.request_id] = {
       hello, [self = shared_from_this(), first](Result<wire::ControlMessage> answer) {
-        Status status = answer.ok() ? status_of(*answer) : answer.status();
+        Status status = answer_status(answer);
         if (status.ok()) {
           self->introduced = true;
           self->hello.reconnect = true;
@@ -387,7 +387,7 @@ void HeadClient::State::send_watch(Table& table, WatchId id) {
         if (found == nullptr) return;
         found->request_id = 0;
         if (!answer.ok()) return;  // the head is away: it is renewed on the next connection
-        const Status status = status_of(*answer);
+        const Status status = answer_status(answer);
         if (status.ok()) return;  // its state comes as an update
         table.end(id)->watch.on_change(status);
       });
@@ -484,7 +484,7 @@ namespace {
 // For requests whose answer is success or failure.
 std::function<void(Result<wire::ControlMessage>)> as_status(HeadClient::OnStatus done) {
   return [done = std::move(done)](Result<wire::ControlMessage> answer) {
-    done(answer.ok() ? status_of(*answer) : answer.status());
+    done(answer_status(answer));
   };
 }
 
@@ -495,7 +495,7 @@ std::function<void(Result<wire::ControlMessage>)> as_member(std::function<void(R
   return [done = std::move(done), field](Result<wire::ControlMessage> answer) {
     if (!answer.ok()) return done(answer.status());
     if (auto* message = get_if<Message>(&*answer)) return done(std::move(message->*field));
-    const Status status = status_of(*answer);
+    const Status status = answer_status(answer);
     done(status.ok() ? Status(Code::kProtocol, "the head gave an answer of another kind") : status);
   };
 }
@@ -523,7 +523,7 @@ void HeadClient::create_actors(std::vector<wire::ActorSpec> specs, bool gang, bo
 void HeadClient::get_or_create_actor(wire::ActorSpec spec, OnCreated done) {
   request(wire::CreateActors{.specs = {std::move(spec)}, .get_if_exists = true},
           [done = std::move(done)](Result<wire::ControlMessage> answer) {
-            const Status status = answer.ok() ? status_of(*answer) : answer.status();
+            const Status status = answer_status(answer);
             if (!status.ok()) return done(status);
             done(get<wire::Reply>(*answer).actor_id);
           });

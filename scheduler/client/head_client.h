@@ -127,4 +127,7 @@ class HeadClient {
   std::shared_ptr<State> state_;
 };
 
+// The status in an answer that carries nothing else.
+Status answer_status(const Result<wire::ControlMessage>& answer);
+
 }  // namespace troupe::scheduler

@@ -23,25 +23,19 @@ Result<wire::ControlMessage> ask(HeadClient& head, wire::ControlMessage message,
   return answer.get();
 }
 
-Status status_of_answer(const Result<wire::ControlMessage>& answer) {
-  if (!answer.ok()) return answer.status();
-  if (const auto* reply = get_if<wire::Reply>(&*answer)) return reply->status;
-  return Status(Code::kProtocol, "the head gave an answer of another kind");
-}
-
 }  // namespace
 
 Status submit_job(HeadClient& head, const std::string& name, wire::ActorSpec driver,
                   Deadline deadline) {
   TROUPE_RETURN_IF_ERROR(wire::check_size(driver));
-  return status_of_answer(
+  return answer_status(
       ask(head, wire::SubmitJob{.name = name, .driver = std::move(driver)}, deadline));
 }
 
 Status stop_job(HeadClient& head, JobId job_id, Duration grace, const std::string& reason,
                 Deadline deadline) {
   const auto grace_ms = std::chrono::duration_cast<std::chrono::milliseconds>(grace).count();
-  return status_of_answer(
+  return answer_status(
       ask(head, wire::StopJob{.job_id = job_id, .grace_ms = grace_ms, .reason = reason}, deadline));
 }
 
@@ -51,7 +45,7 @@ Result<std::vector<wire::JobInfo>> list_jobs(HeadClient& head, bool include_ende
   if (answer.ok()) {
     if (auto* list = get_if<wire::JobList>(&*answer)) return std::move(list->jobs);
   }
-  const Status status = status_of_answer(answer);
+  const Status status = answer_status(answer);
   if (!status.ok()) return status;
   return Status(Code::kProtocol, "the head gave an answer of another kind");
 }

@@ -11,7 +11,6 @@ namespace troupe::tools {
 namespace {
 
 constexpr Duration kGrace = std::chrono::seconds(30);
-constexpr std::size_t kPrefixMin = 4;
 
 struct DrainOptions {
   std::string node;
@@ -25,8 +24,7 @@ Result<wire::NodeInfo> find_node(const std::vector<wire::NodeInfo>& nodes,
   std::vector<const wire::NodeInfo*> found;
   for (const auto& node : nodes) {
     if (node.state == wire::NodeState::kDead) continue;
-    const bool by_id = target.size() >= kPrefixMin && node.node_id.to_string().starts_with(target);
-    if (node.name == target || by_id) found.push_back(&node);
+    if (is_meant(target, node.name, node.node_id.to_string())) found.push_back(&node);
   }
   if (found.empty()) {
     return error(Code::kNotFound, "there is no node '{}': 'troupe nodes' lists them", target);

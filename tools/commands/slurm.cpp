@@ -13,7 +13,6 @@
 
 #include "runtime/base/json.h"
 #include "runtime/base/suggest.h"
-#include "runtime/base/text.h"
 #include "runtime/process/child.h"
 #include "runtime/process/output.h"
 #include "tools/commands/plan.h"
@@ -23,6 +22,7 @@
 #include "tools/launchers/invocation.h"
 #include "tools/launchers/launchers.h"
 #include "tools/launchers/overlay_environment.h"
+#include "train/config/config_format.h"
 #include "train/config/ray_settings.h"
 
 namespace troupe::tools {
@@ -212,7 +212,7 @@ std::string job_name_of(const SlurmRequest& request) {
   if (request.train.empty() && !first.starts_with('-')) {
     return std::filesystem::path(first).filename().string();
   }
-  return is_config_file(first) ? std::filesystem::path(first).stem().string() : "troupe";
+  return train::is_config_file(first) ? std::filesystem::path(first).stem().string() : "troupe";
 }
 
 Result<SlurmJob> job_of(const SlurmRequest& request, const Shape& shape,
@@ -255,7 +255,7 @@ Result<SlurmJob> job_of(const SlurmRequest& request, const Shape& shape,
   }
   job.command.emplace_back("train");
   job.command.insert(job.command.end(), request.train.begin(), request.train.end());
-  if (is_config_file(request.train.front())) {
+  if (train::is_config_file(request.train.front())) {
     job.command[2] = std::filesystem::absolute(job.command[2]).lexically_normal().string();
   }
   job.requeued_argument = "--requeued";

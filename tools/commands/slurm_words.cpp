@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "runtime/base/text.h"
+#include "train/config/config_format.h"
 
 namespace troupe::tools {
 namespace {
@@ -65,7 +66,8 @@ class WordReader {
  private:
   // A word that is neither a configuration nor an override nor a flag.
   static bool begins_program(const std::string& word) {
-    return !word.starts_with('-') && !is_config_file(word) && word.find('=') == std::string::npos;
+    return !word.starts_with('-') && !train::is_config_file(word) &&
+           word.find('=') == std::string::npos;
   }
 
   Status take_program(const std::string& word) {
@@ -129,10 +131,6 @@ class WordReader {
 };
 
 }  // namespace
-
-bool is_config_file(const std::string& word) {
-  return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json");
-}
 
 Result<std::int64_t> whole_number_option(const std::string& flag, const std::string& text,
                                          std::int64_t most) {

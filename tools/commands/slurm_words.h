@@ -25,8 +25,6 @@ struct SlurmRequest {
 // kInvalidArgument names the word that is wrong, or says that there is nothing to run.
 Result<SlurmRequest> read_slurm_words(std::vector<std::string> words);
 
-bool is_config_file(const std::string& word);
-
 // The value of `--flag`: a whole number from 1 to `most`.
 Result<std::int64_t> whole_number_option(const std::string& flag, const std::string& text,
                                          std::int64_t most);

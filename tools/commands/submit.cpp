@@ -116,8 +116,7 @@ Result<NodeId> node_named(ClusterConnection& cluster, const std::string& word) {
   std::vector<NodeId> found;
   for (const auto& node : TROUPE_TRY(cluster.head->nodes(cluster.deadline))) {
     if (node.state == wire::NodeState::kDead) continue;
-    const bool by_id = word.size() >= 4 && node.node_id.to_string().starts_with(word);
-    if (node.name == word || by_id) found.push_back(node.node_id);
+    if (is_meant(word, node.name, node.node_id.to_string())) found.push_back(node.node_id);
   }
   if (found.size() == 1) return found.front();
   return error(found.empty() ? Code::kNotFound : Code::kInvalidArgument,

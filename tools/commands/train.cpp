@@ -17,6 +17,7 @@
 #include "tools/commands/train_flags.h"
 #include "tools/commands/worker.h"
 #include "tools/launchers/overlay_environment.h"
+#include "train/config/config_format.h"
 #include "train/config/explain.h"
 #include "train/config/load.h"
 #include "train/cuda/communicator/nccl_environment.h"
@@ -82,8 +83,8 @@ class Interrupts {
 std::string config_path(const std::vector<std::string>& arguments) {
   if (arguments.empty()) return {};
   const std::string& first = arguments.front();
-  const bool file = first.ends_with(".yaml") || first.ends_with(".yml") || first.ends_with(".json");
-  return file && !first.starts_with('-') ? train::absolute_path(first) : std::string();
+  return train::is_config_file(first) && !first.starts_with('-') ? train::absolute_path(first)
+                                                                 : std::string();
 }
 
 train::RunRecord note_of_this_process(CommandContext& context,

@@ -145,13 +145,7 @@ std::string type_of_flags(const AccelerateFlags& flags) {
 }  // namespace
 
 const json::Value* AccelerateSettings::find(std::string_view path) const {
-  const auto dot = path.find('.');
-  const auto* value = values.if_contains(json_view(path.substr(0, dot)));
-  if (value && dot != std::string_view::npos) {
-    const auto* section = value->if_object();
-    value = section ? section->if_contains(json_view(path.substr(dot + 1))) : nullptr;
-  }
-  return value && !value->is_null() ? value : nullptr;
+  return train::find_path(values, path);
 }
 
 std::string AccelerateSettings::text(std::string_view path, std::string_view otherwise) const {

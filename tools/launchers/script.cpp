@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "runtime/base/suggest.h"
+#include "train/config/config_format.h"
 
 namespace troupe::tools {
 namespace {
@@ -61,14 +62,10 @@ std::string_view training_import(std::string_view text) {
   return {};
 }
 
-bool is_config(const std::string& word) {
-  return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json");
-}
-
 // Whether the arguments are a training's: a file of settings first, or flags of known keys.
 bool looks_like_training(const std::vector<std::string>& arguments) {
   if (arguments.empty()) return false;
-  if (is_config(arguments.front()) && !arguments.front().starts_with('-')) return true;
+  if (train::is_config_file(arguments.front()) && !arguments.front().starts_with('-')) return true;
   return std::any_of(arguments.begin(), arguments.end(), [](const std::string& word) {
     if (!word.starts_with("--")) return false;
     std::string name = word.substr(2, word.find('=') - 2);

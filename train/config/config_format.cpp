@@ -28,6 +28,10 @@ std::vector<std::string> present(const json::Object& values,
 
 }  // namespace
 
+bool is_config_file(std::string_view word) {
+  return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json");
+}
+
 DetectedFormat detect_format(const json::Object& values) {
   // Every one of the files of others begins with a model under another name than ours.
   if (values.contains("model_name_or_path")) return {};

@@ -3,12 +3,16 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
 
 namespace troupe::train {
+
+// Whether a word on a command line names a file of settings, by its ending.
+bool is_config_file(std::string_view word);
 
 enum class ConfigFormat { kLlamaFactory, kAxolotl, kAitraining };  // "llamafactory", …
 

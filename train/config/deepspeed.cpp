@@ -20,14 +20,6 @@ constexpr std::uint64_t kModelConfigBytesMax = 16u << 20;
 bool is_auto(const json::Value& value) { return value.is_string() && value.get_string() == "auto"; }
 
 // The value at a dotted path, or nothing. Null counts as nothing.
-json::Value* find_value(json::Object& object, std::string_view path) {
-  const auto dot = path.find('.');
-  auto* value = object.if_contains(json_view(path.substr(0, dot)));
-  if (!value || value->is_null()) return nullptr;
-  if (dot == std::string_view::npos) return value;
-  return value->is_object() ? find_value(value->get_object(), path.substr(dot + 1)) : nullptr;
-}
-
 bool equal_numerically(const json::Value& a, const json::Value& b) {
   if (a.is_array() && b.is_array()) {
     const auto& x = a.get_array();
@@ -53,7 +45,7 @@ class Matcher {
   explicit Matcher(json::Object& values) : values_(values) {}
 
   void match(std::string_view path, const json::Value& ours, std::string_view our_key) {
-    auto* theirs = find_value(values_, path);
+    auto* theirs = find_path(values_, path);
     if (!theirs) return;
     if (is_auto(*theirs)) {
       *theirs = ours;
@@ -63,7 +55,7 @@ class Matcher {
     }
   }
   void fill(std::string_view path, const json::Value& ours) {
-    auto* theirs = find_value(values_, path);
+    auto* theirs = find_path(values_, path);
     if (theirs && is_auto(*theirs)) *theirs = ours;
   }
 
@@ -91,7 +83,7 @@ class Matcher {
 };
 
 Result<std::optional<std::int64_t>> size_at(json::Object& values, std::string_view path) {
-  auto* value = find_value(values, path);
+  auto* value = find_path(values, path);
   if (!value || is_auto(*value)) return std::optional<std::int64_t>();
   const auto number = read_integer(*value);
   if (!number.ok()) return number.status().prefixed(path);
@@ -100,7 +92,7 @@ Result<std::optional<std::int64_t>> size_at(json::Object& values, std::string_vi
 }
 
 Result<int> read_stage(json::Object& values) {
-  auto* value = find_value(values, "zero_optimization.stage");
+  auto* value = find_path(values, "zero_optimization.stage");
   if (!value) return 0;
   const auto stage = read_integer(*value);
   if (!stage.ok()) return stage.status().prefixed("zero_optimization.stage");
@@ -113,11 +105,11 @@ Result<int> read_stage(json::Object& values) {
 
 // Of DeepSpeed's optimizers AdamW is here; DeepSpeed's "Adam" is AdamW unless adam_w_mode is false.
 Status check_optimizer(json::Object& values, const std::string& optim) {
-  auto* type = find_value(values, "optimizer.type");
-  if (!find_value(values, "optimizer")) return {};
+  auto* type = find_path(values, "optimizer.type");
+  if (!find_path(values, "optimizer")) return {};
   if (!type) return error(Code::kInvalidArgument, "optimizer.type: missing");
   const auto name = value_text(*type);
-  const auto* decoupled = find_value(values, "optimizer.params.adam_w_mode");
+  const auto* decoupled = find_path(values, "optimizer.params.adam_w_mode");
   const bool adam_w = !decoupled || read_bool(*decoupled).value_or(true);
   if (name == "AdamW" || (name == "Adam" && adam_w)) {
     if (optim.starts_with("adamw")) return {};
@@ -134,8 +126,8 @@ Status check_optimizer(json::Object& values, const std::string& optim) {
 
 // DeepSpeed's own schedules are not there; the nearest of transformers' is named.
 Status check_scheduler(json::Object& values) {
-  if (!find_value(values, "scheduler")) return {};
-  const auto* type = find_value(values, "scheduler.type");
+  if (!find_path(values, "scheduler")) return {};
+  const auto* type = find_path(values, "scheduler.type");
   if (!type) return error(Code::kInvalidArgument, "scheduler.type: missing");
   const auto name = value_text(*type);
   const char* instead = "lr_scheduler_type of the training configuration";
@@ -152,7 +144,7 @@ Status check_scheduler(json::Object& values) {
 // could not be filled is the default.
 Status read_limit(json::Object& values, const std::string& name, std::int64_t& out) {
   for (const auto& path : {"zero_optimization.stage3_" + name, "zero_optimization." + name}) {
-    const auto* value = find_value(values, path);
+    const auto* value = find_path(values, path);
     if (!value || is_auto(*value)) continue;
     const auto number = read_integer(*value);
     if (!number.ok()) return number.status().prefixed(path);
@@ -173,7 +165,7 @@ Result<DeepSpeedLimits> read_limits(json::Object& values) {
 }
 
 Result<std::optional<Precision>> read_reduce(json::Object& values) {
-  const auto* value = find_value(values, "communication_data_type");
+  const auto* value = find_path(values, "communication_data_type");
   if (!value) return std::optional<Precision>();
   const auto text = value_text(*value);
   if (text == "fp32" || text == "float32") return std::optional(Precision::kFloat32);
@@ -194,9 +186,9 @@ Result<std::optional<std::string>> read_offload(json::Object& values, std::strin
   if (!deepspeed_keys().counts(path, values)) return std::optional<std::string>();
   for (const auto* flag : flags) {
     const auto at = std::string("zero_optimization.") + flag;
-    const auto* value = find_value(values, at);
+    const auto* value = find_path(values, at);
     if (!value || !TROUPE_TRY(read_bool(*value))) continue;
-    if (find_value(values, fmt::format("zero_optimization.{}", section))) {
+    if (find_path(values, fmt::format("zero_optimization.{}", section))) {
       return error(Code::kInvalidArgument,
                    "{} is the older name of zero_optimization.{}, which stands there too; leave "
                    "one of them out",
@@ -204,7 +196,7 @@ Result<std::optional<std::string>> read_offload(json::Object& values, std::strin
     }
     return std::optional(at);
   }
-  if (const auto* device = find_value(values, path);
+  if (const auto* device = find_path(values, path);
       device && TROUPE_TRY(reads_offload_device(*device, path)))
     return std::optional(path);
   return std::optional<std::string>();
@@ -214,7 +206,7 @@ Status read_offloads(json::Object& values, ResolvedDeepSpeed& out) {
   const auto optimizer = TROUPE_TRY(read_offload(values, "offload_optimizer", {"cpu_offload"}));
   const auto parameters = TROUPE_TRY(
       read_offload(values, "offload_param", {"cpu_offload_param", "cpu_offload_params"}));
-  if (const auto* value = find_value(values, "zero_optimization.offload_optimizer.ratio")) {
+  if (const auto* value = find_path(values, "zero_optimization.offload_optimizer.ratio")) {
     const auto ratio = read_number(*value);
     if (!ratio.ok()) return ratio.status().prefixed("zero_optimization.offload_optimizer.ratio");
     if (*ratio < 0 || *ratio > 1) {
@@ -242,13 +234,12 @@ Status read_offloads(json::Object& values, ResolvedDeepSpeed& out) {
 std::vector<std::string> make_notes(const ResolvedDeepSpeed& resolved,
                                     const TrainingSection& training) {
   std::vector<std::string> notes = resolved.notes;
-  const auto* zero = resolved.values.if_contains("zero_optimization");
-  const bool only_stage = !zero || !zero->is_object() || zero->get_object().size() <= 1;
-  if (resolved.zero_stage == 0 && only_stage) {
-    notes.push_back("ZeRO stage 0 is data parallelism");
-  } else if (resolved.zero_stage == 0) {
+  if (resolved.zero_stage == 0) {
+    const auto* zero = find_path(resolved.values, "zero_optimization");
+    const bool more_than_stage = zero && zero->is_object() && zero->get_object().size() > 1;
     notes.push_back(
-        "ZeRO stage 0 is data parallelism; its buckets and overlap settings have no effect");
+        fmt::format("ZeRO stage 0 is data parallelism{}",
+                    more_than_stage ? "; its buckets and overlap settings have no effect" : ""));
   }
   // DeepSpeed's own default is 0.0 or 1.0, depending on its version.
   const bool given = resolved.values.contains("gradient_clipping");
@@ -387,9 +378,9 @@ Result<ResolvedDeepSpeed> resolve_deepspeed(const json::Object& config,
   }
   ResolvedDeepSpeed out;
   out.values = config;
-  if (find_value(out.values, "fp16.enabled") && find_value(out.values, "bf16.enabled") &&
-      read_bool(*find_value(out.values, "fp16.enabled")).value_or(false) &&
-      read_bool(*find_value(out.values, "bf16.enabled")).value_or(false)) {
+  if (find_path(out.values, "fp16.enabled") && find_path(out.values, "bf16.enabled") &&
+      read_bool(*find_path(out.values, "fp16.enabled")).value_or(false) &&
+      read_bool(*find_path(out.values, "bf16.enabled")).value_or(false)) {
     return error(Code::kInvalidArgument,
                  "bfloat16 and fp16 modes cannot be simultaneously enabled");
   }

@@ -66,13 +66,6 @@ Status check_type(ValueType type, const json::Value& value) {
 }
 
 // The value at a dotted path, or nothing. Null counts as nothing.
-const json::Value* find_path(const json::Object& object, std::string_view path) {
-  const auto dot = path.find('.');
-  const auto* value = object.if_contains(json_view(path.substr(0, dot)));
-  if (!value || value->is_null()) return nullptr;
-  if (dot == std::string_view::npos) return value;
-  return value->is_object() ? find_path(value->get_object(), path.substr(dot + 1)) : nullptr;
-}
 
 }  // namespace
 

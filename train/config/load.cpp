@@ -24,7 +24,7 @@ namespace {
 
 bool is_config_path(const std::string& argument) {
   return argument.find('=') == std::string::npos && !argument.starts_with("--") &&
-         (argument.ends_with(".yaml") || argument.ends_with(".yml") || argument.ends_with(".json"));
+         is_config_file(argument);
 }
 
 // The given keys, flat ("troupe.workers"), each canonical. Unknown ones and wrong values become

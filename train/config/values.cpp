@@ -1,6 +1,7 @@
 #include "train/config/values.h"
 
 #include <cmath>
+#include <utility>
 
 #include "train/config/keys.h"
 #include "train/config/yaml.h"
@@ -26,6 +27,17 @@ json::Value make_text(std::string_view text) {
 }
 
 }  // namespace
+
+const json::Value* find_path(const json::Object& object, std::string_view path) {
+  const auto dot = path.find('.');
+  const auto* value = object.if_contains(json_view(path.substr(0, dot)));
+  if (!value || value->is_null()) return nullptr;
+  if (dot == std::string_view::npos) return value;
+  return value->is_object() ? find_path(value->get_object(), path.substr(dot + 1)) : nullptr;
+}
+json::Value* find_path(json::Object& object, std::string_view path) {
+  return const_cast<json::Value*>(find_path(std::as_const(object), path));
+}
 
 Result<bool> read_bool(const json::Value& value) {
   if (value.is_bool()) return value.get_bool();

@@ -22,6 +22,10 @@ inline boost::json::string_view json_view(std::string_view text) {
   return {text.data(), text.size()};
 }
 
+// The value at "section.key"; null where it or a mapping on the way is not there, or is null.
+const json::Value* find_path(const json::Object& object, std::string_view path);
+json::Value* find_path(json::Object& object, std::string_view path);
+
 // Lenient readings of what users write: "8", 8.0, 5e8 and 8 are the integer 8; "1e-4" is a number;
 // "true", "yes", "1" are true. Null and everything else are errors.
 Result<bool> read_bool(const json::Value& value);
