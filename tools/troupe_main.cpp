@@ -30,7 +30,7 @@ void open_standard_streams() {
 // Whoever read standard output (`| head`) has gone: nothing to complain of.
 bool reader_has_gone() {
   pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
-  return ::poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0;
+  return ::poll(&output, 1, 0) > 0 && (output.revents & (POLLERR | POLLHUP)) != 0;
 }
 
 constexpr int kOutOfMemory = 5;

@@ -46,6 +46,11 @@ TEST_CASE("a mistyped flag of a training is told before the configuration is loo
   CHECK(contains(said({"train", "x.yaml", "--detach=1"}), "--detach takes no value"));
   CHECK(contains(said({"plan", "--explain", "x.yaml"}),
                  "--explain is a flag of 'troupe train', not of 'troupe plan'"));
+  CHECK(contains(said({"plan", "x.yaml", "--help=1"}), "--help takes no value"));
+  // Keys of other tools are keys, also with no_ before them, and may be what was meant.
+  for (const char* key : {"--no_ebft", "--include_tkp=1"}) {
+    CHECK_FALSE(contains(home.run({"train", "x.yaml", key}).err, "is no flag"));
+  }
   // A key's name that is no key is told with the rest.
   CHECK(contains(home.run({"train", "--learnig_rate", "1"}).err, "dataset"));
 }

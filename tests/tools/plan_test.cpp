@@ -275,6 +275,12 @@ TEST_CASE("data says what becomes of the rows, and writes nothing") {
   CHECK_MESSAGE(
       contains(packed.out, "packed in the first epoch into 1 micro-batch of at most 500 tokens\n"),
       (packed.out + packed.err));
+  // Counts that show why there is nothing to train on are told before that.
+  const auto few =
+      home.run({"data", home.file("a.yml"), "sample_packing=true", "troupe.workers=5"});
+  CHECK(few.exit_code == 2);
+  CHECK_MESSAGE(contains(few.out, "2 rows read, 1 samples kept"), (few.out + few.err));
+  CHECK(contains(few.err, "packing leaves nothing to train on"));
 }
 
 TEST_CASE("--explain shows every key beside the problems") {

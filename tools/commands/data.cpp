@@ -23,21 +23,12 @@ void print_samples(const char* what, const train::TokenDataset& data, std::ostre
   out << fmt::format("{}: {} samples of {} tokens\n", what, data.size(), data.token_count());
 }
 
-// The micro-batches that the training samples of the first epoch are packed into, of all ranks;
-// nothing without troupe.sample_packing.
-struct Packed {
-  std::int64_t micro_batches = 0;
-  std::int64_t tokens_max = 0;  // of one
-};
-
-Result<std::optional<Packed>> pack(const train::LoadedConfig& loaded,
-                                   const train::TokenDataset& data) {
-  const auto packing = train::packing_of(loaded.config);
-  if (!packing) return std::optional<Packed>();
+// The micro-batches that the training samples of the first epoch are packed into, of all ranks.
+Result<std::int64_t> packed_batches(const train::LoadedConfig& loaded,
+                                    const train::TokenDataset& data) {
   const auto sampler = TROUPE_TRY(train::Sampler::make(train::sampler_options(
       loaded.config, data.size(), static_cast<int>(loaded.world_size.value), &data)));
-  return std::optional(Packed{.micro_batches = sampler.packed_batches().value_or(0),
-                              .tokens_max = packing->capacity * packing->batch_bins});
+  return sampler.packed_batches().value_or(0);
 }
 
 json::Array json_of(const train::EncodeReport& report) {
@@ -84,28 +75,30 @@ Status data(std::vector<std::string> arguments, CommandContext& context) {
   }
   const auto module =
       TROUPE_TRY(train::build_dataset(context.files, options, *run.contents.tokenizer));
-  const auto packed = TROUPE_TRY(pack(run.loaded, module.train));
+  const auto packing = train::packing_of(run.loaded.config);
+  // Where it cannot be done, that is said behind the counts, which show why.
+  const auto packed = packing ? packed_batches(run.loaded, module.train) : Result<std::int64_t>(0);
   if (json_wanted) {
     json::Object answer{{"train", json_of(module.train_report, module.train)}};
-    if (packed) answer["train"].as_object()["packed_micro_batches"] = packed->micro_batches;
+    if (packing && packed.ok()) answer["train"].as_object()["packed_micro_batches"] = *packed;
     if (module.eval) answer["eval"] = json_of(module.eval_report, *module.eval);
     if (module.held_out) answer["held_out"] = json_of(module.held_out_report, *module.held_out);
     context.out << json::write(answer) << "\n";
-    return {};
+    return packed.status();
   }
   print_sets("", module.train_report, context.out);
   print_sets("evaluation, ", module.eval_report, context.out);
   print_samples("training", module.train, context.out);
-  if (packed) {
+  if (packing && packed.ok()) {
     context.out << fmt::format(
-        "packed in the first epoch into {} micro-batch{} of at most {} tokens\n",
-        packed->micro_batches, packed->micro_batches == 1 ? "" : "es", packed->tokens_max);
+        "packed in the first epoch into {} micro-batch{} of at most {} tokens\n", *packed,
+        *packed == 1 ? "" : "es", packing->capacity * packing->batch_bins);
   }
   if (module.eval) print_samples("evaluation", *module.eval, context.out);
   if (module.held_out) print_samples("held out", *module.held_out, context.out);
   for (const std::string& note : module.notes) context.out << note << "\n";
   context.out << kNothingWritten;
-  return {};
+  return packed.status();
 }
 
 }  // namespace

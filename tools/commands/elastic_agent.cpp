@@ -73,14 +73,6 @@ std::string last_lines(const std::string& text, std::size_t count) {
   return text.substr(begin);
 }
 
-// Whether the reader of the console has just read the lines, or the traceback that ends them:
-// their last `together_bytes` stand there, with nothing of another rank between and behind them.
-bool stands_above(const std::string& lines, std::size_t together_bytes) {
-  if (together_bytes >= lines.size()) return true;
-  const std::size_t traceback = lines.rfind("Traceback (most recent call last):\n");
-  return traceback != std::string::npos && lines.size() - traceback <= together_bytes;
-}
-
 bool ends_run(int signal) {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
 }
@@ -160,8 +152,7 @@ void ElasticAgent::on_line(const wire::OutputLine& line) {
 }
 
 void ElasticAgent::show(Rank& rank, const wire::OutputLine& line) {
-  const bool recorded = line.error_stream && !line.notice && !line.is_part();
-  if (recorded) rank.errors.append(line.text);
+  if (line.error_stream && !line.notice && !line.is_part()) rank.errors.append(line.text);
   const int local = rank.place.local_rank;
   // A machine that joined this run by itself shows its own ranks.
   if (!rank.machine.here && !machines_.running_cluster() && !options_.starts_hosts) return;
@@ -177,9 +168,7 @@ void ElasticAgent::show(Rank& rank, const wire::OutputLine& line) {
       !std::exchange(open, line.end == wire::LineEnd::kOpen || line.end == wire::LineEnd::kNone);
   console_.write(rank.id.to_string(), line.error_stream,
                  (teed && begins ? rank.prefix : std::string()) + line.new_text());
-  if (last_shown_ != rank.id) rank.together_bytes = 0;
-  last_shown_ = rank.id;
-  if (recorded) rank.together_bytes += line.text.size() + 1;
+  console_end_.show(line);
 }
 
 void ElasticAgent::on_actor(ActorId id, const Result<wire::ActorInfo>& info) {
@@ -530,9 +519,7 @@ std::vector<FailedRank> ElasticAgent::failures() {
     FailedRank failure = rank.failure;
     failure.pid = rank.pid;
     failure.last_lines = last_lines(rank.errors.text(), kLastErrorLines);
-    if (last_shown_ == id && stands_above(failure.last_lines, rank.together_bytes)) {
-      failure.last_lines.clear();
-    }
+    if (console_end_.holds(id, failure.last_lines)) failure.last_lines.clear();
     if (!rank.error_file.empty()) {
       const auto text = context_.files.read(rank.error_file, kErrorFileBytesMax);
       if (const auto recorded = text.ok() ? parse_error_file(*text) : std::nullopt) {

@@ -20,6 +20,7 @@
 #include "tools/commands/command.h"
 #include "tools/commands/run_machines.h"
 #include "tools/ranks/console.h"
+#include "tools/ranks/console_end.h"
 #include "tools/ranks/failure_report.h"
 #include "tools/ranks/rank_environment.h"
 #include "tools/ranks/run_options.h"
@@ -51,9 +52,6 @@ class ElasticAgent {
     std::string error_file;
     std::string prefix;       // of lines that are teed
     process::LogTail errors;  // of its standard error
-    // What it wrote on standard error since another rank was shown last, all of it shown: as much
-    // of `errors`' end stands together on the console.
-    std::size_t together_bytes = 0;
     // Whether the last thing that it said on standard output, and on error, was no whole line.
     bool open_line[2] = {false, false};
     std::int64_t pid = 0;
@@ -114,7 +112,7 @@ class ElasticAgent {
   std::map<ActorId, std::unique_ptr<Rank>> ranks_;
   std::map<ActorId, Standby> standbys_;
   std::vector<ActorId> failed_order_;
-  ActorId last_shown_;  // the rank that wrote on the console last
+  ConsoleEnd console_end_;
   bool nodes_changed_ = false;
   bool stopping_ = false;
   int end_signal_ = 0;
