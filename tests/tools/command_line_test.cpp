@@ -1,5 +1,7 @@
 // What is refused before anything runs, help, and the parts of the tools that need no cluster.
 
+#include <signal.h>
+
 #include <sstream>
 
 #include "runtime/net/parse_address.h"
