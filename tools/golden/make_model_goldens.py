@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/golden/model: what HF transformers says of small random models of every family.
 
-    python3 tools/golden/make_model_goldens.py tests/golden/model
+    python3 tools/golden/make_model_goldens.py tests/golden/model [CASE…]     # all, or those
 
 Needs torch and transformers 5. Each case is a folder:
 
@@ -64,6 +64,12 @@ CASES = {
     "qwen3": ("Qwen3", SMALL | dict(head_dim=10), {}),
     # Without a padding token: PyTorch gives its row of the embedding no gradient.
     "gemma": ("Gemma", SMALL | dict(head_dim=10, pad_token_id=None), {}),
+    # Two windowed layers, whose rotation is another one, around one that sees all.
+    "gemma3_text": ("Gemma3", TINY | dict(
+        head_dim=10, num_hidden_layers=3, pad_token_id=None, sliding_window=5, query_pre_attn_scalar=60,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"], rope_parameters=dict(
+            full_attention=dict(rope_type="linear", rope_theta=1000.0, factor=2.0),
+            sliding_attention=dict(rope_type="default", rope_theta=100.0))), {}),
     "phi3": ("Phi3", SMALL | dict(pad_token_id=None, sliding_window=5), {}),
     "gpt2": ("GPT2LMHead", dict(
         vocab_size=48, n_embd=24, n_layer=2, n_head=4, n_positions=32, resid_pdrop=0.0,
@@ -75,8 +81,12 @@ CASES = {
 }
 
 
+# Of classes whose configuration is not named as they are.
+CONFIGURATIONS = {"Gemma3": "Gemma3Text"}
+
+
 def make_model(kind, values, seed):
-    config = getattr(transformers, kind.replace("LMHead", "") + "Config")(**values)
+    config = getattr(transformers, CONFIGURATIONS.get(kind, kind.replace("LMHead", "")) + "Config")(**values)
     config._attn_implementation = "eager"
     name = kind + "Model" if kind.endswith("LMHead") else kind + "ForCausalLM"
     model = getattr(transformers, name)(config).float().train()
@@ -259,10 +269,13 @@ def make_rope(path):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: make_model_goldens.py FOLDER")
+    if len(sys.argv) < 2:
+        sys.exit("usage: make_model_goldens.py FOLDER [CASE…]")
     torch.set_num_threads(1)
-    for name, (kind, values, options) in CASES.items():
+    for name in sys.argv[2:] or CASES:
+        kind, values, options = CASES[name]
         make_case(name, kind, values, options, sys.argv[1])
+    if sys.argv[2:]:
+        sys.exit()
     make_train_llama(sys.argv[1])
     make_rope(f"{sys.argv[1]}/rope.json")

@@ -24,7 +24,7 @@ MODEL_TYPES = [("llama-4", "llama4"), ("dbrx", "dbrx"), ("btlm", "btlm"), ("stab
                ("qwen3-235b-a22b", "qwen3_moe"), ("qwen3", "qwen3"), ("qwen2.5-vl", "qwen2_5_vl"),
                ("qwen2-vl", "qwen2_vl"), ("qwen2", "qwen2"), ("llama", "llama")]
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
-                 "phi3": "Phi3ForCausalLM"}
+                 "phi3": "Phi3ForCausalLM", "gemma3": "Gemma3ForConditionalGeneration"}
 
 
 def model_type(name):
@@ -89,6 +89,9 @@ def write_model(folder, kind, layers=2, quantization=None):
               "num_attention_heads": HEADS, "num_key_value_heads": KEY_HEADS, "head_dim": HEAD_DIM,
               "vocab_size": vocabulary, "max_position_embeddings": 4096, "torch_dtype": "float32",
               "eos_token_id": 256 + SPECIAL.index(eos), "tie_word_embeddings": False}
+    if kind == "gemma3":  # a language model in one that sees pictures
+        config = {"text_config": config | {"model_type": "gemma3_text", "tie_word_embeddings": True}, "vision_config": {},
+                  "model_type": kind}
     if kind in ARCHITECTURES:
         config["architectures"] = [ARCHITECTURES[kind]]
     if quantization:
@@ -115,9 +118,15 @@ def write_model(folder, kind, layers=2, quantization=None):
             tensors[f"{at}{name}.weight"] = _random_tensor(source, out, width)
             if kind == "qwen2" and name[-6:] in ("q_proj", "k_proj", "v_proj"):
                 tensors[f"{at}{name}.bias"] = ([out], [0.0] * out)
-        if kind == "qwen3":
+        if kind in ("qwen3", "gemma3"):
             for name in ("q_norm", "k_norm"):
                 tensors[f"{at}self_attn.{name}.weight"] = ones(HEAD_DIM)
+        if kind == "gemma3":
+            for name in ("pre_feedforward_layernorm", "post_feedforward_layernorm"):
+                tensors[f"{at}{name}.weight"] = ones(HIDDEN)
+    if kind == "gemma3":
+        tensors = {"language_model." + name: tensor for name, tensor in tensors.items()}
+        tensors["vision_tower.vision_model.head.weight"] = ones(HIDDEN)
     write_safetensors(folder / "model.safetensors", tensors)
 
 

@@ -51,8 +51,8 @@ ChatTemplate llama3() {
   return out;
 }
 
-ChatTemplate gemma() {
-  auto out = base("gemma");
+ChatTemplate gemma(std::string name) {
+  auto out = base(std::move(name));
   out.user = {text("<start_of_turn>user\n{{content}}<end_of_turn>\n<start_of_turn>model\n")};
   out.assistant = {text("{{content}}<end_of_turn>\n")};
   out.system = {text("{{content}}\n\n")};
@@ -124,7 +124,12 @@ std::vector<ChatTemplate> make_table() {
   mistral.style = ChatTemplate::Style::kInFirst;
   table.push_back(mistral);
 
-  table.push_back(gemma());
+  table.push_back(gemma("gemma"));
+  table.push_back(gemma("gemma2"));
+  table.back().stop_words = {"<eos>", "<end_of_turn>"};
+  table.back().replace_eos = false;
+  table.back().efficient_eos = true;
+  table.push_back(gemma("gemma3"));
 
   auto phi = base("phi");
   phi.user = {text("<|user|>\n{{content}}<|end|>\n<|assistant|>\n")};

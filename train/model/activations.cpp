@@ -114,14 +114,18 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   for (LayerActivations& layer : layers_) {
     layer.attention_statistics = cutter.floats(config.norm_statistics(tokens));
     layer.qkv = layer.attention_qkv = cutter.elements(tokens * config.qkv_width());
-    if (config.qk_norm)
-      layer.head_rstd =
-          cutter.floats(tokens * (config.num_attention_heads + config.num_key_value_heads));
+    if (config.qk_norm) layer.head_rstd = cutter.floats(config.head_norm_statistics(tokens));
     layer.attention = cutter.elements(tokens * config.query_width());
     layer.log_sum_exp = cutter.floats(tokens * config.num_attention_heads);
     layer.middle = cutter.elements(tokens * hidden_size);
     layer.mlp_statistics = cutter.floats(config.norm_statistics(tokens));
     layer.mlp_product = cutter.elements(tokens * config.mlp_input_width());
+    if (config.post_norms) {
+      layer.attention_output = cutter.elements(tokens * hidden_size);
+      layer.mlp_output = cutter.elements(tokens * hidden_size);
+      layer.attention_output_statistics = cutter.floats(config.norm_statistics(tokens));
+      layer.mlp_output_statistics = cutter.floats(config.norm_statistics(tokens));
+    }
     for (std::size_t place = 0; place < kLinearPlaces; ++place)
       if (const std::int64_t columns = options_.adapters.columns[place])
         layer.adapter_hidden[place] = cutter.floats(tokens * columns);
@@ -178,8 +182,9 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   if (narrow) logit_gradients = cutter.words(head_rows * config.vocab_size);
   losses = cutter.floats(head_rows);
   if (config.positions == PositionKind::kRotary) {
-    cosine = cutter.floats(options_.length_max * config.head_dim / 2);
-    sine = cutter.floats(options_.length_max * config.head_dim / 2);
+    const std::int64_t table = options_.length_max * config.head_dim / 2;
+    rope = {cutter.floats(table), cutter.floats(table)};
+    window_rope = config.window_rope ? RopeTable{cutter.floats(table), cutter.floats(table)} : rope;
   }
   ids = cutter.integers(tokens);
   positions = cutter.integers(tokens);
@@ -229,9 +234,13 @@ void Activations::attach(const ModelConfig& config, Operators& operators,
   if (config.positions == PositionKind::kRotary) {
     const auto table = static_cast<std::size_t>(options_.length_max * config.head_dim / 2);
     std::vector<float> cosines(table), sines(table);
-    fill_rope_tables(config, options_.length_max, cosines, sines);
-    operators.upload(cosines.data(), cosine, table * sizeof(float));
-    operators.upload(sines.data(), sine, table * sizeof(float));
+    const auto fill = [&](const Rope& values, const RopeTable& to) {
+      fill_rope_tables(values, config.head_dim, options_.length_max, cosines, sines);
+      operators.upload(cosines.data(), to.cosine, table * sizeof(float));
+      operators.upload(sines.data(), to.sine, table * sizeof(float));
+    };
+    fill(config.rope, rope);
+    if (config.window_rope) fill(*config.window_rope, window_rope);
   }
   host_integers.resize(static_cast<std::size_t>(options_.rows_max * options_.length_max));
   host_losses.resize(static_cast<std::size_t>(head_rows));

@@ -53,12 +53,17 @@ Status check_activation_type(const ActivationOptions& options, const Operators& 
 struct LayerActivations {
   float* attention_statistics = nullptr;  // ModelConfig::norm_statistics(N)
   Elements qkv;                           // (N, queries | keys | values) as the products give them
-  float* head_rstd = nullptr;             // (N, query heads), (N, key heads); null without QK norms
-  Elements attention;                     // (N, query width)
-  float* log_sum_exp = nullptr;           // (rows, heads, length)
-  Elements middle;                        // (N, C): after the attention's residual
-  float* mlp_statistics = nullptr;        // ModelConfig::norm_statistics(N)
-  Elements mlp_product;                   // (N, ModelConfig::mlp_input_width())
+  float* head_rstd = nullptr;       // ModelConfig::head_norm_statistics(N); null without QK norms
+  Elements attention;               // (N, query width)
+  float* log_sum_exp = nullptr;     // (rows, heads, length)
+  Elements middle;                  // (N, C): after the attention's residual
+  float* mlp_statistics = nullptr;  // ModelConfig::norm_statistics(N)
+  Elements mlp_product;             // (N, ModelConfig::mlp_input_width())
+  // With post norms, else null: what attention and MLP give, (N, C), and their norms' statistics.
+  Elements attention_output;
+  Elements mlp_output;
+  float* attention_output_statistics = nullptr;
+  float* mlp_output_statistics = nullptr;
   // (N, queries | keys | values) as attention reads them, normed and rotated: `qkv` itself where
   // there are no QK norms, else as the buffers below.
   Elements attention_qkv;
@@ -155,8 +160,12 @@ class Activations {
   std::uint16_t* logit_gradients = nullptr;  // (head_rows, vocabulary); null: they replace logits
   float* losses = nullptr;                   // (head_rows)
 
-  float* cosine = nullptr;  // (length_max, head_dim / 2), with rotary positions
-  float* sine = nullptr;
+  // (length_max, head_dim / 2), with rotary positions; of windowed layers, where theirs are others.
+  struct RopeTable {
+    float* cosine = nullptr;
+    float* sine = nullptr;
+  };
+  RopeTable rope, window_rope;
   std::int32_t* ids = nullptr;               // (N)
   std::int32_t* positions = nullptr;         // (N)
   std::int32_t* first_key = nullptr;         // (N): of the token's segment

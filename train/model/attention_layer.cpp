@@ -1,6 +1,7 @@
 #include "train/model/attention_layer.h"
 
 #include "train/model/dropout_site.h"
+#include "train/model/norm.h"
 
 namespace troupe::train {
 
@@ -43,13 +44,21 @@ AttentionShape AttentionLayer::attention_shape(const UnitParameters& unit,
   return s;
 }
 
-void AttentionLayer::rotate(Elements qkv, const Activations& scratch, std::int64_t tokens,
-                            RopeDirection direction) const {
+void AttentionLayer::rotate(Elements qkv, const LayerPass& pass, RopeDirection direction) const {
   if (config_.positions != PositionKind::kRotary) return;
+  const Activations& scratch = *pass.scratch;
+  const auto& table = config_.window(pass.layer) ? scratch.window_rope : scratch.rope;
   // Queries and keys stand side by side: one call rotates both.
-  operators_.rope(qkv, config_.qkv_width(), scratch.positions, scratch.cosine, scratch.sine, tokens,
-                  config_.num_attention_heads + config_.num_key_value_heads, config_.head_dim,
-                  direction);
+  operators_.rope(qkv, config_.qkv_width(), scratch.positions, table.cosine, table.sine,
+                  pass.tokens(), config_.num_attention_heads + config_.num_key_value_heads,
+                  config_.head_dim, direction);
+}
+
+AttentionLayer::HeadWeights AttentionLayer::head_weights(const UnitParameters& unit,
+                                                         const LayerPass& pass) const {
+  if (config_.norm->weight_offset == 0) return {unit.vector(query_norm_), unit.vector(key_norm_)};
+  const float* behind_rstd = pass.kept->head_rstd + config_.head_norm_statistics(pass.tokens());
+  return {behind_rstd - 2 * config_.head_dim, behind_rstd - config_.head_dim};
 }
 
 void AttentionLayer::place(const UnitParameters& unit, const LayerPass& pass) const {
@@ -60,17 +69,22 @@ void AttentionLayer::place(const UnitParameters& unit, const LayerPass& pass) co
     const std::int64_t values = keys + config_.key_width();
     const auto eps = static_cast<float>(config_.norm_eps);
     float* rstd = kept.head_rstd;
-    operators_.head_norm_forward(kept.qkv, stride, unit.vector(query_norm_), kept.attention_qkv,
-                                 stride, rstd, tokens, config_.num_attention_heads,
-                                 config_.head_dim, eps);
-    operators_.head_norm_forward(kept.qkv + keys, stride, unit.vector(key_norm_),
-                                 kept.attention_qkv + keys, stride,
-                                 rstd + tokens * config_.num_attention_heads, tokens,
+    if (const float offset = config_.norm->weight_offset; offset != 0) {
+      const std::int64_t head_dim = config_.head_dim;
+      float* sums = rstd + config_.head_norm_statistics(tokens) - 2 * head_dim;
+      operators_.add_number(unit.vector(query_norm_), offset, sums, head_dim);
+      operators_.add_number(unit.vector(key_norm_), offset, sums + head_dim, head_dim);
+    }
+    const HeadWeights weights = head_weights(unit, pass);
+    operators_.head_norm_forward(kept.qkv, stride, weights.query, kept.attention_qkv, stride, rstd,
+                                 tokens, config_.num_attention_heads, config_.head_dim, eps);
+    operators_.head_norm_forward(kept.qkv + keys, stride, weights.key, kept.attention_qkv + keys,
+                                 stride, rstd + tokens * config_.num_attention_heads, tokens,
                                  config_.num_key_value_heads, config_.head_dim, eps);
     operators_.copy_rows(kept.qkv + values, stride, kept.attention_qkv + values, stride, tokens,
                          config_.key_width());
   }
-  rotate(kept.attention_qkv, *pass.scratch, tokens, RopeDirection::kForward);
+  rotate(kept.attention_qkv, pass, RopeDirection::kForward);
 }
 
 void AttentionLayer::attend(const UnitParameters& unit, const LayerPass& pass,
@@ -116,16 +130,16 @@ void AttentionLayer::backward_attention(const UnitParameters& unit, const UnitGr
   operators_.attention_backward(attention_shape(unit, pass), qkv, qkv + keys, qkv + values,
                                 kept.attention, kept.log_sum_exp, scratch.attention_gradient, dqkv,
                                 dqkv + keys, dqkv + values);
-  rotate(dqkv, scratch, tokens, RopeDirection::kBackward);
+  rotate(dqkv, pass, RopeDirection::kBackward);
   if (!config_.qk_norm) return;
   const float* rstd = kept.head_rstd;
-  operators_.head_norm_backward(dqkv, stride, kept.qkv, stride, unit.vector(query_norm_), rstd,
+  const HeadWeights weights = head_weights(unit, pass);
+  operators_.head_norm_backward(dqkv, stride, kept.qkv, stride, weights.query, rstd,
                                 gradient.at(query_norm_), tokens, config_.num_attention_heads,
                                 config_.head_dim);
-  operators_.head_norm_backward(dqkv + keys, stride, kept.qkv + keys, stride,
-                                unit.vector(key_norm_), rstd + tokens * config_.num_attention_heads,
-                                gradient.at(key_norm_), tokens, config_.num_key_value_heads,
-                                config_.head_dim);
+  operators_.head_norm_backward(dqkv + keys, stride, kept.qkv + keys, stride, weights.key,
+                                rstd + tokens * config_.num_attention_heads, gradient.at(key_norm_),
+                                tokens, config_.num_key_value_heads, config_.head_dim);
 }
 
 void AttentionLayer::backward_input(const UnitParameters& unit, const UnitGradient& gradient,

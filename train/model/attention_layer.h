@@ -45,8 +45,12 @@ class AttentionLayer {
   AttentionShape attention_shape(const UnitParameters& unit, const LayerPass& pass) const;
   // kept.qkv → kept.attention_qkv: norms and rotation.
   void place(const UnitParameters& unit, const LayerPass& pass) const;
-  void rotate(Elements qkv, const Activations& scratch, std::int64_t tokens,
-              RopeDirection direction) const;
+  void rotate(Elements qkv, const LayerPass& pass, RopeDirection direction) const;
+  // What normed query and key heads are multiplied by, after `place`: (head_dim) each.
+  struct HeadWeights {
+    const float *query, *key;
+  };
+  HeadWeights head_weights(const UnitParameters& unit, const LayerPass& pass) const;
 
   const ModelConfig& config_;
   Operators& operators_;

@@ -2,9 +2,11 @@
 // One transformer layer:
 //   middle = x + attention(norm(x))
 //   y      = middle + mlp(norm(middle))
-// What is added to the stream is dropped out before, where the configuration says so.
+// What is added to the stream has a norm of its own and is dropped out before, where the
+// configuration says so.
 
 #include <cstdint>
+#include <optional>
 
 #include "train/model/activations.h"
 #include "train/model/attention_layer.h"
@@ -43,6 +45,7 @@ class DecoderLayer {
   double residual_dropout_;
   Operators& operators_;
   Norm attention_norm_, mlp_norm_;
+  std::optional<Norm> post_attention_norm_, post_mlp_norm_;
   AttentionLayer attention_;
   Mlp mlp_;
   GradientRest rest_;

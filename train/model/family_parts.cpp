@@ -70,6 +70,22 @@ void read_window_of_all_layers(ConfigReader& reader, ModelConfig& config) {
     config.windowed_layers.assign(static_cast<std::size_t>(config.num_hidden_layers), true);
 }
 
+void read_layer_types(ConfigReader& reader, ModelConfig& config) {
+  const auto layers = static_cast<std::size_t>(config.num_hidden_layers);
+  const json::Value& list = *json::find(reader.value(), "layer_types");
+  if (!list.is_array() || list.get_array().size() != layers)
+    return reader.fail("layer_types must be a list with a string for each of {} layers", layers);
+  for (const json::Value& value : list.get_array()) {
+    const std::string type = value.is_string() ? std::string(value.get_string()) : "";
+    if (type != "full_attention" && type != "sliding_attention")
+      return reader.refuse(
+          "layer_types of '{}' is not supported; use full_attention and sliding_attention", type);
+    config.windowed_layers.push_back(type == "sliding_attention");
+    if (config.windowed_layers.back() && !config.sliding_window)
+      return reader.fail("layer_types has sliding_attention, and there is no sliding_window");
+  }
+}
+
 void read_windowed_layers(ConfigReader& reader, ModelConfig& config) {
   bool on = false;
   reader.boolean("use_sliding_window", on);
@@ -86,18 +102,7 @@ void read_windowed_layers(ConfigReader& reader, ModelConfig& config) {
       config.windowed_layers.push_back(static_cast<std::int64_t>(i) >= first);
     return;
   }
-  const json::Value& list = *json::find(reader.value(), "layer_types");
-  if (!list.is_array() || list.get_array().size() != layers)
-    return reader.fail("layer_types must be a list with a string for each of {} layers", layers);
-  for (const json::Value& value : list.get_array()) {
-    const std::string type = value.is_string() ? std::string(value.get_string()) : "";
-    if (type != "full_attention" && type != "sliding_attention")
-      return reader.refuse(
-          "layer_types of '{}' is not supported; use full_attention and sliding_attention", type);
-    config.windowed_layers.push_back(type == "sliding_attention");
-    if (config.windowed_layers.back() && !config.sliding_window)
-      return reader.fail("layer_types has sliding_attention, and there is no sliding_window");
-  }
+  read_layer_types(reader, config);
 }
 
 void refuse_sliding_window(ConfigReader& reader, const ModelConfig& config) {

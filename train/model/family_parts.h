@@ -36,6 +36,8 @@ void read_sliding_window(ConfigReader& reader, ModelConfig& config);
 void read_window_of_all_layers(ConfigReader& reader, ModelConfig& config);
 // Windows as Qwen2 and Qwen3 have them: use_sliding_window, max_window_layers, layer_types.
 void read_windowed_layers(ConfigReader& reader, ModelConfig& config);
+// layer_types: a string for each layer, full_attention or sliding_attention. Sets windowed_layers.
+void read_layer_types(ConfigReader& reader, ModelConfig& config);
 // For families whose attention sees all tokens before.
 void refuse_sliding_window(ConfigReader& reader, const ModelConfig& config);
 

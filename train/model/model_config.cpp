@@ -14,11 +14,14 @@ constexpr std::int64_t kLayersMax = 1 << 12;
 
 void read_sizes(ConfigReader& reader, const ModelFamily& family, ModelConfig& config) {
   const ConfigKeys& keys = family.keys;
-  reader.size("vocab_size", config.vocab_size, true);
+  config.vocab_size = family.vocab_size;
+  config.num_attention_heads = family.num_attention_heads;
+  reader.size("vocab_size", config.vocab_size, family.vocab_size == 0);
   reader.size(keys.hidden_size, config.hidden_size, true);
   reader.size(keys.intermediate_size, config.intermediate_size, family.intermediate_factor == 0);
   reader.size(keys.num_hidden_layers, config.num_hidden_layers, true, kLayersMax);
-  reader.size(keys.num_attention_heads, config.num_attention_heads, true);
+  reader.size(keys.num_attention_heads, config.num_attention_heads,
+              family.num_attention_heads == 0);
   if (config.intermediate_size == 0)
     config.intermediate_size = family.intermediate_factor * config.hidden_size;
   config.max_position_embeddings = family.max_position_embeddings;
@@ -85,6 +88,30 @@ void read_dtype(ConfigReader& reader, ModelConfig& config) {
       config.dtype = dtype_from_torch_name(*name);
 }
 
+// The language model of one that holds more. What only the outer object says of it is carried over.
+Result<ModelConfig> text_model_of(const json::Value& value, const ModelFamily& family,
+                                  std::string_view name) {
+  const json::Value* text = json::find(value, "text_config");
+  if (text == nullptr || !text->is_object())
+    return error(Code::kInvalidArgument, "{}: a model of type {} has an object text_config, and {}",
+                 name, family.model_type, text ? "this is none" : "there is none");
+  json::Value inner = *text;
+  inner.as_object()["model_type"] = family.text_type;
+  for (const std::string_view key : {"dtype", "torch_dtype", "bos_token_id", "eos_token_id",
+                                     "tie_word_embeddings", "quantization_config"}) {
+    const json::Value* outer = json::find(value, key);
+    if (outer && !json::find(inner, key)) inner.as_object()[key] = *outer;
+  }
+  ModelConfig config =
+      TROUPE_TRY(ModelConfig::from_json(inner, fmt::format("{}: text_config", name)));
+  config.notes.insert(
+      config.notes.begin(),
+      fmt::format("model_type={}: its language model is trained and written, as {} (class {}); "
+                  "what is there for pictures is left out",
+                  family.model_type, config.model_type, family_of(config).architecture));
+  return config;
+}
+
 }  // namespace
 
 Result<ModelConfig> ModelConfig::from_json(const json::Value& value, std::string_view name) {
@@ -97,6 +124,7 @@ Result<ModelConfig> ModelConfig::from_json(const json::Value& value, std::string
   if (!family)
     return error(Code::kUnsupported, "{}: model_type={} is not supported; supported: {}", name,
                  *type, supported_model_types());
+  if (!family->text_type.empty()) return text_model_of(value, *family, name);
   ModelConfig config;
   config.model_type = *type;
   config.source = value.get_object();
@@ -137,8 +165,8 @@ json::Object ModelConfig::to_json() const {
     set("num_key_value_heads", num_key_value_heads,
         family.num_key_value_heads.value_or(num_attention_heads));
     set("head_dim", head_dim, family.head_dim.value_or(hidden_size / num_attention_heads));
-    if (!out.contains("rope_theta") && !out.contains("rope_parameters") && rope_theta != 10000.0)
-      out["rope_theta"] = rope_theta;
+    if (!out.contains("rope_theta") && !out.contains("rope_parameters") && rope.theta != 10000.0)
+      out["rope_theta"] = rope.theta;
   }
   set(keys.max_position_embeddings, max_position_embeddings, family.max_position_embeddings);
   set(keys.norm_eps, norm_eps, family.norm_eps);
@@ -153,8 +181,14 @@ std::int64_t ModelConfig::norm_statistics(std::int64_t rows) const {
   return norm->statistics(rows, hidden_size);
 }
 
+std::int64_t ModelConfig::head_norm_statistics(std::int64_t rows) const {
+  const std::int64_t weights = norm->weight_offset == 0 ? 0 : 2 * head_dim;
+  return rows * (num_attention_heads + num_key_value_heads) + weights;
+}
+
 double ModelConfig::attention_scale(std::int64_t layer) const {
-  const double by_head = scale_by_head_dim ? 1.0 / std::sqrt(static_cast<double>(head_dim)) : 1.0;
+  const double divisor = query_scalar.value_or(static_cast<double>(head_dim));
+  const double by_head = scale_by_head_dim ? 1.0 / std::sqrt(divisor) : 1.0;
   return scale_by_inverse_layer ? by_head / static_cast<double>(layer + 1) : by_head;
 }
 

@@ -31,6 +31,12 @@ struct RopeScaling {
   bool truncate = true;
 };
 
+// Rotary positions.
+struct Rope {
+  double theta = 10000.0;
+  RopeScaling scaling;
+};
+
 enum class PositionKind { kRotary, kLearned };
 
 // The parts of which a family chooses: norm.h, mlp.h, embedding.h.
@@ -58,21 +64,26 @@ struct ModelConfig {
   double norm_eps = 1e-6;
   const EmbeddingKind* embedding = &kTokenEmbedding;
   PositionKind positions = PositionKind::kRotary;
-  double rope_theta = 10000.0;
-  RopeScaling rope_scaling;
+  Rope rope;
+  std::optional<Rope> window_rope;          // of the windowed layers, where theirs are others
   const Activation* activation = &kSwiGlu;  // of the MLP
   bool qkv_bias = false;
   bool attention_output_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;  // RMS norms over each query and key head, before the rotation
+  // RMS norms over each query and key head, before the rotation, times weights as `norm` has them.
+  bool qk_norm = false;
+  // Norms of what attention and MLP add to the stream, before it is added.
+  bool post_norms = false;
   // Weights of the layers' products are stored [in, out] (HF's Conv1D) instead of [out, in].
   bool transposed_weights = false;
   // What adds to the stream begins smaller the more layers add (GPT-2's scheme).
   bool scales_residual_weights = false;
   bool tie_word_embeddings = false;
 
-  // Scores are divided by √head_dim, and in layer i by i + 1 (`scale_attn_by_inverse_layer_idx`).
+  // Scores are divided by √head_dim, or the root of another number (`query_pre_attn_scalar`), and
+  // in layer i by i + 1 (`scale_attn_by_inverse_layer_idx`).
   bool scale_by_head_dim = true;
+  std::optional<double> query_scalar;
   bool scale_by_inverse_layer = false;
   // Tokens of the layers that are marked see the last `sliding_window` tokens only.
   std::optional<std::int64_t> sliding_window;
@@ -111,8 +122,10 @@ struct ModelConfig {
   std::int64_t qkv_width() const { return query_width() + 2 * key_width(); }
   // Outputs of the MLP's first products.
   std::int64_t mlp_input_width() const;
-  // Numbers that a norm keeps of so many rows for its backward pass.
+  // Numbers that a norm keeps of so many rows for its backward pass, and those of query and key
+  // heads together.
   std::int64_t norm_statistics(std::int64_t rows) const;
+  std::int64_t head_norm_statistics(std::int64_t rows) const;
   bool has_dropout() const {
     return embedding_dropout > 0 || residual_dropout > 0 || attention_dropout > 0;
   }

@@ -23,6 +23,9 @@ constexpr const ModelFamily& (*kFamilies[])() = {
 };
 #undef TROUPE_FAMILY
 
+// Before the head's name, in models that hold another one.
+constexpr std::string_view kWrappedHead = "language_model.";
+
 }  // namespace
 
 const ModelFamily* find_model_family(std::string_view model_type) {
@@ -69,15 +72,28 @@ EndNames end_names(const ModelConfig& config) {
   return names;
 }
 
-std::optional<std::string> base_model_name(const ModelConfig& config, std::string_view name) {
-  const std::string_view prefix = family_of(config).base_prefix;
-  if (!name.starts_with(prefix)) return std::nullopt;
-  return std::string(name.substr(prefix.size()));
+std::vector<std::string> other_names(const ModelConfig& config, std::string_view name) {
+  const ModelFamily& family = family_of(config);
+  const std::string_view prefix = family.base_prefix;
+  if (!name.starts_with(prefix)) {
+    if (family.prefixes_in_wrappers.empty()) return {};
+    return {std::string(kWrappedHead) + std::string(name)};
+  }
+  const std::string_view rest = name.substr(prefix.size());
+  std::vector<std::string> names{std::string(rest)};
+  for (const std::string_view other : family.prefixes_in_wrappers)
+    names.push_back(std::string(other) + std::string(rest));
+  return names;
 }
 
 bool ignored_in_weights(const ModelConfig& config, std::string_view name) {
   const ModelFamily& family = family_of(config);
-  if (config.tie_word_embeddings && name == family.end_names().output + ".weight") return true;
+  const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
+  if (std::ranges::any_of(family.others_in_wrappers, begins)) return true;
+  std::string_view head = name;
+  if (!family.prefixes_in_wrappers.empty() && begins(kWrappedHead))
+    head.remove_prefix(kWrappedHead.size());
+  if (config.tie_word_embeddings && head == family.end_names().output + ".weight") return true;
   return std::ranges::any_of(family.saved_buffers,
                              [&](std::string_view end) { return name.ends_with(end); });
 }

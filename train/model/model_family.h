@@ -35,10 +35,12 @@ struct LayerNames {
   std::string query_norm;
   std::string key_norm;
   std::string attention_output;
+  std::string post_attention_norm = {};  // with ModelConfig::post_norms, as post_mlp_norm
   std::string mlp_norm;
   // The MLP's first products: as many as its activation takes, or one for all.
   std::vector<std::string> mlp_inputs;
   std::string mlp_output;
+  std::string post_mlp_norm = {};
 };
 
 struct EndNames {
@@ -59,7 +61,16 @@ struct ModelFamily {
   std::string_view model_type;
   std::string_view architecture;            // the class in config.json's `architectures`
   std::string_view base_prefix = "model.";  // of all names but the head's; a file may lack it
+  // Of models that hold this one and more (pictures): what stands for base_prefix there, and what
+  // all that is not this one begins with.
+  std::span<const std::string_view> prefixes_in_wrappers = {};
+  std::span<const std::string_view> others_in_wrappers = {};
+  // The type of the model in such a model's `text_config`, which is read instead of the rest.
+  std::string_view text_type = {};
   ConfigKeys keys = {};
+  // 0: the key must be there.
+  std::int64_t vocab_size = 0;
+  std::int64_t num_attention_heads = 0;
   // Without the key the MLP is so many times as wide as the stream; 0: the key must be there.
   std::int64_t intermediate_factor = 0;
   std::int64_t max_position_embeddings = 0;
@@ -72,7 +83,7 @@ struct ModelFamily {
 
   // Reads the keys that not every family has, chooses the parts (ModelConfig's norm, activation,
   // embedding and so on) and refuses what would be computed otherwise. Sizes have been read.
-  void (*read)(ConfigReader& reader, ModelConfig& config);
+  void (*read)(ConfigReader& reader, ModelConfig& config) = nullptr;
   LayerNames (*layer_names)(const ModelConfig& config, std::int64_t layer) = llama_layer_names;
   EndNames (*end_names)() = llama_end_names;  // of a model whose head is not tied
   // Ends of the names of buffers that older versions of transformers saved among the weights.
@@ -89,11 +100,11 @@ std::string supported_model_types();
 LayerNames layer_names(const ModelConfig& config, std::int64_t layer);
 EndNames end_names(const ModelConfig& config);
 
-// A parameter's name in files that hold the base model alone (`wte.weight` of the published GPT-2,
-// `layers.0.…`): nothing for the head's.
-std::optional<std::string> base_model_name(const ModelConfig& config, std::string_view name);
+// A parameter's names in files that hold the base model alone (`wte.weight` of the published GPT-2,
+// `layers.0.…`) or that of a model with this one in it (`language_model.model.layers.0.…`).
+std::vector<std::string> other_names(const ModelConfig& config, std::string_view name);
 // Whether a tensor that the model does not have may be in a file of weights: a stored copy of a
-// tied head, or a saved buffer.
+// tied head, a saved buffer, or what is not this model of one that holds it.
 bool ignored_in_weights(const ModelConfig& config, std::string_view name);
 
 }  // namespace troupe::train

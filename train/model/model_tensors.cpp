@@ -54,9 +54,11 @@ UnitSpec layer_tensors(const ModelConfig& config, std::int64_t layer) {
     matrices(names.qkv, {config.query_width(), config.key_width(), config.key_width()},
              config.qkv_bias);
   for (const std::string& norm : {names.query_norm, names.key_norm})
-    if (!norm.empty()) add(unit, norm + ".weight", {config.head_dim}, {InitialValue::Kind::kOnes});
+    if (!norm.empty())
+      add(unit, norm + ".weight", {config.head_dim}, {config.norm->initial_weight});
   matrix(names.attention_output, hidden, config.query_width(), residual);
   bias(names.attention_output, hidden, config.attention_output_bias);
+  if (config.post_norms) add_norm(unit, config, names.post_attention_norm, hidden);
   add_norm(unit, config, names.mlp_norm, hidden);
   // A single one may hold all that the activation takes.
   const auto mlp_inputs = static_cast<std::int64_t>(names.mlp_inputs.size());
@@ -66,6 +68,7 @@ UnitSpec layer_tensors(const ModelConfig& config, std::int64_t layer) {
       config.mlp_bias);
   matrix(names.mlp_output, hidden, intermediate, residual);
   bias(names.mlp_output, hidden, config.mlp_bias);
+  if (config.post_norms) add_norm(unit, config, names.post_mlp_norm, hidden);
   return unit;
 }
 

@@ -24,13 +24,13 @@ struct YarnRange {
   double low = 0, high = 0;
 };
 
-YarnRange yarn_range(const ModelConfig& config) {
-  const RopeScaling& scaling = config.rope_scaling;
-  const auto dim = static_cast<double>(config.head_dim);
+YarnRange yarn_range(const Rope& rope, std::int64_t head_dim) {
+  const RopeScaling& scaling = rope.scaling;
+  const auto dim = static_cast<double>(head_dim);
   const auto pair_that_turns = [&](double rotations) {
     const double context = static_cast<double>(scaling.original_max_position_embeddings);
     return dim * std::log(context / (rotations * 2.0 * std::numbers::pi)) /
-           (2.0 * std::log(config.rope_theta));
+           (2.0 * std::log(rope.theta));
   };
   YarnRange range{pair_that_turns(scaling.beta_fast), pair_that_turns(scaling.beta_slow)};
   if (scaling.truncate) range = {std::floor(range.low), std::ceil(range.high)};
@@ -45,8 +45,8 @@ double yarn_frequency(double frequency, std::int64_t pair, YarnRange range, doub
   return frequency / factor * ramp + frequency * (1.0 - ramp);
 }
 
-double scaled(double frequency, std::int64_t pair, const ModelConfig& config) {
-  const RopeScaling& scaling = config.rope_scaling;
+double scaled(double frequency, std::int64_t pair, const Rope& rope, std::int64_t head_dim) {
+  const RopeScaling& scaling = rope.scaling;
   switch (scaling.kind) {
     case RopeScaling::Kind::kNone:
       return frequency;
@@ -55,28 +55,28 @@ double scaled(double frequency, std::int64_t pair, const ModelConfig& config) {
     case RopeScaling::Kind::kLlama3:
       return llama3_frequency(frequency, scaling);
     case RopeScaling::Kind::kYarn:
-      return yarn_frequency(frequency, pair, yarn_range(config), scaling.factor);
+      return yarn_frequency(frequency, pair, yarn_range(rope, head_dim), scaling.factor);
   }
   return frequency;
 }
 
 }  // namespace
 
-std::vector<float> rope_frequencies(const ModelConfig& config) {
+std::vector<float> rope_frequencies(const Rope& rope, std::int64_t head_dim) {
   std::vector<float> frequencies;
-  for (std::int64_t i = 0; i < config.head_dim / 2; ++i) {
-    const double frequency = std::pow(
-        config.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(config.head_dim));
-    frequencies.push_back(static_cast<float>(scaled(frequency, i, config)));
+  for (std::int64_t i = 0; i < head_dim / 2; ++i) {
+    const double frequency =
+        std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    frequencies.push_back(static_cast<float>(scaled(frequency, i, rope, head_dim)));
   }
   return frequencies;
 }
 
-void fill_rope_tables(const ModelConfig& config, std::int64_t positions, std::span<float> cosine,
-                      std::span<float> sine) {
-  const std::vector<float> frequencies = rope_frequencies(config);
+void fill_rope_tables(const Rope& rope, std::int64_t head_dim, std::int64_t positions,
+                      std::span<float> cosine, std::span<float> sine) {
+  const std::vector<float> frequencies = rope_frequencies(rope, head_dim);
   const std::size_t half = frequencies.size();
-  const auto factor = static_cast<float>(config.rope_scaling.attention_factor);
+  const auto factor = static_cast<float>(rope.scaling.attention_factor);
   TROUPE_CHECK(cosine.size() >= static_cast<std::size_t>(positions) * half);
   TROUPE_CHECK(sine.size() >= static_cast<std::size_t>(positions) * half);
   for (std::int64_t position = 0; position < positions; ++position) {

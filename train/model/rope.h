@@ -17,10 +17,10 @@ namespace troupe::train {
 //           between
 //   yarn    f/factor and f blended by a ramp over the pairs, between the pairs that turn beta_slow
 //           and beta_fast times in the original context
-std::vector<float> rope_frequencies(const ModelConfig& config);
+std::vector<float> rope_frequencies(const Rope& rope, std::int64_t head_dim);
 
 // Fills cosine and sine, (positions, head_dim / 2) each, times yarn's attention factor.
-void fill_rope_tables(const ModelConfig& config, std::int64_t positions, std::span<float> cosine,
-                      std::span<float> sine);
+void fill_rope_tables(const Rope& rope, std::int64_t head_dim, std::int64_t positions,
+                      std::span<float> cosine, std::span<float> sine);
 
 }  // namespace troupe::train

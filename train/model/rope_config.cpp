@@ -67,8 +67,7 @@ void read_yarn(RopeReader& reader, const ModelConfig& config, RopeScaling& scali
 }
 
 void read_scaling(ConfigReader& outer, RopeReader& reader, const std::string& type,
-                  ModelConfig& config) {
-  RopeScaling& scaling = config.rope_scaling;
+                  const ModelConfig& config, RopeScaling& scaling) {
   if (type == "default") return;
   if (type == "linear")
     scaling.kind = Kind::kLinear;
@@ -90,28 +89,59 @@ void read_scaling(ConfigReader& outer, RopeReader& reader, const std::string& ty
     reader->fail("needs factor ≥ 1, not {}", scaling.factor);
 }
 
+void check_rope(ConfigReader& reader, const Rope& rope, double partial) {
+  if (rope.theta <= 0) reader.fail("rope_theta must be positive");
+  if (partial != 1.0)
+    reader.refuse("partial_rotary_factor={} is not supported; use a model that rotates whole heads",
+                  partial);
+}
+
+// One object with all that is to know of a rotation.
+void read_object(ConfigReader& reader, std::string_view key, const json::Value& value,
+                 const ModelConfig& config, Rope& rope, double& partial) {
+  if (!value.is_object()) return reader.fail("{} must be an object or null", key);
+  if (value.get_object().empty()) return;
+  RopeReader inner(reader, key, value);
+  inner->number("rope_theta", rope.theta);
+  inner->number("partial_rotary_factor", partial);
+  read_scaling(reader, inner, type_of(value), config, rope.scaling);
+}
+
 }  // namespace
 
 void read_rope(ConfigReader& reader, ModelConfig& config) {
-  reader.number("rope_theta", config.rope_theta);
+  reader.number("rope_theta", config.rope.theta);
   double partial = 1.0;
   reader.number("partial_rotary_factor", partial);
   // rope_scaling goes before rope_parameters unless it is null or empty.
   for (const std::string_view key : {"rope_scaling", "rope_parameters"}) {
     if (!reader.has(key)) continue;
     const json::Value& value = *json::find(reader.value(), key);
-    if (!value.is_object()) return reader.fail("{} must be an object or null", key);
-    if (value.get_object().empty()) continue;
-    RopeReader inner(reader, key, value);
-    inner->number("rope_theta", config.rope_theta);
-    inner->number("partial_rotary_factor", partial);
-    read_scaling(reader, inner, type_of(value), config);
-    break;
+    read_object(reader, key, value, config, config.rope, partial);
+    if (!value.is_object() || !value.get_object().empty()) break;
   }
-  if (config.rope_theta <= 0) reader.fail("rope_theta must be positive");
-  if (partial != 1.0)
-    reader.refuse("partial_rotary_factor={} is not supported; use a model that rotates whole heads",
-                  partial);
+  check_rope(reader, config.rope, partial);
+}
+
+void read_rope_by_layer_type(ConfigReader& reader, ModelConfig& config) {
+  if (!reader.has("rope_parameters")) {
+    read_rope(reader, config);
+    reader.number("rope_local_base_freq", config.window_rope->theta);
+    return check_rope(reader, *config.window_rope, 1.0);
+  }
+  const json::Value& types = *json::find(reader.value(), "rope_parameters");
+  const auto read = [&](const char* type, Rope& rope) {
+    double partial = 1.0;
+    const json::Value* value = json::find(types, type);
+    if (value && !value->is_null())
+      read_object(reader, fmt::format("rope_parameters.{}", type), *value, config, rope, partial);
+    check_rope(reader, rope, partial);
+  };
+  if (!types.is_object() || json::find(types, "rope_type") || json::find(types, "rope_theta"))
+    return reader.fail(
+        "rope_parameters must have an object for full_attention and one for sliding_attention");
+  read("full_attention", config.rope);
+  read("sliding_attention", *config.window_rope);
 }
 
 }  // namespace troupe::train

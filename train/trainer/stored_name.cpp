@@ -10,8 +10,8 @@ std::string stored_name(const TensorReader& tensors, const ModelConfig& config,
     const EndNames ends = end_names(config);
     if (unties_head && name == ends.output + ".weight")
       return stored_name(tensors, config, ends.token_embedding + ".weight");
-    const auto other = base_model_name(config, name);
-    if (other && tensors.find(*other)) return *other;
+    for (const std::string& other : other_names(config, name))
+      if (tensors.find(other)) return other;
   }
   return std::string(name);
 }

@@ -9,8 +9,8 @@
 
 namespace troupe::train {
 
-// The name under which `tensors` hold the parameter `name` of `config`: its own, or the one without
-// the base model's prefix; its own where they hold neither. unties_head: the head of `config` is a
+// The name under which `tensors` hold the parameter `name` of `config`: its own, or one of
+// other_names(); its own where they hold none of them. unties_head: the head of `config` is a
 // matrix of its own that begins as a copy of the embedding, and stands for it where the files have
 // none.
 std::string stored_name(const TensorReader& tensors, const ModelConfig& config,

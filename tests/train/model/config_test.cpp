@@ -24,7 +24,7 @@ TEST_CASE("defaults and round trip of config.json") {
   CHECK(config.num_key_value_heads == 4);
   CHECK(config.head_dim == 8);
   CHECK(config.norm_eps == 1e-6);
-  CHECK(config.rope_theta == 10000.0);
+  CHECK(config.rope.theta == 10000.0);
   CHECK(!config.tie_word_embeddings);
   const json::Object out = config.to_json();
   CHECK(out.at("my_key") == json::Value(json::Array{1}));

@@ -165,8 +165,8 @@ TEST_CASE("windows of Qwen: by max_window_layers or by layer_types") {
 
 TEST_CASE("what cannot be computed is refused by name") {
   CHECK(with("llama", "model_type", "gpt_neox").status().to_string() ==
-        "config.json: model_type=gpt_neox is not supported; supported: gemma, gpt2, llama, "
-        "mistral, phi3, qwen2, qwen3");
+        "config.json: model_type=gpt_neox is not supported; supported: gemma, gemma3, "
+        "gemma3_text, gpt2, llama, mistral, phi3, qwen2, qwen3");
   CHECK(with("llama", "hidden_act", "gelu").status().to_string() ==
         "config.json: hidden_act=gelu is not supported; llama models use silu");
   // Published files say "gelu" and mean the tanh form, which hidden_activation alone can say.
@@ -202,6 +202,68 @@ TEST_CASE("what cannot be computed is refused by name") {
   CHECK(!ModelConfig::parse("[]", "config.json").ok());
   CHECK(!ModelConfig::parse(R"({"model_type": "llama"})", "config.json").ok());
   CHECK(!ModelConfig::parse(R"({"hidden_size": 4})", "config.json").ok());
+}
+
+// What the published configuration of 12 billion parameters says.
+constexpr std::string_view kGemma3 = R"({"architectures": ["Gemma3ForConditionalGeneration"],
+    "eos_token_id": [1, 106], "model_type": "gemma3", "torch_dtype": "bfloat16",
+    "text_config": {"hidden_size": 3840, "intermediate_size": 15360, "model_type": "gemma3_text",
+                    "num_attention_heads": 16, "num_hidden_layers": 48, "num_key_value_heads": 8,
+                    "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024},
+    "vision_config": {"hidden_size": 1152}})";
+
+TEST_CASE("gemma3: the language model of one that sees pictures") {
+  const ModelConfig config = ModelConfig::parse(kGemma3, "config.json").value();
+  CHECK(config.model_type == "gemma3_text");
+  CHECK(config.vocab_size == 262208);
+  CHECK(config.head_dim == 256);
+  CHECK(config.dtype == DType::kBF16);
+  CHECK(config.eos_token_ids == std::vector<std::int64_t>{1, 106});
+  CHECK(config.rope.theta == 1e6);
+  CHECK(config.rope.scaling.factor == 8.0);
+  REQUIRE(config.window_rope);
+  CHECK(config.window_rope->theta == 10000.0);
+  CHECK(config.window_rope->scaling.kind == RopeScaling::Kind::kNone);
+  CHECK(config.attention_scale(0) == doctest::Approx(1.0 / 16));
+  CHECK(config.window(4) == 1024);
+  CHECK(!config.window(5));
+  CHECK(config.window(6) == 1024);
+  REQUIRE(config.notes.size() == 1);
+  CHECK(config.notes[0] ==
+        "model_type=gemma3: its language model is trained and written, as gemma3_text (class "
+        "Gemma3ForCausalLM); what is there for pictures is left out");
+  // What is written is a model of its own.
+  const json::Object out = config.to_json();
+  CHECK(out.at("architectures") == json::Value(json::Array{"Gemma3ForCausalLM"}));
+  const ModelConfig again = ModelConfig::from_json(out, "again").value();
+  CHECK(again.notes.empty());
+  CHECK(again.to_json() == out);
+  CHECK(again.window(5) == config.window(5));
+  CHECK(again.eos_token_ids == config.eos_token_ids);
+
+  json::Value value = json::parse(kGemma3, "config.json").value();
+  const auto error_with = [&](std::string_view key, json::Value what) {
+    json::Value changed = value;
+    changed.at("text_config").as_object()[key] = std::move(what);
+    return ModelConfig::from_json(changed, "config.json").status().to_string();
+  };
+  CHECK(error_with("final_logit_softcapping", 30.0) ==
+        "config.json: text_config: final_logit_softcapping is not supported; use a model without "
+        "it");
+  CHECK(error_with("sliding_window_pattern", 0) ==
+        "config.json: text_config: sliding_window_pattern must be an integer from 1 to 16777216");
+  CHECK(error_with("query_pre_attn_scalar", 0) ==
+        "config.json: text_config: query_pre_attn_scalar must be positive");
+  CHECK(error_with("rope_parameters", json::Object{{"rope_type", "linear"}, {"factor", 2.0}}) ==
+        "config.json: text_config: rope_parameters must have an object for full_attention and one "
+        "for sliding_attention");
+  CHECK(error_with("layer_types", json::Array{"full_attention"}) ==
+        "config.json: text_config: layer_types must be a list with a string for each of 48 layers");
+  value.as_object()["quantization_config"] = json::Object{{"bits", 4}};
+  CHECK(ModelConfig::from_json(value, "config.json").status().code() == Code::kUnsupported);
+  value.as_object()["text_config"] = nullptr;
+  CHECK(ModelConfig::from_json(value, "config.json").status().message() ==
+        "config.json: a model of type gemma3 has an object text_config, and this is none");
 }
 
 TEST_CASE("rotary scaling: bad values") {
@@ -243,15 +305,15 @@ TEST_CASE("rotary frequencies and yarn's factor equal transformers'") {
         value.as_object()[key].as_object().erase("rope_theta");
       }
       const ModelConfig config = ModelConfig::from_json(value, "config.json").value();
-      const std::vector<float> frequencies = rope_frequencies(config);
+      const std::vector<float> frequencies = rope_frequencies(config.rope, config.head_dim);
       const auto& expected = one.at("frequencies").as_array();
       REQUIRE(frequencies.size() == expected.size());
       for (std::size_t i = 0; i < expected.size(); ++i)
         CHECK(frequencies[i] == doctest::Approx(expected[i].to_number<double>()).epsilon(1e-6));
       const auto scale = one.at("scale").to_number<double>();
-      CHECK(config.rope_scaling.attention_factor == doctest::Approx(scale).epsilon(1e-12));
+      CHECK(config.rope.scaling.attention_factor == doctest::Approx(scale).epsilon(1e-12));
       std::vector<float> cosine(64), sine(64);
-      fill_rope_tables(config, 2, cosine, sine);
+      fill_rope_tables(config.rope, config.head_dim, 2, cosine, sine);
       CHECK(cosine[0] == static_cast<float>(scale));
       CHECK(sine[32] == doctest::Approx(scale * std::sin(frequencies[0])));
     }

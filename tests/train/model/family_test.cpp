@@ -29,7 +29,8 @@ ModelConfig config_of(std::string_view type) {
     if (type == "llama") value["attention_bias"] = value["mlp_bias"] = true;
     if (type == "mistral" || type == "phi3") value["sliding_window"] = 33;
     if (type == "qwen2") value["tie_word_embeddings"] = true;
-    if (type == "gemma" || type == "qwen3") value["head_dim"] = 20;
+    if (type == "gemma" || type == "gemma3_text" || type == "qwen3") value["head_dim"] = 20;
+    if (type == "gemma3_text") value["sliding_window"] = 33, value["sliding_window_pattern"] = 2;
     if (type == "qwen3") value["use_sliding_window"] = true;
     if (type == "qwen3") value["sliding_window"] = 40, value["max_window_layers"] = 2;
   }
@@ -39,7 +40,8 @@ ModelConfig config_of(std::string_view type) {
   return ModelConfig::from_json(value, "config.json").value();
 }
 
-constexpr const char* kTypes[] = {"gemma", "gpt2", "llama", "mistral", "phi3", "qwen2", "qwen3"};
+constexpr const char* kTypes[] = {"gemma",   "gemma3_text", "gpt2",  "llama",
+                                  "mistral", "phi3",        "qwen2", "qwen3"};
 
 // Initial weights with biases and norms that do something.
 void randomize(ModelFixture& f) {
@@ -231,7 +233,7 @@ TEST_CASE("every family: bf16 units give nearly the fp32 gradients") {
 
 TEST_CASE("layouts have the names and shapes that transformers writes") {
   for (const char* name : {"llama", "llama_llama3", "llama_linear_bias", "mistral", "qwen2",
-                           "qwen3", "gemma", "gpt2", "gpt2_scaled"}) {
+                           "qwen3", "gemma", "gemma3_text", "gpt2", "gpt2_scaled"}) {
     CAPTURE(std::string(name));
     const std::string folder = troupe::tests::source_dir() + "/tests/golden/model/" + name;
     PosixFileSystem files;
@@ -260,9 +262,22 @@ TEST_CASE("layouts have the names and shapes that transformers writes") {
 
 TEST_CASE("names in files of weights") {
   const ModelConfig gpt2 = config_of("gpt2"), llama = config_of("llama");
-  CHECK(base_model_name(gpt2, "transformer.h.1.ln_1.bias") == "h.1.ln_1.bias");
-  CHECK(base_model_name(llama, "model.norm.weight") == "norm.weight");
-  CHECK(!base_model_name(llama, "lm_head.weight"));
+  CHECK(other_names(gpt2, "transformer.h.1.ln_1.bias") ==
+        std::vector<std::string>{"h.1.ln_1.bias"});
+  CHECK(other_names(llama, "model.norm.weight") == std::vector<std::string>{"norm.weight"});
+  CHECK(other_names(llama, "lm_head.weight").empty());
+  // Of a language model that another model holds: as published, and as transformers 5 writes it.
+  const ModelConfig gemma3 = config_of("gemma3_text");
+  CHECK(other_names(gemma3, "model.norm.weight") ==
+        std::vector<std::string>{"norm.weight", "language_model.model.norm.weight",
+                                 "model.language_model.norm.weight"});
+  CHECK(other_names(gemma3, "lm_head.weight") ==
+        std::vector<std::string>{"language_model.lm_head.weight"});
+  CHECK(ignored_in_weights(gemma3, "vision_tower.vision_model.embeddings.patch_embedding.bias"));
+  CHECK(ignored_in_weights(gemma3, "model.multi_modal_projector.mm_input_projection_weight"));
+  CHECK(ignored_in_weights(gemma3, "language_model.lm_head.weight"));
+  CHECK(!ignored_in_weights(gemma3, "language_model.model.norm.weight"));
+  CHECK(!ignored_in_weights(llama, "vision_tower.weight"));
   CHECK(ignored_in_weights(gpt2, "h.0.attn.bias"));
   CHECK(ignored_in_weights(gpt2, "transformer.h.0.attn.masked_bias"));
   CHECK(ignored_in_weights(gpt2, "lm_head.weight"));

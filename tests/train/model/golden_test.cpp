@@ -62,7 +62,8 @@ struct Golden {
 constexpr const char* kCases[] = {"llama",        "llama_llama3", "llama_linear_bias",
                                   "llama_yarn",   "mistral",      "qwen2",
                                   "qwen2_window", "qwen3",        "gemma",
-                                  "phi3",         "gpt2",         "gpt2_scaled"};
+                                  "gemma3_text",  "phi3",         "gpt2",
+                                  "gpt2_scaled"};
 
 // The step's mean loss; its gradient is in the fixture.
 double run_step(const Golden& golden, std::size_t step, ModelFixture& fixture,

@@ -31,12 +31,18 @@ constexpr std::string_view kLlama = R"({"model_type": "llama", "vocab_size": 50,
 constexpr std::string_view kGemma = R"({"model_type": "gemma", "vocab_size": 50, "hidden_size": 16,
     "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 6,
     "num_key_value_heads": 1, "max_position_embeddings": 64, "torch_dtype": "float32"})";
+constexpr std::string_view kGemma3 = R"({"model_type": "gemma3", "torch_dtype": "float32",
+    "text_config": {"model_type": "gemma3_text", "vocab_size": 50, "hidden_size": 16,
+    "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 6,
+    "num_key_value_heads": 1, "sliding_window": 3, "sliding_window_pattern": 2},
+    "vision_config": {}})";
 constexpr std::string_view kGpt2 = R"({"model_type": "gpt2", "vocab_size": 50, "n_embd": 16,
     "n_layer": 2, "n_head": 4, "n_positions": 20, "torch_dtype": "float32"})";
 
 // A folder with a small model of random weights, and adapters of it.
 struct Workshop {
-  explicit Workshop(std::string_view text, DType type = DType::kF32)
+  // prefix: stands before all names.
+  explicit Workshop(std::string_view text, DType type = DType::kF32, const std::string& prefix = "")
       : config(ModelConfig::parse(text, "config.json").value()) {
     REQUIRE(files.create_directories(base()).ok());
     REQUIRE(write_file_atomically(files, base() + "/config.json", std::string(text)).ok());
@@ -48,9 +54,13 @@ struct Workshop {
       initialize_parameter(info, 0.3, 1, 0, values);
       auto& bytes = stored.emplace_back(values.size() * dtype_size(type));
       REQUIRE(convert_from_float(values, type, bytes).ok());
-      tensors.push_back({info.name, type, info.shape, {}});
+      tensors.push_back({prefix + info.name, type, info.shape, {}});
     }
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].data = stored[i];
+    if (!prefix.empty()) {
+      tensors.push_back(tensors.front());
+      tensors.back().name = "vision_tower.vision_model.embeddings.patch_embedding.weight";
+    }
     REQUIRE(write_safetensors(files, base() + "/model.safetensors", tensors, {}).ok());
   }
 
@@ -105,6 +115,20 @@ LoraRequest lora(std::vector<std::string> targets, std::int64_t rank = 4) {
   request.targets = std::move(targets);
   request.rank = rank;
   return request;
+}
+
+TEST_CASE("the language model of a model that sees pictures is exported as one of its own") {
+  Workshop w(kGemma3, DType::kF32, "language_model.");
+  const std::string adapter = w.add_adapter("adapter", lora({"all"}));
+  const auto exported = export_model(w.files, w.request({adapter}));
+  REQUIRE_MESSAGE(exported.ok(), exported.status().to_string());
+  REQUIRE(exported->logit_difference);
+  CHECK(*exported->logit_difference < 1e-4);
+  CHECK(w.written_config().at("model_type") == "gemma3_text");
+  const std::string norm = "model.layers.1.pre_feedforward_layernorm.weight";
+  CHECK(w.tensor(w.out(), norm) == w.tensor(w.base(), "language_model." + norm));
+  const auto written = TensorReader::open_model(w.files, w.out()).value();
+  for (const TensorInfo& tensor : written.weights()) CHECK(tensor.name.starts_with("model."));
 }
 
 TEST_CASE("an export adds scale·B·A, and computes what base and adapter do") {

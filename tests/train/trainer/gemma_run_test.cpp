@@ -1,4 +1,5 @@
-// Whole runs of a Gemma: one file whatever the strategy, the world size and the adapters.
+// Whole runs of a Gemma, whose third generation has all that the first has: one file whatever the
+// strategy, the world size and the adapters.
 
 #include "tests/train/trainer/run_fixture.h"
 #include "train/adapters/adapter_targets.h"
@@ -7,9 +8,10 @@ namespace troupe::train::tests {
 namespace {
 
 ModelConfig gemma() {
-  return ModelConfig::parse(R"({"model_type": "gemma", "hidden_size": 32, "intermediate_size": 48,
-      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 10,
-      "vocab_size": 64, "max_position_embeddings": 64})",
+  return ModelConfig::parse(R"({"model_type": "gemma3_text", "hidden_size": 32,
+      "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 1, "head_dim": 10, "vocab_size": 64, "max_position_embeddings": 64,
+      "sliding_window": 5, "sliding_window_pattern": 2})",
                             "config.json")
       .value();
 }
@@ -85,9 +87,10 @@ TEST_CASE("a GPU refuses Gemma by the operator that it lacks, before anything is
   const auto run = TrainingRun::create(
       files, clock, Logger::discard(), std::move(bundle),
       {.run = "test", .world_size = 1, .compute = compute_of(change, 0)}, recorder);
-  CHECK(run.status().to_string() ==
-        "model_type=gemma needs the operator scale, which this device does not have: train on "
-        "CPUs");
+  CHECK(
+      run.status().to_string() ==
+      "model_type=gemma3_text needs the operator scale, which this device does not have: train on "
+      "CPUs");
   CHECK(run.status().code() == Code::kUnsupported);
   troupe::tests::fake_cuda_reset();
 }

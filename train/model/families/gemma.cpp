@@ -1,7 +1,10 @@
+#include "train/model/families/gemma.h"
+
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "train/model/embedding.h"
-#include "train/model/family_parts.h"
 #include "train/model/mlp.h"
 #include "train/model/norm.h"
 #include "train/model/rope_config.h"
@@ -23,20 +26,6 @@ void scale_rows(const EmbeddingPass& pass, Elements x) {
   pass.operators.scale(x, width, embedding_factor(pass), pass.tokens, width);
 }
 
-const EmbeddingKind kScaledTokenEmbedding{
-    .operators = {OperatorName::embedding_forward, OperatorName::embedding_backward,
-                  OperatorName::scale},
-    .forward =
-        [](const EmbeddingPass& pass, const UnitParameters& unit, Elements x) {
-          kTokenEmbedding.forward(pass, unit, x);
-          scale_rows(pass, x);
-        },
-    .backward =
-        [](const EmbeddingPass& pass, const UnitGradient& gradient, Elements dx) {
-          scale_rows(pass, dx);
-          kTokenEmbedding.backward(pass, gradient, dx);
-        }};
-
 // RMS norm times 1 + w, which the forward pass leaves behind the rows' rstd.
 float* weight_plus_one(const NormPass& p) { return p.statistics + p.rows; }
 
@@ -51,10 +40,27 @@ NormPass begin_forward(const NormPass& p) {
   return with_weight_plus_one(p);
 }
 
+}  // namespace
+
+const EmbeddingKind kScaledTokenEmbedding{
+    .operators = {OperatorName::embedding_forward, OperatorName::embedding_backward,
+                  OperatorName::scale},
+    .forward =
+        [](const EmbeddingPass& pass, const UnitParameters& unit, Elements x) {
+          kTokenEmbedding.forward(pass, unit, x);
+          scale_rows(pass, x);
+        },
+    .backward =
+        [](const EmbeddingPass& pass, const UnitGradient& gradient, Elements dx) {
+          scale_rows(pass, dx);
+          kTokenEmbedding.backward(pass, gradient, dx);
+        }};
+
 const NormKind kOffsetRmsNorm{
     .has_bias = false,
     .decays_by_name = true,
     .initial_weight = InitialValue::Kind::kZeros,
+    .weight_offset = 1.0f,
     .operators = {OperatorName::add_number, OperatorName::rms_norm_forward,
                   OperatorName::residual_rms_norm_forward, OperatorName::rms_norm_apply,
                   OperatorName::rms_norm_backward},
@@ -85,7 +91,7 @@ const Activation kGeGlu{
           operators.geglu_backward(product, dhidden, hidden, rows, width);
         }};
 
-void read_gemma(ConfigReader& reader, ModelConfig& config) {
+void read_gemma_parts(ConfigReader& reader, ModelConfig& config) {
   config.embedding = &kScaledTokenEmbedding;
   config.norm = &kOffsetRmsNorm;
   config.activation = &kGeGlu;
@@ -93,10 +99,16 @@ void read_gemma(ConfigReader& reader, ModelConfig& config) {
   refuse_true(reader, config, "mlp_bias");
   refuse_true(reader, config, "use_bidirectional_attention");
   // In the first published files "gelu" stands for the tanh form, which transformers computes.
-  const std::string_view instead = "gemma models use gelu_pytorch_tanh";
+  const std::string instead = fmt::format("{} models use gelu_pytorch_tanh", config.model_type);
   read_activation(reader, "hidden_act", {"gelu_pytorch_tanh", "gelu_new", "gelu"}, instead);
   read_activation(reader, "hidden_activation", {"gelu_pytorch_tanh", "gelu_new"}, instead);
   read_dropout(reader, config, {{"attention_dropout", &config.attention_dropout, 0.0}});
+}
+
+namespace {
+
+void read_gemma(ConfigReader& reader, ModelConfig& config) {
+  read_gemma_parts(reader, config);
   read_rope(reader, config);
   refuse_sliding_window(reader, config);
 }

@@ -15,7 +15,7 @@ void read_phi3(ConfigReader& reader, ModelConfig& config) {
                 {"resid_pdrop", &config.residual_dropout, 0.0}});
   read_rope(reader, config);
   // Older files of this family write "yarn" or "su" for longrope.
-  if (config.rope_scaling.kind == RopeScaling::Kind::kYarn) {
+  if (config.rope.scaling.kind == RopeScaling::Kind::kYarn) {
     reader.refuse(
         "rope type yarn, which is longrope in phi3 models, is not supported; use a model "
         "of 4096 positions");
