@@ -235,7 +235,20 @@ class AitrainingTranslator {
     }
   }
 
+  void translate_quantization() {
+    const auto kind = r_.text("quantization").value_or("none");
+    if (kind == "none" || kind == "no") return;
+    if (kind != "int4")
+      return r_.refuse_value("quantization",
+                             "frozen weights are kept as they are, or in 4 bits: use int4");
+    if (!r_.is_on("peft")) return r_.say("quantization has no effect without peft");
+    r_.give("quantization_bit", 4, "quantization");
+    // AITraining's own settings of bitsandbytes.
+    r_.by_default("double_quantization", false);
+  }
+
   void translate_adapter() {
+    translate_quantization();
     if (!r_.is_on("peft")) return r_.by_default("finetuning_type", "full");
     r_.give("finetuning_type", "lora", "peft");
     take_or("lora_rank", "lora_r", 16);

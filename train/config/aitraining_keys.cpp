@@ -72,8 +72,7 @@ const ForeignKeys& aitraining_keys() {
                "scheduler|optimizer|mixed_precision|eval_strategy|save_strategy|padding|log|"
                "distributed_backend|attn_implementation|torch_dtype|prompt_text_column|"
                "rejected_text_column|model_ref")
-        .refused("quantization", "none|no",
-                 "models are loaded in fp32, bf16 or fp16, not quantised; leave it out")
+        .used("quantization", "int4: frozen weights of layers in 4 bits (nf4)")
         .refused("packing", "false", "samples have a row of their own; leave it out")
         .refused("max_samples", "", "data sets are read whole; give a shorter file")
         .refused("auto_find_batch_size", "false",

@@ -230,6 +230,7 @@ class AxolotlTranslator {
     if (*adapter == "qlora" && !r_.is_on("load_in_4bit"))
       r_.wrong("adapter", "Require cfg.load_in_4bit to be True for qlora");
     r_.give("finetuning_type", "lora", "adapter");
+    if (r_.is_on("load_in_4bit")) translate_quantization();
     r_.take("adapter_name_or_path", "lora_model_dir");
     if (!r_.get("lora_model_dir")) {
       for (const char* key : {"lora_r", "lora_alpha"})
@@ -254,6 +255,31 @@ class AxolotlTranslator {
       r_.take("lora_target", "lora_target_modules");
     } else if (!r_.get("lora_model_dir")) {
       r_.wrong("adapter", "a new adapter needs lora_target_linear: true or lora_target_modules");
+    }
+  }
+
+  // Axolotl's own settings of bitsandbytes, and what bnb_config_kwargs changes of them.
+  void translate_quantization() {
+    r_.give("quantization_bit", 4, "load_in_4bit");
+    const auto* settings = r_.get("bnb_config_kwargs");
+    if (!settings || settings->is_null()) return;
+    if (!settings->is_object())
+      return r_.wrong("bnb_config_kwargs", "expected settings of bitsandbytes by their names");
+    for (const auto& [name, value] : settings->get_object()) {
+      const std::string_view key(name);
+      if (key == "bnb_4bit_quant_type")
+        r_.give("quantization_type", value, "bnb_config_kwargs");
+      else if (key == "bnb_4bit_use_double_quant")
+        r_.give("double_quantization", value, "bnb_config_kwargs");
+      else if (key == "bnb_4bit_compute_dtype")
+        r_.refuse("bnb_config_kwargs",
+                  "bnb_config_kwargs.bnb_4bit_compute_dtype is not supported: products are in what "
+                  "bf16 says; leave it out");
+      else if (key != "bnb_4bit_quant_storage" && !key.starts_with("llm_int8_"))
+        r_.wrong("bnb_config_kwargs",
+                 fmt::format("bitsandbytes has no setting {}; of 4 bits there are "
+                             "bnb_4bit_quant_type and bnb_4bit_use_double_quant",
+                             key));
     }
   }
 

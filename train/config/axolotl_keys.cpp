@@ -14,7 +14,7 @@ constexpr const char* kSameFunction = "the same function by other kernels";
 constexpr const char* kMemoryOnly = "decides about memory, not about results";
 constexpr const char* kPassedOver = "Axolotl passes over it, too";
 constexpr const char* kNotQuantised =
-    "models are loaded in fp32, bf16 or fp16, not quantised; leave it out";
+    "frozen weights are kept as they are, or in 4 bits: use load_in_4bit: true, or leave it out";
 constexpr const char* kOneLoss = "the loss is cross entropy over target tokens; leave it out";
 
 // What keys that belong to others ask of a document. Python's idea of a value that is given:
@@ -213,10 +213,14 @@ void add_adapter_keys(ForeignKeys& t) {
           "relora|jagged_restart_steps|relora_steps|relora_prune_ratio|lisa_n_layers|"
           "lisa_step_interval|lisa_layers_attribute",
           "false", "not there; leave it out")
-      .refused("load_in_4bit|load_in_8bit|gptq|quantize_moe_experts", "false", kNotQuantised)
+      .used("load_in_4bit", "frozen weights of layers in 4 bits, as bitsandbytes keeps them")
+      .refused("load_in_8bit|gptq|quantize_moe_experts", "false", kNotQuantised)
       .refused("model_quantization_config|use_onebitllms", "false", kNotQuantised)
-      .inert("model_quantization_config_kwargs|bnb_config_kwargs",
+      .inert("model_quantization_config_kwargs",
              "nothing is quantised without the key that asks for it")
+      .used("bnb_config_kwargs", "codes of 4-bit weights, and whether their scales have 8 bits")
+      .only_where("bnb_config_kwargs", with("load_in_4bit"),
+                  "nothing is quantised without load_in_4bit: true")
       .refused("qat|quantization|llmcompressor", "",
                "quantised training and sparsity are not there; leave it out to train as without")
       .used("unfrozen_parameters", "the tensors that are trained");

@@ -83,17 +83,25 @@ void add_compute_keys(KeyTable& t) {
 }
 
 void add_quantization_keys(KeyTable& t) {
-  const char* reason = "models are loaded in fp32, bf16 or fp16, not quantised";
+  const auto quantises = [](const TrainConfig& config) {
+    return config.model.quantization_bit.has_value();
+  };
+  const char* nothing = "nothing is quantised without quantization_bit";
   t.optional("quantization_bit", ValueType::kInteger)
-      .refused("load weights quantised", reason, "leave quantization_bit out");
-  t.text("quantization_method", "bnb")
-      .inert("how weights are quantised", "nothing is quantised without quantization_bit");
+      .implemented(
+          "4: the weights of frozen layers are kept in 4 bits, as bitsandbytes keeps them (QLoRA)",
+          TROUPE_FIELD(model.quantization_bit));
+  t.choice("quantization_method", "bnb", "bnb|bitsandbytes|gptq|awq|aqlm|quanto|eetq|hqq|mxfp4|fp8")
+      .inert("how weights are quantised", "bnb is what is there: others are refused");
   t.choice("quantization_type", "nf4", "nf4|fp4")
-      .inert("data type of 4-bit weights", "nothing is quantised without quantization_bit");
+      .implemented("codes of 4-bit weights", TROUPE_FIELD(model.quantization_type))
+      .only_where(quantises, nothing);
   t.boolean("double_quantization", true)
-      .inert("quantise the scales too", "nothing is quantised without quantization_bit");
+      .implemented("the scales of 4-bit weights in 8 bits, too",
+                   TROUPE_FIELD(model.double_quantization))
+      .only_where(quantises, nothing);
   t.optional("quantization_device_map", ValueType::kText)
-      .inert("where quantised weights lie", "nothing is quantised without quantization_bit");
+      .inert("where quantised weights lie", "they lie where each trainer computes");
   t.boolean("fp8", false)
       .implemented(
           "on NVIDIA GPUs from Ada and Hopper on: linear layers within blocks multiply operands of "

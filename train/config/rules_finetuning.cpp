@@ -37,6 +37,27 @@ void check_finetuning(const TrainConfig& config, const json::Object& values, Pro
     wrong("adapter_name_or_path", "Adapter is only valid for the LoRA method.");
   if (finetuning.use_llama_pro && type == "full")
     wrong("use_llama_pro", "`use_llama_pro` is only valid for Freeze or LoRA training.");
+  const auto unsupported = [&](std::string_view key, std::string_view message) {
+    problems.add(Code::kUnsupported, key, message);
+  };
+  if (const auto bits = config.model.quantization_bit) {
+    const std::string_view method = word(values, "quantization_method", "bnb");
+    if (method != "bnb" && method != "bitsandbytes")
+      unsupported("quantization_method",
+                  fmt::format("quantization_method={} is not supported: 4-bit weights are "
+                              "bitsandbytes'; use quantization_method: bnb",
+                              method));
+    else if (*bits == 8)
+      unsupported("quantization_bit",
+                  "quantization_bit=8 is not supported: frozen weights are kept in 4 bits; use "
+                  "quantization_bit: 4, or leave it out");
+    else if (*bits != 4)
+      wrong("quantization_bit", "Bitsandbytes only accepts 4-bit or 8-bit quantization.");
+    if (lora && finetuning.use_dora)
+      unsupported("use_dora",
+                  "use_dora=true beside quantization_bit is not supported: magnitudes of a "
+                  "quantised base are not there; leave one of the two out");
+  }
   if (!lora && type != "oft" && value_of(values, "quantization_bit"))
     wrong("quantization_bit", "Quantization is only compatible with the LoRA or OFT method.");
 

@@ -72,6 +72,11 @@ struct ModelSection {
   // bf16's.
   bool fp8 = false;
   std::optional<bool> tf32;  // fp32 products on GPUs with operands rounded to TensorFloat-32
+  // 4: the weights of frozen layers' products are kept in 4 bits, as bitsandbytes keeps them, by
+  // the code that the type names, the scales in 8 bits where asked for. Nothing: as they are.
+  std::optional<std::int64_t> quantization_bit;
+  std::string quantization_type = "nf4";  // or "fp4"
+  bool double_quantization = true;
 };
 
 // What equal bits are promised across.

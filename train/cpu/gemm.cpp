@@ -34,6 +34,9 @@ Gemm part_of(const Gemm& g, std::int64_t m0, std::int64_t m, std::int64_t n0, st
   return part;
 }
 
+// Rows that a task dequantises: a few microseconds' work.
+constexpr std::int64_t kDequantizedTask = 1 << 14;
+
 void check_gemm(const Gemm& g) {
   TROUPE_CHECK(g.m > 0 && g.n > 0 && g.k > 0, "gemm of m={} n={} k={}", g.m, g.n, g.k);
   const auto fits = [&](DType type) {
@@ -77,6 +80,7 @@ std::size_t GemmEngine::staging_bytes_max(int slots, bool native_bf16) {
 }
 
 void GemmEngine::run(Arena& arena, const Gemm& g) {
+  if (g.b_quantized) return run_quantized(arena, g);
   check_gemm(g);
   const GemmTiling tiling = gemm_tiling(g.m, g.n, g.k);
   switch (g.arithmetic) {
@@ -87,6 +91,54 @@ void GemmEngine::run(Arena& arena, const Gemm& g) {
     case Arithmetic::kBf16:
       if (bf16_ && g.m >= kPackedRowsMin) return bf16_->run(arena, g);
       return run_bf16(arena, g, tiling);
+  }
+}
+
+// How many rows are there at once depends on the shape alone, and so do the sums.
+void GemmEngine::run_quantized(Arena& arena, const Gemm& g) {
+  // B's rows in memory are columns of C, or terms of the sums.
+  const std::int64_t rows = g.transpose_b ? g.n : g.k, width = g.transpose_b ? g.k : g.n;
+  TROUPE_CHECK(g.b_quantized.elements == rows * width, "{} elements for a matrix of {} × {}",
+               g.b_quantized.elements, rows, width);
+  const bool bf16 = g.arithmetic == Arithmetic::kBf16;
+  const auto size = static_cast<std::int64_t>(bf16 ? sizeof(std::uint16_t) : sizeof(float));
+  // An even number, so that bytes of two codes are not cut.
+  const std::int64_t at_once =
+      std::min(rows, std::max<std::int64_t>(kDequantizedBytes / size / width / 64 * 64, 64));
+  const std::int64_t bytes = std::max(at_once * width * size, kDequantizedBytes);
+  if (dequantized_bytes_ < bytes) {
+    dequantized_.reset(allocate_huge(static_cast<std::size_t>(bytes)));
+    dequantized_bytes_ = bytes;
+    TROUPE_CHECK(dequantized_, "no memory for {} bytes of a quantised matrix", bytes);
+  }
+  for (std::int64_t row = 0; row < rows; row += at_once) {
+    const std::int64_t count = std::min(at_once, rows - row), elements = count * width;
+    arena.parallel_for(ceil_div(elements, kDequantizedTask), [&](std::int64_t task, int) {
+      const std::int64_t first = task * kDequantizedTask;
+      const auto part = static_cast<std::size_t>(std::min(kDequantizedTask, elements - first));
+      const auto read = [&]<typename T>(T* to) {
+        dequantize(g.b_quantized, row * width + first, std::span(to + first, part));
+      };
+      if (bf16)
+        read(reinterpret_cast<std::uint16_t*>(dequantized_.get()));
+      else
+        read(reinterpret_cast<float*>(dequantized_.get()));
+    });
+    Gemm part = g;
+    part.b_quantized = {};
+    part.b = dequantized_.get();
+    part.b_type = bf16 ? DType::kBF16 : DType::kF32;
+    part.b_stride = width;
+    if (g.transpose_b) {
+      part.n = count;
+      part.c += row;
+    } else {
+      part.k = count;
+      const std::int64_t begin = g.transpose_a ? row * g.a_stride : row;
+      part.a = (ConstElements(g.a, g.a_type) + begin).data;
+      part.accumulate = g.accumulate || row > 0;
+    }
+    run(arena, part);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "runtime/base/huge_pages.h"
 #include "train/cpu/arena.h"
 #include "train/cpu/bf16_gemm.h"
 #include "train/cpu/compiled_gemm.h"
@@ -36,6 +37,8 @@ class GemmEngine {
   // What converted operands take at most with `slots` threads. (Products of a few rows may take as
   // much again where others are packed; training has none but for a batch of a few targets.)
   static std::size_t staging_bytes_max(int slots, bool native_bf16);
+  // And rows of quantised operands, where there are such, but for rows that are wider.
+  static constexpr std::int64_t kDequantizedBytes = 4 << 20;
 
   // Whether bf16 products use the processor's own instructions; else operands are rounded to bf16
   // values in fp32.
@@ -51,6 +54,8 @@ class GemmEngine {
   void run_fp32(Arena& arena, const Gemm& gemm);
   void run_compiled(Arena& arena, const Gemm& gemm, const GemmTiling& tiling);
   void run_bf16(Arena& arena, const Gemm& gemm, const GemmTiling& tiling);
+  // Some rows of B at a time, as they lie in memory: their values, then their product.
+  void run_quantized(Arena& arena, const Gemm& gemm);
 
   CompiledGemms compiled_;
   SlotWorkspaces packed_;  // of fp32 products
@@ -58,6 +63,8 @@ class GemmEngine {
   std::optional<Bf16Gemms> bf16_;
   DType staged_type_;  // of both operands of a bf16 product as oneDNN gets them
   StagedOperand staged_a_, staged_b_;
+  HugeBytes dequantized_;  // values of rows of a quantised operand
+  std::int64_t dequantized_bytes_ = 0;
 };
 
 }  // namespace troupe::train

@@ -18,7 +18,7 @@ Linear::Linear(const ModelLayout& layout, const std::vector<std::string>& module
     const std::int64_t outputs = weight->shape[transposed ? 1 : 0];
     const ParameterRef ref = layout.ref(weight->name);
     const bool follows =
-        !weights_.empty() && weights_.back().parameter.frozen == ref.frozen &&
+        !weights_.empty() && !ref.quantization && weights_.back().parameter.frozen == ref.frozen &&
         weights_.back().parameter.offset + weights_.back().outputs * inputs_ == ref.offset;
     if (follows && !transposed)
       weights_.back().outputs += outputs;
@@ -59,6 +59,7 @@ Gemm Linear::product(const Part& part, const UnitParameters& unit, ConstElements
           .b_type = unit.dtype(part.parameter),
           .b_stride = weight_stride(part),
           .transpose_b = !transposed_,
+          .b_quantized = unit.quantized(part.parameter, part.outputs * inputs_),
           .c = y + part.column,
           .c_stride = outputs_,
           .arithmetic = unit.arithmetic(part.parameter),
@@ -78,6 +79,7 @@ Gemm Linear::gradient_product(const Part& part, const UnitParameters& unit, Cons
           .b_type = unit.dtype(part.parameter),
           .b_stride = weight_stride(part),
           .transpose_b = transposed_,
+          .b_quantized = unit.quantized(part.parameter, part.outputs * inputs_),
           .c = dx,
           .c_stride = inputs_,
           .arithmetic = unit.arithmetic(part.parameter),

@@ -26,6 +26,11 @@ Parts parts_of(const ModelConfig& config, const Trainables& trainables) {
     std::vector<TensorSpec>& trained = parts.trained[i].tensors;
     const auto frozen = std::ranges::stable_partition(trained, is_trained);
     parts.frozen[i].tensors.assign(frozen.begin(), frozen.end());
+    for (TensorSpec& tensor : parts.frozen[i].tensors) {
+      if (!tensor.is_layer_product) continue;
+      tensor.quantization = trainables.base.quantization;
+      tensor.element_bytes = dtype_size(trainables.base.beside);
+    }
     trained.erase(frozen.begin(), frozen.end());
     trained.insert(trained.end(), adapters[i].begin(), adapters[i].end());
   }
@@ -58,7 +63,7 @@ ParameterRef ModelLayout::ref(std::string_view name) const {
   const bool frozen = info == nullptr;
   if (frozen) info = frozen_.find(name);
   TROUPE_CHECK(info, "{}", name);
-  return {info->offset_elements, info->vector_offset, frozen};
+  return {info->offset_elements, info->vector_offset, frozen, info->quantization};
 }
 
 const LoraModule* ModelLayout::adapter(std::string_view module) const {

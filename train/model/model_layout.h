@@ -16,6 +16,7 @@ struct ParameterRef {
   std::int64_t offset = 0;          // ParameterInfo::offset_elements
   std::int64_t vector_offset = -1;  // ParameterInfo::vector_offset
   bool frozen = false;              // in the unit's frozen buffer, else in the trained one
+  Quantization quantization = {};   // ParameterInfo::quantization
 };
 
 // Immutable. Every tensor lies in one of the two layouts. Gradients, optimizer state, norms and

@@ -36,6 +36,7 @@ UnitSpec layer_tensors(const ModelConfig& config, std::int64_t layer) {
                           InitialValue initial = {}) {
     if (config.transposed_weights) std::swap(out, in);
     add(unit, module + ".weight", {out, in}, initial);
+    unit.tensors.back().is_layer_product = true;
   };
   const auto bias = [&](const std::string& module, std::int64_t width, bool there) {
     if (there) add(unit, module + ".bias", {width}, {InitialValue::Kind::kZeros});

@@ -34,6 +34,12 @@ bool parameter_decays(std::string_view name) {
   return true;
 }
 
+std::int64_t ParameterInfo::values() const {
+  std::int64_t count = 1;
+  for (const std::int64_t dim : shape) count *= dim;
+  return count;
+}
+
 ParameterLayout::ParameterLayout(const ModelConfig& config)
     : ParameterLayout(model_tensors(config)) {}
 
@@ -52,8 +58,13 @@ void ParameterLayout::add(const TensorSpec& tensor) {
   ParameterInfo info;
   info.name = tensor.name;
   info.shape = tensor.shape;
-  info.elements = 1;
-  for (const std::int64_t dim : tensor.shape) info.elements *= dim;
+  info.elements = info.values();
+  if (tensor.quantization) {
+    const QuantizedParts parts(tensor.quantization, info.elements);
+    info.quantization = tensor.quantization;
+    info.elements = static_cast<std::int64_t>(parts.bytes / tensor.element_bytes);
+    TROUPE_CHECK(parts.bytes % tensor.element_bytes == 0, "{} bytes", parts.bytes);
+  }
   info.group = {.learning_rate_factor = tensor.learning_rate_factor, .decays = tensor.decays};
   info.initial = tensor.initial;
   info.unit = static_cast<int>(units_.size()) - 1;
@@ -90,7 +101,7 @@ const ParameterInfo* ParameterLayout::find(std::string_view name) const {
 
 std::int64_t ParameterLayout::parameter_elements() const {
   std::int64_t sum = 0;
-  for (const ParameterInfo& parameter : parameters_) sum += parameter.elements;
+  for (const ParameterInfo& parameter : parameters_) sum += parameter.values();
   return sum;
 }
 

@@ -19,6 +19,7 @@
 #include "runtime/base/status.h"
 #include "train/model/model_config.h"
 #include "train/tensor/parameter_groups.h"
+#include "train/tensor/quantized.h"
 
 namespace troupe::train {
 
@@ -43,6 +44,10 @@ struct TensorSpec {
   InitialValue initial = {};
   bool decays = false;  // weight decay applies: see parameter_decays
   double learning_rate_factor = 1.0;
+  bool is_layer_product = false;  // the weight of a linear module within a layer
+  // What it is kept in, if not in the layout's type, of elements of so many bytes.
+  Quantization quantization = {};
+  std::size_t element_bytes = 0;
 };
 
 // The tensors of a unit in the order in which they lie.
@@ -56,11 +61,16 @@ struct ParameterInfo {
   std::vector<std::int64_t> shape;
   int unit = 0;
   std::int64_t offset_elements = 0;  // within the unit
+  // That it takes in the unit: of a tensor that is kept quantised not the shape's.
   std::int64_t elements = 0;
+  Quantization quantization = {};
   // Of a 1-D parameter (a norm's weight, a bias) in the unit's fp32 copies of them; −1 for others.
   std::int64_t vector_offset = -1;
   ParameterGroup group;
   InitialValue initial;
+
+  // The shape's.
+  std::int64_t values() const;
 };
 
 struct UnitInfo {

@@ -15,6 +15,9 @@ json::Value to_json(const Trainables& trainables) {
   }
   return json::Object{{"everything", trainables.everything},
                       {"unties_head", trainables.unties_head},
+                      {"quantized", four_bit_code_name(trainables.base.quantization.code)},
+                      {"nested", trainables.base.quantization.nested},
+                      {"beside", dtype_name(trainables.base.beside)},
                       {"tensors", std::move(tensors)},
                       {"lora", std::move(lora)}};
 }
@@ -32,6 +35,15 @@ Result<Trainables> trainables_from_json(const json::Value& value, std::string_vi
                         .tensors = {},
                         .lora = {},
                         .unties_head = flag(value, "unties_head")};
+  // Without the keys nothing is quantised.
+  if (const auto code = json::find_string(value, "quantized")) {
+    const auto beside = dtype_from_name(json::find_string(value, "beside").value_or(""));
+    if (!beside) return broken;
+    trainables.base = {
+        .quantization = {.code = four_bit_code_from_name(*code).value_or(FourBitCode::kNone),
+                         .nested = flag(value, "nested")},
+        .beside = *beside};
+  }
   for (const json::Value& tensor : tensors->get_array()) {
     if (!tensor.is_string()) return broken;
     trainables.tensors.emplace_back(tensor.get_string());

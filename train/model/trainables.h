@@ -9,6 +9,8 @@
 
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
+#include "train/tensor/dtype.h"
+#include "train/tensor/quantized.h"
 
 namespace troupe::train {
 
@@ -26,6 +28,14 @@ struct LoraModule {
   friend bool operator==(const LoraModule&, const LoraModule&) = default;
 };
 
+// What the weights of frozen layers' products are kept in, where that is not what the rest of the
+// frozen parameters is kept in.
+struct QuantizedBase {
+  Quantization quantization = {};
+  DType beside = DType::kF32;  // of the rest
+  friend bool operator==(const QuantizedBase&, const QuantizedBase&) = default;
+};
+
 struct Trainables {
   // Every tensor of the model: the rest is empty.
   bool everything = true;
@@ -37,6 +47,7 @@ struct Trainables {
   // A head tied to the embedding gets a matrix of its own, equal at first: one of the two is
   // trained, or both apart ("lm_head.weight" may then stand in `tensors`).
   bool unties_head = false;
+  QuantizedBase base = {};
   friend bool operator==(const Trainables&, const Trainables&) = default;
 
   // Whether a checkpoint holds what is trained alone, beside which the model's own folder is

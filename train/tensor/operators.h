@@ -20,6 +20,7 @@
 #include "train/tensor/dtype.h"
 #include "train/tensor/elements.h"
 #include "train/tensor/operator_list.h"
+#include "train/tensor/quantized.h"
 
 namespace troupe::train {
 
@@ -61,6 +62,9 @@ struct Gemm {
   DType b_type = DType::kF32;
   std::int64_t b_stride = 0;
   bool transpose_b = false;
+  // B where it is quantised, dense, in place of `b` and b_stride: multiplied by what its values are
+  // in the arithmetic's type.
+  QuantizedMatrix b_quantized = {};
   Elements c;
   std::int64_t c_stride = 0;
   bool accumulate = false;

@@ -239,6 +239,39 @@ class TrainedSource {
   bool holds_adapters_ = false;
 };
 
+// Reads, by `read`, what is kept quantised, too: such a tensor as a whole, whose bytes are there
+// for its other ranges then.
+template <typename Read>
+class QuantizingReader {
+ public:
+  explicit QuantizingReader(const Read& read) : read_(read) {}
+
+  Status operator()(const std::string& prefix, const ParameterInfo& parameter, std::int64_t begin,
+                    std::span<std::byte> out, DType dtype) const {
+    if (!parameter.quantization) return read_(prefix, parameter, begin, out, dtype);
+    if (held_ != &parameter) {
+      const auto count = static_cast<std::size_t>(parameter.values());
+      // As a model of this type would hold it.
+      std::vector<std::byte> stored(count * dtype_size(dtype));
+      TROUPE_RETURN_IF_ERROR(read_(prefix, parameter, std::int64_t{0}, std::span(stored), dtype));
+      std::vector<float> values(count);
+      TROUPE_RETURN_IF_ERROR(convert_to_float(stored, dtype, values));
+      bytes_.resize(static_cast<std::size_t>(parameter.elements) * dtype_size(dtype));
+      quantize(values, parameter.quantization, bytes_);
+      held_ = &parameter;
+    }
+    std::ranges::copy(
+        std::span(bytes_).subspan(static_cast<std::size_t>(begin) * dtype_size(dtype), out.size()),
+        out.begin());
+    return {};
+  }
+
+ private:
+  const Read& read_;
+  mutable const ParameterInfo* held_ = nullptr;
+  mutable std::vector<std::byte> bytes_;
+};
+
 // Of a part's buffer.
 std::span<std::byte> place_of(const Part& part, const TensorRange& range, std::size_t size) {
   return part.buffer.subspan(static_cast<std::size_t>(range.offset) * size,
@@ -346,6 +379,7 @@ Status initialize_part(const ModelConfig& config, std::uint64_t seed, const Rank
   const ParameterLayout whole(config);  // with the weights that magnitudes are the norms of
   const auto make_floats = [&](const ParameterInfo& parameter, std::int64_t begin,
                                std::span<float> values) {
+    TROUPE_CHECK(!parameter.quantization, "{} has no stored values to quantise", parameter.name);
     const auto initialize = [&](const ParameterInfo& of, std::int64_t first,
                                 std::span<float> elements) {
       initialize_parameter(of, config.initializer_range, seed, first, elements);
@@ -485,7 +519,8 @@ Status load_frozen(FileSystem& files, const StateSource& source, const ModelConf
                         std::int64_t begin, std::span<std::byte> out, DType dtype) {
     return reader->read(prefix, parameter.name, begin, out, dtype);
   };
-  return read_part(read, frozen_of(buffers), *layout.frozen(), type, access, everybody_sees, world);
+  return read_part(QuantizingReader(read), frozen_of(buffers), *layout.frozen(), type, access,
+                   everybody_sees, world);
 }
 
 Status initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,

@@ -1,11 +1,14 @@
 #include "train/trainer/trained_part.h"
 
+#include <algorithm>
 #include <filesystem>
 
+#include "runtime/base/check.h"
 #include "runtime/base/suggest.h"
 #include "train/adapters/adapter_files.h"
 #include "train/adapters/adapter_targets.h"
 #include "train/trainer/adapted_model.h"
+#include "train/trainer/sharding_setup.h"
 
 namespace troupe::train {
 namespace {
@@ -127,6 +130,23 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
       if (f.loraplus_lr_ratio)
         for (LoraModule& lora : part.trainables.lora)
           lora.b_learning_rate_factor = *f.loraplus_lr_ratio;
+      if (config.model.quantization_bit) {
+        key = "quantization_bit";
+        if (model.transposed_weights)
+          return error(Code::kUnsupported,
+                       "weights of {} models, which are stored transposed, are not kept quantised "
+                       "here; leave quantization_bit out",
+                       model.model_type);
+        if (std::ranges::any_of(part.trainables.lora, &LoraModule::dora))
+          return error(Code::kUnsupported,
+                       "an adapter with magnitudes (use_dora) beside a quantised base is not "
+                       "supported; leave one of the two out");
+        const auto code = four_bit_code_from_name(config.model.quantization_type);
+        TROUPE_CHECK(code, "{}", config.model.quantization_type);
+        part.trainables.base = {.quantization = {*code, config.model.double_quantization},
+                                .beside = frozen_dtype(config, model)};
+        key = "adapter_name_or_path";
+      }
       adapter.base_model_name_or_path = config.model.model_name_or_path;
       part.adapter_config = adapter.to_text();
       break;

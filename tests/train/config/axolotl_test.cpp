@@ -209,7 +209,24 @@ TEST_CASE("adapters") {
   CHECK(contains(refused("adapter: lora"), "a new adapter needs lora_r"));
   CHECK(contains(refused("adapter: qlora\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true"),
                  "Require cfg.load_in_4bit to be True for qlora"));
-  CHECK(contains(refused("load_in_4bit: true"), "load_in_4bit=true is not supported"));
+  CHECK(contains(refused("load_in_4bit: true"),
+                 "load_in_8bit and load_in_4bit are not supported without setting an adapter"));
+  const std::string qlora =
+      "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n";
+  const auto four_bits = accepted(load(qlora)).config.model;
+  CHECK(four_bits.quantization_bit == 4);
+  CHECK(four_bits.quantization_type == "nf4");
+  CHECK(four_bits.double_quantization);
+  const auto changed = accepted(load(qlora + "bnb_config_kwargs: {bnb_4bit_quant_type: fp4, "
+                                             "bnb_4bit_use_double_quant: false}"))
+                           .config.model;
+  CHECK(changed.quantization_type == "fp4");
+  CHECK(!changed.double_quantization);
+  CHECK(contains(refused(qlora + "bnb_config_kwargs: {bnb_4bit_quant: fp4}"),
+                 "bitsandbytes has no setting bnb_4bit_quant; of 4 bits there are"));
+  CHECK(contains(refused(qlora + "load_in_8bit: true"), "Can't load qlora in 8bit"));
+  CHECK(contains(refused(qlora + "peft_use_dora: true"),
+                 "peft_use_dora=true beside load_in_4bit is not supported"));
   CHECK(contains(refused("adapter: ia3"), "ax.yaml:11: adapter=ia3 is not supported"));
 }
 

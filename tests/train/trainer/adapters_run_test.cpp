@@ -99,6 +99,69 @@ TEST_CASE("adapters and parts of a model: one file for all strategies, world siz
   }
 }
 
+// Wide enough for shards that cut matrices.
+ModelConfig wide_model() {
+  return ModelConfig::parse(R"({"model_type": "llama", "hidden_size": 256,
+      "intermediate_size": 320, "num_hidden_layers": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 64})",
+                            "config.json")
+      .value();
+}
+
+TEST_CASE("a base in 4 bits: one file for all strategies, and after deaths") {
+  troupe::tests::TemporaryDirectory dir;
+  const auto wide = [](RunBundle& bundle) {
+    bundle.model = wide_model();
+    bundle.companions["config.json"] = json::write(bundle.model.to_json());
+    bundle.config.training.max_steps = 3;
+    bundle.config.training.save_steps = 2;
+  };
+  train(dir.file("base"), {.world = 1, .batch = 1, .accumulation = 1, .change = wide});
+  for (const bool bf16 : {false, true}) {
+    const auto quantized = [&](const Run& run) {
+      RunChange change = changed(run);
+      change.accumulation = 4 / run.world;
+      change.change = [&, bf16, run, before = change.change](RunBundle& bundle) {
+        bundle.model = wide_model();
+        before(bundle);
+        wide(bundle);
+        auto& config = bundle.config;
+        config.model.train_from_scratch = false;
+        config.model.model_name_or_path = dir.file("base");
+        if (bf16) config.model.compute = Precision::kBfloat16;
+        for (LoraModule& lora : bundle.trainables.lora) lora.dora = false;
+        bundle.trainables.base = {.quantization = {FourBitCode::kNf4, true},
+                                  .beside = bf16 ? DType::kBF16 : DType::kF32};
+      };
+      return change;
+    };
+    const std::string name = bf16 ? "bf16-" : "fp32-";
+    train(dir.file(name + "one"), quantized({}));
+    const std::string expected = trained(dir.file(name + "one"), true);
+    for (const Run& run :
+         {Run{"ddp", 2}, Run{"zero3", 2}, Run{"fsdp", 4},
+          Run{.strategy = "zero3", .world = 2, .recompute = ActivationCheckpointing::kFull}}) {
+      CAPTURE(run.strategy);
+      CAPTURE(run.world);
+      const std::string folder = dir.file(name + run.strategy + std::to_string(run.world) +
+                                          std::to_string(static_cast<int>(run.recompute)));
+      train(folder, quantized(run));
+      CHECK((trained(folder, true) == expected));
+    }
+    const std::string struck = dir.file(name + "struck");
+    train_struck(struck, quantized({.strategy = "zero3", .world = 2}), 1);
+    CHECK((trained(struck, true) == expected));
+    // What was trained beside a whole base is something else.
+    RunChange whole = quantized({});
+    whole.change = [before = whole.change](RunBundle& bundle) {
+      before(bundle);
+      bundle.trainables.base = {};
+    };
+    train(dir.file(name + "whole"), whole);
+    CHECK((trained(dir.file(name + "whole"), true) != expected));
+  }
+}
+
 TEST_CASE("pure_bf16: a base in bf16, adapters in fp32, which nothing rounds at random") {
   std::string first;
   for (const auto& [strategy, world] : {std::pair("ddp", 1), std::pair("zero3", 2)}) {

@@ -1,0 +1,282 @@
+#include "train/tensor/quantized.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "runtime/base/check.h"
+#include "train/tensor/convert.h"
+
+namespace troupe::train {
+namespace {
+
+constexpr std::size_t kPartAlign = 64;
+// A block of zeros is divided by this.
+constexpr float kAbsmaxMin = 1e-38f;
+
+using Codes = std::array<float, 16>;
+
+// bitsandbytes' get_4bit_type("nf4"): made once by create_normal_map(offset=0.9677083).
+constexpr Codes kNf4 = {-1.0f,
+                        -0.6961928009986877f,
+                        -0.5250730514526367f,
+                        -0.39491748809814453f,
+                        -0.28444138169288635f,
+                        -0.18477343022823334f,
+                        -0.09105003625154495f,
+                        0.0f,
+                        0.07958029955625534f,
+                        0.16093020141124725f,
+                        0.24611230194568634f,
+                        0.33791524171829224f,
+                        0.44070982933044434f,
+                        0.5626170039176941f,
+                        0.7229568362236023f,
+                        1.0f};
+
+constexpr Codes make_fp4() {
+  Codes codes = {0, 0.0625f, 8, 12, 4, 6, 2, 3, -0.0f, -0.0625f, -8, -12, -4, -6, -2, -3};
+  for (float& code : codes) code /= 12.0f;
+  return codes;
+}
+constexpr Codes kFp4 = make_fp4();
+
+// The 16 codes in order of their values, and what lies in the middle of neighbours.
+struct CodeBook {
+  explicit CodeBook(const Codes& values) : codes(values) {
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::uint8_t>(i);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](auto a, auto b) { return codes[a] < codes[b]; });
+    for (std::size_t i = 0; i < bounds.size(); ++i)
+      bounds[i] = (codes[order[i]] + codes[order[i + 1]]) / 2;
+    for (std::size_t byte = 0; byte < pairs.size(); ++byte)
+      pairs[byte] = {codes[byte >> 4], codes[byte & 15]};
+  }
+  // By how many middles are below a value: one that lies in the middle of two gets the lower code.
+  void nearest(const float (&values)[kQuantizedBlock], std::uint8_t (&out)[kQuantizedBlock]) const {
+    std::int32_t below[kQuantizedBlock] = {};
+    for (const float bound : bounds)
+      for (std::size_t i = 0; i < kQuantizedBlock; ++i) below[i] += bound < values[i] ? 1 : 0;
+    for (std::size_t i = 0; i < kQuantizedBlock; ++i)
+      out[i] = order[static_cast<std::size_t>(below[i])];
+  }
+
+  Codes codes;
+  std::array<std::uint8_t, 16> order{};
+  std::array<float, 15> bounds{};
+  std::array<std::array<float, 2>, 256> pairs{};  // of a byte
+};
+
+const CodeBook& book_of(FourBitCode code) {
+  static const CodeBook nf4(kNf4), fp4(kFp4);
+  TROUPE_CHECK(code != FourBitCode::kNone);
+  return code == FourBitCode::kNf4 ? nf4 : fp4;
+}
+
+// bitsandbytes' create_dynamic_map(signed): of seven decades, each with twice as many values as the
+// one below it, the middles of equal parts of [0.1, 1]; their negatives, 0 and 1.
+std::vector<float> make_dynamic_map() {
+  std::vector<float> values = {0.0f, 1.0f};
+  for (int decade = 0; decade < 7; ++decade) {
+    const int parts = 1 << decade;
+    const auto power = static_cast<float>(std::pow(10.0, decade - 6));
+    // torch.linspace(0.1, 1, parts + 1), in fp32: from both ends to the middle.
+    const float step = (1.0f - 0.1f) / static_cast<float>(parts);
+    const auto boundary = [&](int i) {
+      return i < (parts + 1) / 2 ? std::fma(step, static_cast<float>(i), 0.1f)
+                                 : std::fma(-step, static_cast<float>(parts - i), 1.0f);
+    };
+    for (int i = 0; i < parts; ++i) {
+      const float value = power * ((boundary(i) + boundary(i + 1)) / 2.0f);
+      values.push_back(value);
+      values.push_back(-value);
+    }
+  }
+  std::sort(values.begin(), values.end());
+  TROUPE_CHECK(values.size() == 256);
+  return values;
+}
+
+const std::vector<float>& dynamic_map() {
+  static const std::vector<float> map = make_dynamic_map();
+  return map;
+}
+
+// The nearest of the map; in the middle of two, the lower one.
+std::uint8_t nearest_in_map(float value) {
+  const std::vector<float>& map = dynamic_map();
+  const auto above = std::lower_bound(map.begin(), map.end(), value);
+  if (above == map.begin()) return 0;
+  if (above == map.end()) return 255;
+  const auto below = std::prev(above);
+  const bool is_below = value - *below <= *above - value;
+  return static_cast<std::uint8_t>((is_below ? below : above) - map.begin());
+}
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kPartAlign - 1) / kPartAlign * kPartAlign;
+}
+
+float float_at(const std::byte* data) {
+  float value;
+  std::memcpy(&value, data, sizeof value);
+  return value;
+}
+
+float greatest_magnitude(std::span<const float> values) {
+  float greatest = 0;
+  for (const float value : values) greatest = std::max(greatest, std::abs(value));
+  return greatest;
+}
+
+void quantize_magnitudes(std::span<const float> absmax, const QuantizedParts& parts,
+                         std::span<std::byte> out) {
+  double sum = 0;
+  for (const float value : absmax) sum += value;
+  const auto offset = static_cast<float>(sum / static_cast<double>(absmax.size()));
+  std::memcpy(out.data() + parts.offset, &offset, sizeof offset);
+  std::vector<float> rest(absmax.begin(), absmax.end());
+  for (float& value : rest) value -= offset;
+  for (std::int64_t block = 0; block < parts.nested_blocks; ++block) {
+    const auto begin = static_cast<std::size_t>(block * kNestedBlock);
+    const auto of_block =
+        std::span(rest).subspan(begin, std::min<std::size_t>(kNestedBlock, rest.size() - begin));
+    const float greatest = greatest_magnitude(of_block);
+    std::memcpy(
+        out.data() + parts.nested_absmax + static_cast<std::size_t>(block) * sizeof greatest,
+        &greatest, sizeof greatest);
+    for (std::size_t i = 0; i < of_block.size(); ++i)
+      out[parts.absmax + begin + i] =
+          std::byte(greatest == 0 ? 0 : nearest_in_map(of_block[i] * (1.0f / greatest)));
+  }
+}
+
+class Magnitudes {
+ public:
+  explicit Magnitudes(const QuantizedMatrix& matrix)
+      : parts_(matrix.quantization, matrix.elements),
+        data_(matrix.data),
+        nested_(matrix.quantization.nested),
+        offset_(nested_ ? float_at(data_ + parts_.offset) : 0) {}
+  float of(std::int64_t block) const {
+    const auto index = static_cast<std::size_t>(block);
+    if (!nested_) return float_at(data_ + parts_.absmax + index * sizeof(float));
+    const auto code = static_cast<std::size_t>(data_[parts_.absmax + index]);
+    return dynamic_map()[code] *
+               float_at(data_ + parts_.nested_absmax + index / kNestedBlock * sizeof(float)) +
+           offset_;
+  }
+
+ private:
+  const QuantizedParts parts_;
+  const std::byte* data_;
+  const bool nested_;
+  const float offset_;
+};
+
+// Calls put(first, values) with up to a block's values at a time.
+template <typename Put>
+void for_values(const QuantizedMatrix& matrix, std::int64_t begin, std::int64_t count,
+                const Put& put) {
+  const std::int64_t end = begin + count;
+  TROUPE_CHECK(begin % 2 == 0 && begin >= 0 && end <= matrix.elements, "[{}, {}) of {} elements",
+               begin, end, matrix.elements);
+  const CodeBook& book = book_of(matrix.quantization.code);
+  const Magnitudes magnitudes(matrix);
+  std::array<float, kQuantizedBlock> values;
+  for (std::int64_t at = begin; at < end;) {
+    const std::int64_t block = at / kQuantizedBlock;
+    const std::int64_t to = std::min(end, (block + 1) * kQuantizedBlock);
+    const float scale = magnitudes.of(block);
+    const std::byte* codes = matrix.data + at / 2;
+    const auto pairs = static_cast<std::size_t>((to - at + 1) / 2);
+    for (std::size_t i = 0; i < pairs; ++i) {
+      const auto& pair = book.pairs[static_cast<std::size_t>(codes[i])];
+      values[2 * i] = pair[0] * scale;
+      values[2 * i + 1] = pair[1] * scale;
+    }
+    put(at - begin, std::span<const float>(values).first(static_cast<std::size_t>(to - at)));
+    at = to;
+  }
+}
+
+}  // namespace
+
+std::optional<FourBitCode> four_bit_code_from_name(std::string_view name) {
+  if (name == "nf4") return FourBitCode::kNf4;
+  if (name == "fp4") return FourBitCode::kFp4;
+  return std::nullopt;
+}
+
+std::string_view four_bit_code_name(FourBitCode code) {
+  switch (code) {
+    case FourBitCode::kNone:
+      return "none";
+    case FourBitCode::kNf4:
+      return "nf4";
+    case FourBitCode::kFp4:
+      return "fp4";
+  }
+  return "";
+}
+
+QuantizedParts::QuantizedParts(Quantization quantization, std::int64_t elements)
+    : blocks((elements + kQuantizedBlock - 1) / kQuantizedBlock),
+      nested_blocks(quantization.nested ? (blocks + kNestedBlock - 1) / kNestedBlock : 0) {
+  absmax = aligned(static_cast<std::size_t>((elements + 1) / 2));
+  const std::size_t magnitude = quantization.nested ? 1 : sizeof(float);
+  nested_absmax = absmax + aligned(static_cast<std::size_t>(blocks) * magnitude);
+  offset = nested_absmax + aligned(static_cast<std::size_t>(nested_blocks) * sizeof(float));
+  bytes = offset + (quantization.nested ? kPartAlign : 0);
+}
+
+void quantize(std::span<const float> values, Quantization quantization, std::span<std::byte> out) {
+  const auto elements = static_cast<std::int64_t>(values.size());
+  const QuantizedParts parts(quantization, elements);
+  TROUPE_CHECK(out.size() == parts.bytes, "{} of {} bytes", out.size(), parts.bytes);
+  std::fill(out.begin(), out.end(), std::byte{0});
+  const CodeBook& book = book_of(quantization.code);
+  std::vector<float> absmax(static_cast<std::size_t>(parts.blocks));
+  for (std::int64_t block = 0; block < parts.blocks; ++block) {
+    const std::int64_t begin = block * kQuantizedBlock;
+    const std::int64_t count = std::min(kQuantizedBlock, elements - begin);
+    const auto of_block =
+        values.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
+    float& greatest = absmax[static_cast<std::size_t>(block)];
+    greatest = greatest_magnitude(of_block);
+    const float divisor = std::max(greatest, kAbsmaxMin);
+    // A block that the end cuts is divided, and keeps the divisor; others are multiplied.
+    const bool whole = count == kQuantizedBlock;
+    if (!whole) greatest = divisor;
+    const float factor = 1.0f / divisor;
+    float scaled[kQuantizedBlock] = {};
+    for (std::size_t i = 0; i < of_block.size(); ++i)
+      scaled[i] = std::clamp(whole ? of_block[i] * factor : of_block[i] / divisor, -1.0f, 1.0f);
+    std::uint8_t codes[kQuantizedBlock];
+    book.nearest(scaled, codes);
+    // Beyond an odd count stands the code of 0.
+    for (std::size_t i = 0; i < of_block.size(); i += 2)
+      out[static_cast<std::size_t>(begin) / 2 + i / 2] = std::byte(codes[i] << 4 | codes[i + 1]);
+  }
+  if (quantization.nested) return quantize_magnitudes(absmax, parts, out);
+  std::memcpy(out.data() + parts.absmax, absmax.data(), absmax.size() * sizeof(float));
+}
+
+void dequantize(const QuantizedMatrix& matrix, std::int64_t begin, std::span<float> out) {
+  for_values(matrix, begin, static_cast<std::int64_t>(out.size()),
+             [&](std::int64_t first, std::span<const float> values) {
+               std::copy(values.begin(), values.end(), out.begin() + first);
+             });
+}
+
+void dequantize(const QuantizedMatrix& matrix, std::int64_t begin, std::span<std::uint16_t> out) {
+  for_values(matrix, begin, static_cast<std::int64_t>(out.size()),
+             [&](std::int64_t first, std::span<const float> values) {
+               bf16_from_float(values.data(), out.data() + first,
+                               static_cast<std::int64_t>(values.size()));
+             });
+}
+
+}  // namespace troupe::train
