@@ -6,7 +6,8 @@ in the backward pass.
     tools/bench compare-peft [--only ROW,…] [--steps 7] [--json]
 
 Rows: gpt2 (GPT-2 124 M; c_attn, c_proj, c_fc), llama135 (a Llama of SmolLM-135M's shape; all linear
-layers). Rank 8, no dropout, fp32. A row runs Troupe's LoRA for half of the steps, PEFT, Troupe's LoRA
+layers), llama135-nf4 (the same over a base in 4 bits, with double quantisation, in PEFT by bitsandbytes; beside
+Troupe's LoRA over the whole base). Rank 8, no dropout, fp32. A row runs Troupe's LoRA for half of the steps, PEFT, Troupe's LoRA
 again, and Troupe's full training; a step is the median of all timed ones, behind 3 for warming up.
 Memory: the most that the process has had resident.
 
@@ -27,8 +28,10 @@ from harness.figures import Fault, median
 from harness.workplace import Workplace, build
 
 # Row: what the adapters are at.
-TARGETS = {"gpt2": "c_attn,c_proj,c_fc", "llama135": "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"}
+ALL_LINEAR = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
+TARGETS = {"gpt2": "c_attn,c_proj,c_fc", "llama135": ALL_LINEAR, "llama135-nf4": ALL_LINEAR}
 RANK = 8
+QUANTIZED_SPEED_BAR, QUANTIZED_STEP_BAR = 3.0, 1.2
 SPEED_BAR, MEMORY_BAR, STEP_BAR, STATE_BAR = 2.5, 0.4, 0.80, 0.02
 PEER_TIMEOUT_S = 400
 
@@ -101,6 +104,41 @@ def compare(figures, python, bin_folder, row, steps):
     figures.bar(f"at most {100 * STATE_BAR:.0f} % trained ({100 * share:.2f})", share <= STATE_BAR)
 
 
+def compare_quantized(figures, python, bin_folder, row, steps):
+    row = row.removesuffix("-nf4")
+    name = training.NAMES[row] + ", base in nf4"
+    with Workplace() as place:
+        folder = training.model(place, row)
+        run_peer(place, python, ["make", folder])
+        plain = training.settings(place, row, (steps + 1) // 2)
+        del plain["train_from_scratch"]
+        adapters = {**plain, "finetuning_type": "lora", "lora_rank": RANK, "lora_target": TARGETS[row]}
+        measured = {"LoRA": [], "QLoRA": []}
+        peaks = {}
+        results = place.file("peft.json")
+        for turn in ("before", "after"):
+            for kind, chosen in (("LoRA", adapters), ("QLoRA", {**adapters, "quantization_bit": 4})):
+                one = training.measure(place, bin_folder, f"{kind}-{turn}", chosen, timeout_s=300)
+                measured[kind].extend(one.steps_ms)
+                peaks[kind] = max(one.peak_mib, peaks.get(kind, 0))
+            if turn == "before":
+                run_peer(place, python,
+                         ["run", folder, TARGETS[row], str(RANK), str(training.WARM_UP), str(steps), results, "nf4"])
+        with open(results, encoding="utf-8") as file:
+            theirs = json.load(file)
+    ours_ms, whole_ms, theirs_ms = median(measured["QLoRA"]), median(measured["LoRA"]), median(theirs["seconds"]) * 1e3
+    figures.add(f"{name}: QLoRA in Troupe, a step", ours_ms, "ms")
+    figures.add(f"{name}: LoRA over the whole base in Troupe, a step", whole_ms, "ms")
+    figures.add(f"{name}: QLoRA in PEFT with bitsandbytes, a step", theirs_ms, "ms")
+    figures.add(f"{name}: QLoRA in Troupe, peak memory", peaks["QLoRA"], "MiB")
+    figures.add(f"{name}: LoRA in Troupe, peak memory", peaks["LoRA"], "MiB")
+    figures.add(f"{name}: QLoRA in PEFT, peak memory", theirs["peak_mib"], "MiB")
+    figures.bar(f"a step at most {QUANTIZED_STEP_BAR} of LoRA's ({ours_ms / whole_ms:.2f})",
+                ours_ms / whole_ms <= QUANTIZED_STEP_BAR)
+    figures.bar(f"at least {QUANTIZED_SPEED_BAR} times PEFT's speed ({theirs_ms / ours_ms:.2f})",
+                theirs_ms / ours_ms >= QUANTIZED_SPEED_BAR)
+
+
 def parse(arguments):
     parser = script.parser("tools/bench compare-peft", __doc__)
     parser.add_argument("--only", type=script.some_of(TARGETS), default=list(TARGETS), help="these rows, with commas between them")
@@ -119,7 +157,8 @@ def main():
             peers.into_namespaces(__file__, arguments)
         peers.loopback_up()
         for row in options.only:
-            compare(figures, python, bin_folder, row, options.steps)
+            run = compare_quantized if row.endswith("-nf4") else compare
+            run(figures, python, bin_folder, row, options.steps)
 
     return script.run("compare-peft", options, measured)
 

@@ -1,9 +1,9 @@
 """LoRA in PEFT over transformers, timed: train_peft.py make MODEL_FOLDER
-                                       train_peft.py run MODEL_FOLDER TARGETS RANK WARM_UP STEPS RESULTS
+                                       train_peft.py run MODEL_FOLDER TARGETS RANK WARM_UP STEPS RESULTS [nf4]
 
 `make` puts random weights beside the folder's config.json, for both sides to begin from. `run` trains an
 adapter and writes RESULTS: the seconds of the timed steps, the losses, the most memory that the process
-has had.
+has had. nf4: over a base in 4 bits, double quantisation, by bitsandbytes.
 """
 
 import json
@@ -35,10 +35,18 @@ def high_water_mib():
         return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM:"))
 
 
-def run(folder, targets, rank, warm_up, steps, results):
+def quantization():
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
+                              bnb_4bit_compute_dtype=torch.float32)
+
+
+def run(folder, targets, rank, warm_up, steps, results, kind=None):
     from peft import LoraConfig, get_peft_model
 
-    base = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa", dtype=torch.float32)
+    chosen = {"quantization_config": quantization()} if kind == "nf4" else {}
+    base = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa", dtype=torch.float32, **chosen)
     base.config.use_cache = False
     model = get_peft_model(base, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets.split(","),
                                             task_type="CAUSAL_LM"))
@@ -67,8 +75,8 @@ def main():
     torch.set_num_threads(1)
     if sys.argv[1] == "make":
         return make(sys.argv[2])
-    folder, targets, rank, warm_up, steps, results = sys.argv[2:]
-    return run(folder, targets, int(rank), int(warm_up), int(steps), results)
+    folder, targets, rank, warm_up, steps, results, *kind = sys.argv[2:]
+    return run(folder, targets, int(rank), int(warm_up), int(steps), results, *kind)
 
 
 main()
