@@ -25,6 +25,7 @@ class AxolotlTranslator {
     translate_schedule();
     translate_adapter();
     translate_precision();
+    translate_loss();
     translate_sharding();
     translate_workers();
     translate_logging();
@@ -297,6 +298,15 @@ class AxolotlTranslator {
                       "the module whole by lora_modules_to_save",
                       name));
     }
+  }
+
+  void translate_loss() {
+    if (!r_.is_on("use_eaft")) return;
+    r_.give("use_eaft_loss", true, "use_eaft");
+    r_.take("eaft_alpha");
+    r_.take("troupe.eaft_top", "eaft_k");
+    // Axolotl takes the entropy as it is.
+    r_.by_default("troupe.eaft_divisor", 1.0);
   }
 
   void translate_precision() {

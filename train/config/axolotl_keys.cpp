@@ -184,9 +184,9 @@ void add_step_keys(ForeignKeys& t) {
           "cosine_constant_lr_ratio|lr_quadratic_warmup",
           "the course of the learning rate")
       .refused("neftune_noise_alpha|noisy_embedding_alpha|label_smoothing_factor", "0", kOneLoss)
-      .refused("use_eaft|chunked_cross_entropy_smoothing|use_dynamic_finetuning", "false", kOneLoss)
-      .inert("eaft_alpha|eaft_k", "it belongs to use_eaft")
-      .said("eaft_alpha|eaft_k")
+      .refused("chunked_cross_entropy_smoothing|use_dynamic_finetuning", "false", kOneLoss)
+      .used("use_eaft|eaft_alpha|eaft_k", "the loss")
+      .only_where("eaft_alpha|eaft_k", with("use_eaft"), "it belongs to use_eaft")
       .refused("loss_watchdog_threshold", "",
                "a run is not stopped by the size of its loss (NaN stops it); leave it out")
       .inert("loss_watchdog_patience", "it belongs to loss_watchdog_threshold")

@@ -57,16 +57,31 @@ void add_preference_keys(KeyTable& t) {
 
 void add_loss_keys(KeyTable& t) {
   const char* reason =
-      "the loss is cross entropy over target tokens, or with use_dft_loss that times the "
-      "probability";
+      "the loss is cross entropy over target tokens, or that times a weight (use_dft_loss, "
+      "use_eaft_loss)";
+  const auto is_eaft = [](const TrainConfig& config) { return config.method.use_eaft_loss; };
+  const char* of_eaft = "it belongs to use_eaft_loss";
   t.boolean("use_dft_loss", false)
       .implemented(
           "sft: each token's loss is multiplied by its probability, a constant to the gradient",
           TROUPE_FIELD(method.use_dft_loss));
   t.boolean("use_asft_loss", false).refused("ASFT loss", reason, kLeaveOut);
   t.number("asft_alpha", 0.1).inert("ASFT: weight", "it belongs to use_asft_loss").said();
-  t.boolean("use_eaft_loss", false).refused("EAFT loss", reason, kLeaveOut);
-  t.number("eaft_alpha", 1.0).inert("EAFT: weight", "it belongs to use_eaft_loss").said();
+  t.boolean("use_eaft_loss", false)
+      .implemented(
+          "sft: each token's loss is multiplied by a power of the model's entropy there, a "
+          "constant "
+          "to the gradient",
+          TROUPE_FIELD(method.use_eaft_loss));
+  t.number("eaft_alpha", 1.0)
+      .implemented("the power", TROUPE_FIELD(method.eaft_alpha))
+      .only_where(is_eaft, of_eaft);
+  t.integer("troupe.eaft_top", 20)
+      .implemented("EAFT: the entropy is of so many greatest logits", TROUPE_FIELD(method.eaft_top))
+      .only_where(is_eaft, of_eaft);
+  t.number("troupe.eaft_divisor", 3.0)
+      .implemented("EAFT: the entropy is divided by this", TROUPE_FIELD(method.eaft_divisor))
+      .only_where(is_eaft, of_eaft);
 }
 
 }  // namespace

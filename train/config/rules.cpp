@@ -65,6 +65,16 @@ void check_method(const TrainConfig& config, const json::Object& values, Problem
   if (config.method.stage != TrainingStage::kSupervised && config.method.use_dft_loss) {
     wrong("use_dft_loss", "use_dft_loss is a loss of stage=sft; leave it out");
   }
+  if (config.method.use_eaft_loss) {
+    if (config.method.stage != TrainingStage::kSupervised)
+      wrong("use_eaft_loss", "use_eaft_loss is a loss of stage=sft; leave it out");
+    if (config.method.use_dft_loss)
+      wrong("use_eaft_loss", "use_dft_loss is another loss; leave one of the two out");
+    if (!(config.method.eaft_alpha >= 0)) wrong("eaft_alpha", "expected a number of 0 or more");
+    if (config.method.eaft_top < 2) wrong("troupe.eaft_top", "expected 2 or more");
+    if (!(config.method.eaft_divisor > 0))
+      wrong("troupe.eaft_divisor", "expected a number above 0");
+  }
   if (is_true(values, "full_determinism") && config.sharding.deterministic == Deterministic::kOff) {
     wrong("full_determinism",
           "full_determinism=true and troupe.deterministic=off disagree; leave one of them out");

@@ -123,6 +123,12 @@ enum class CheckpointFormat {
 struct MethodSection {
   TrainingStage stage = TrainingStage::kSupervised;
   bool use_dft_loss = false;  // sft: each token's loss times its probability
+  // sft: each token's loss times (entropy of its eaft_top greatest logits /
+  // eaft_divisor)^eaft_alpha
+  bool use_eaft_loss = false;
+  double eaft_alpha = 1.0;
+  std::int64_t eaft_top = 20;
+  double eaft_divisor = 3.0;
   bool plot_loss = false;
   bool include_effective_tokens_per_second = false;
 };

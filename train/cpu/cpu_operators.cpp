@@ -1,7 +1,10 @@
 #include "train/cpu/cpu_operators.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <functional>
+#include <vector>
 
 #include "runtime/base/check.h"
 #include "train/cpu/attention.h"
@@ -381,6 +384,29 @@ void CpuOperators::weighted_cross_entropy(float* logits, const std::int32_t* lab
           bf16 ? kernels::cross_entropy_row_bf16(mine, labels[row], weight, bf16 + row * classes,
                                                  classes, next)
                : kernels::cross_entropy_row(mine, labels[row], weight, true, classes, next);
+    }
+  });
+}
+
+void CpuOperators::entropy_weighted_cross_entropy(float* logits, const std::int32_t* labels,
+                                                  float* losses, float scale, std::int64_t top,
+                                                  float divisor, float power, Elements gradient,
+                                                  std::int64_t rows, std::int64_t classes) {
+  TROUPE_CHECK(!gradient || gradient.type == DType::kBF16);
+  auto* bf16 = static_cast<std::uint16_t*>(gradient.data);
+  for_rows(rows, classes, [&](std::int64_t begin, std::int64_t n) {
+    std::vector<float> greatest(static_cast<std::size_t>(std::min(top, classes)));
+    for (std::int64_t row = begin; row < begin + n; ++row) {
+      float* mine = logits + row * classes;
+      const float* next = logits + std::min(row + 1, rows - 1) * classes;
+      std::partial_sort_copy(mine, mine + classes, greatest.begin(), greatest.end(),
+                             std::greater<>());
+      const float weight = std::pow(kernels::entropy_of_softmax(greatest) / divisor, power);
+      const float loss =
+          bf16 ? kernels::cross_entropy_row_bf16(mine, labels[row], scale * weight,
+                                                 bf16 + row * classes, classes, next)
+               : kernels::cross_entropy_row(mine, labels[row], scale * weight, true, classes, next);
+      losses[row] = loss * weight;
     }
   });
 }

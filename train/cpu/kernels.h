@@ -4,6 +4,7 @@
 // Shapes and meanings are those of train/tensor/operators.h.
 
 #include <cstdint>
+#include <span>
 
 #include "train/tensor/dropout.h"
 
@@ -67,6 +68,9 @@ void add_rows_by_id(const std::int32_t* ids, const float* dout, float* dweight, 
 
 // Returns the row's loss; logits become their gradient or are destroyed. next: the row that is
 // wanted after this one, fetched meanwhile (with none, the row itself).
+// −Σ p·ln p of p = softmax(logits).
+float entropy_of_softmax(std::span<const float> logits);
+
 float cross_entropy_row(float* logits, std::int32_t label, float scale, bool gradient,
                         std::int64_t classes, const float* next);
 

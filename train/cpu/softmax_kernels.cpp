@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -121,6 +122,16 @@ TROUPE_INLINE void zero_outside(float* x, std::int64_t count, std::int64_t first
 }
 
 }  // namespace
+
+float entropy_of_softmax(std::span<const float> logits) {
+  const float greatest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0, moment = 0;
+  for (const float logit : logits) {
+    const double less = static_cast<double>(logit) - greatest, power = std::exp(less);
+    sum += power, moment += power * less;
+  }
+  return static_cast<float>(std::log(sum) - moment / sum);
+}
 
 TROUPE_VECTORIZED
 float cross_entropy_row(float* logits, std::int32_t label, float scale, bool gradient,

@@ -60,19 +60,20 @@ LossSum sum_of(std::span<const float> losses) {
 }  // namespace
 
 Status Objective::check(const Operators& operators, const ModelConfig& model) const {
-  if (is_cross_entropy()) return {};
+  const Status supported = needs_operators(operators, {loss_operator()}, name());
+  if (own_loss()) return supported;
   // Passes without gradients have no dropout, so that the first would not be that of the second.
   if (model.has_dropout())
     return error(Code::kUnsupported,
                  "{} needs the log-probabilities of the very pass that is differentiated, which "
                  "dropout makes another one: set the dropouts of config.json to 0",
                  name());
-  return needs_operators(operators, {OperatorName::weighted_cross_entropy}, name());
+  return supported;
 }
 
 Result<TargetLosses> Objective::look(Model& model, const MicroBatch& batch, UnitAccess& units,
                                      Activations& activations) const {
-  if (is_cross_entropy()) return TargetLosses();
+  if (own_loss()) return TargetLosses();
   std::vector<float> log_probabilities;
   TROUPE_RETURN_IF_ERROR(
       model.forward(batch, units, KeptCrossEntropy(log_probabilities), activations).status());
@@ -90,8 +91,8 @@ Result<TargetLosses> Objective::look(Model& model, const MicroBatch& batch, Unit
 Result<LossSum> Objective::learn(Model& model, const MicroBatch& batch, UnitAccess& units,
                                  const TargetLosses& looked, float scale,
                                  Activations& activations) const {
-  if (is_cross_entropy())
-    return model.forward_backward(batch, units, CrossEntropyLoss(), scale, activations);
+  if (const Loss* loss = own_loss())
+    return model.forward_backward(batch, units, *loss, scale, activations);
   // A cross-entropy is the negative of a log-probability.
   std::vector<float> weights = looked.derivatives;
   for (float& weight : weights) weight = -weight;
@@ -110,7 +111,7 @@ Result<LossSum> Objective::forward_backward(Model& model, const MicroBatch& batc
 
 Result<LossSum> Objective::forward(Model& model, const MicroBatch& batch, UnitAccess& units,
                                    Activations& activations) const {
-  if (is_cross_entropy()) return model.forward(batch, units, CrossEntropyLoss(), activations);
+  if (const Loss* loss = own_loss()) return model.forward(batch, units, *loss, activations);
   return sum_of(TROUPE_TRY(look(model, batch, units, activations)).losses);
 }
 

@@ -33,17 +33,19 @@ class Objective {
 
   // As in messages: "DFT".
   virtual std::string_view name() const = 0;
-  // Whether each target's loss is its cross-entropy, and nothing is asked of the log-probabilities:
-  // then one pass does it.
-  virtual bool is_cross_entropy() const { return false; }
+  // The loss of an objective in which each target's follows from its own logits: one pass does it,
+  // and nothing is asked of the log-probabilities. The object's; null for others.
+  virtual const Loss* own_loss() const { return nullptr; }
+  // What the pass, or the second of two, makes gradients of logits with.
+  virtual OperatorName loss_operator() const { return OperatorName::weighted_cross_entropy; }
   // The pure function between the passes; both results have an entry for each target. Not called
-  // where is_cross_entropy().
+  // where there is an own_loss().
   virtual Result<TargetLosses> losses_of(const TargetTokens& targets) const = 0;
 
   // Ok, or why these operators, or a model of this configuration, cannot be trained by it.
   Status check(const Operators& operators, const ModelConfig& model) const;
 
-  // The first pass, forward only, of objectives that are not cross-entropy: nothing for others.
+  // The first pass, forward only, of objectives that have two: nothing for others.
   // Collective where `units` are.
   Result<TargetLosses> look(Model& model, const MicroBatch& batch, UnitAccess& units,
                             Activations& activations) const;

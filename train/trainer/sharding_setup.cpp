@@ -105,7 +105,12 @@ EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model
 }
 
 std::shared_ptr<const Objective> objective_of(const TrainConfig& config) {
-  return make_objective({.dft = config.method.use_dft_loss});
+  const MethodSection& method = config.method;
+  ObjectiveOptions options{.dft = method.use_dft_loss};
+  if (method.use_eaft_loss)
+    options.entropy_adaptive = {
+        .top = method.eaft_top, .divisor = method.eaft_divisor, .power = method.eaft_alpha};
+  return make_objective(options);
 }
 
 Recompute recompute_of(const TrainConfig& config) {

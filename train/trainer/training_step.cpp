@@ -72,7 +72,7 @@ TokenBatch TrainingStep::batch_of(const StepPlan& plan, std::int64_t micro_batch
 
 Result<TargetLosses> TrainingStep::look(const StepPlan& plan, const TokenBatch& batch,
                                         StepSeconds& seconds) {
-  if (tools_.objective.is_cross_entropy()) return TargetLosses();
+  if (tools_.objective.own_loss()) return TargetLosses();
   tools_.engine.units().begin_pass(ShardedUnits::Pass::kForwardOnly);
   ComputedUnits computed(tools_.engine.units(), tools_.compute);
   ObservedUnits units(computed, tools_.progress, device_operators());

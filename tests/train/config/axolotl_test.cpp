@@ -195,6 +195,15 @@ TEST_CASE("courses of the learning rate") {
   CHECK(contains(refused("cosine_constant_lr_ratio: 0.5"), "needs cosine_min_lr_ratio above 0"));
 }
 
+TEST_CASE("EAFT's loss, as Axolotl computes it") {
+  const auto method = accepted(load("use_eaft: true\neaft_alpha: 2\neaft_k: 8")).config.method;
+  CHECK(method.use_eaft_loss);
+  CHECK(method.eaft_alpha == 2);
+  CHECK(method.eaft_top == 8);
+  CHECK(method.eaft_divisor == 1.0);
+  CHECK(contains(refused("use_eaft: true\neaft_k: 1"), "eaft_k: expected 2 or more"));
+}
+
 TEST_CASE("adapters") {
   const auto lora = accepted(load("adapter: lora\nlora_r: 16\nlora_alpha: 32\nlora_dropout: 0.05\n"
                                   "lora_target_linear: true\npeft_use_rslora: true\n"

@@ -137,6 +137,7 @@ TEST_CASE("what keys must say together") {
   CHECK(contains(refused(with_line("streaming: true"), {"max_steps=-1"}),
                  "Please specify `max_steps` in streaming mode."));
   CHECK(contains(refused(with_line("use_dft_loss: true")), "a loss of stage=sft"));
+  CHECK(contains(refused(with_line("use_eaft_loss: true")), "a loss of stage=sft"));
   CHECK(contains(refused(with_line("neat_packing: true")),
                  "`neat_packing` cannot be set as True except SFT."));
   CHECK(contains(refused(with_line("train_on_prompt: true\nmask_history: true")), "mask_history"));

@@ -362,5 +362,46 @@ TEST_CASE("weighted cross-entropy: each row's gradient times its weight, in fp32
   }
 }
 
+TEST_CASE("cross-entropy weighted by the entropy of the greatest logits, in fp32 and bf16") {
+  const std::int64_t rows = 4, classes = 53;
+  const std::vector<std::int32_t> labels = {1, 0, 52, 7};
+  Vector start = random_vector(rows * classes, 1);
+  start[2 * classes + 9] = 30.0f;  // a row that is sure
+  for (const std::int64_t top : {20, 100}) {
+    Vector weights;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      Vector logits(start.begin() + row * classes, start.begin() + (row + 1) * classes);
+      std::sort(logits.rbegin(), logits.rend());
+      logits.resize(static_cast<std::size_t>(std::min(top, classes)));
+      double sum = 0, entropy = 0;
+      for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+      for (const float logit : logits) {
+        const double p = std::exp(static_cast<double>(logit)) / sum;
+        entropy -= p * std::log(p);
+      }
+      weights.push_back(static_cast<float>(std::pow(entropy / 3.0, 1.5)));
+    }
+    CHECK(weights[2] < 1e-9);
+    OperatorFixture f(2);
+    Vector expected = start, found = start, destroyed = start, plain(4), losses(4), again(4);
+    f.operators->weighted_cross_entropy(expected.data(), labels.data(), weights.data(),
+                                        plain.data(), 0.5f, nullptr, rows, classes);
+    f.operators->entropy_weighted_cross_entropy(found.data(), labels.data(), losses.data(), 0.5f,
+                                                top, 3.0f, 1.5f, nullptr, rows, classes);
+    std::vector<std::uint16_t> bf16(start.size());
+    f.operators->entropy_weighted_cross_entropy(destroyed.data(), labels.data(), again.data(), 0.5f,
+                                                top, 3.0f, 1.5f, bf16.data(), rows, classes);
+    CHECK(again == losses);
+    Vector wide(start.size());
+    float_from_bf16(bf16.data(), wide.data(), rows * classes);
+    for (std::size_t i = 0; i < 4; ++i)
+      CHECK(losses[i] == doctest::Approx(plain[i] * weights[i]).epsilon(1e-5));
+    for (std::size_t i = 0; i < start.size(); ++i) {
+      CHECK(found[i] == doctest::Approx(expected[i]).epsilon(1e-5));
+      CHECK(wide[i] == doctest::Approx(found[i]).epsilon(4e-3));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace troupe::train::tests
