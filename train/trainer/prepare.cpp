@@ -318,6 +318,13 @@ void describe(const DatasetModule& module, std::vector<std::string>& notes) {
   notes.insert(notes.end(), module.notes.begin(), module.notes.end());
 }
 
+// "4 bits (nf4, scales in 8 bits)".
+std::string quantization_words(std::optional<std::int64_t> bits, std::string_view type,
+                               bool nested) {
+  if (!bits) return "no quantisation";
+  return fmt::format("{} bits ({}{})", *bits, type, nested ? ", scales in 8 bits" : "");
+}
+
 void describe(const ModelConfig& model, const Trainables& trainables,
               std::vector<std::string>& notes) {
   if (trainables.everything) return;
@@ -327,6 +334,36 @@ void describe(const ModelConfig& model, const Trainables& trainables,
   notes.push_back(fmt::format("trainable params: {} || all params: {} || trainable%: {:.4f}",
                               layout.trained().parameter_elements(), layout.parameter_elements(),
                               100 * trained / all));
+  const Quantization& kept = trainables.base.quantization;
+  if (!kept) return;
+  std::int64_t weights = 0;
+  for (const ParameterInfo& parameter : layout.frozen().parameters())
+    if (parameter.quantization) weights += parameter.values();
+  notes.push_back(fmt::format("{} frozen weights are kept in {}", weights,
+                              quantization_words(4, four_bit_code_name(kept.code), kept.nested)));
+}
+
+// Adapters that are trained on beside another base than they were trained beside are not resumed.
+// What the checkpoint does not say was not there when it was written.
+Status check_checkpoint_quantization(FileSystem& files, const std::string& checkpoint,
+                                     const ModelSection& model) {
+  const std::string path = join_path(checkpoint, kTrainingArgsFile);
+  if (!files.exists(path)) return {};
+  const json::Value saved =
+      TROUPE_TRY(json::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path));
+  if (!json::find(saved, "quantization_bit")) return {};
+  const std::string theirs =
+      quantization_words(json::find_integer(saved, "quantization_bit"),
+                         json::find_string(saved, "quantization_type").value_or("nf4"),
+                         json::find_bool(saved, "double_quantization").value_or(true));
+  const std::string ours = quantization_words(model.quantization_bit, model.quantization_type,
+                                              model.double_quantization);
+  if (theirs == ours) return {};
+  return error(Code::kInvalidArgument,
+               "{} was trained beside a base with {}, and quantization_bit, quantization_type and "
+               "double_quantization say {} now; go on with the settings that it was trained with, "
+               "or train in another output_dir",
+               checkpoint, theirs, ours);
 }
 
 // An adapter goes on as what it was: another scale or base would make another model of its tensors.
@@ -492,6 +529,9 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
     if (trained.ok() && !contents.resume_path.empty() &&
         (of_adapters || !contents.trained.trainables.everything)) {
       const ModelLayout layout(*contents.model, contents.trained.trainables);
+      if (of_adapters)
+        wrong(by_path ? "resume_from_checkpoint" : "output_dir",
+              check_checkpoint_quantization(files, contents.resume_path, config.model));
       wrong(by_path ? "resume_from_checkpoint" : "output_dir",
             check_checkpoint_fits(files, contents.resume_path, *contents.model, layout));
       if (of_adapters && !contents.trained.adapter_config.empty())

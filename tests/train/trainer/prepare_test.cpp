@@ -243,6 +243,35 @@ TEST_CASE("a checkpoint is gone on from with its own samples only, unless a key 
   CHECK_MESSAGE(refusal().ok(), refusal().to_string());
 }
 
+TEST_CASE("adapters of a quantised base are not gone on with beside another") {
+  Folder folder;
+  const auto first = folder.prepare();
+  REQUIRE(first.ok());
+  const std::string checkpoint = checkpoint_of(folder, *first);
+  REQUIRE(folder.files
+              .rename(checkpoint + "/model.safetensors", checkpoint + "/adapter_model.safetensors")
+              .ok());
+  folder.config.finetuning.type = FinetuningType::kLora;
+  folder.config.training.resume_from_checkpoint = {.mode = ResumeFrom::Mode::kPath,
+                                                   .path = checkpoint};
+  const auto refused = [&](const std::string& arguments) {
+    REQUIRE(
+        write_file_atomically(folder.files, checkpoint + "/training_args.json", arguments).ok());
+    return folder.prepare().status().message().find("was trained beside a base with") !=
+           std::string::npos;
+  };
+  const std::string nf4 =
+      R"({"quantization_bit": 4, "quantization_type": "nf4", "double_quantization": true})";
+  CHECK(refused(nf4));
+  CHECK(!refused(R"({"quantization_bit": null, "quantization_type": "fp4"})"));
+  CHECK(!refused("{}"));  // of a version that knew no quantisation
+  folder.config.model.quantization_bit = 4;
+  CHECK(!refused(nf4));
+  CHECK(refused(R"({"quantization_bit": null})"));
+  folder.config.model.double_quantization = false;
+  CHECK(refused(nf4));
+}
+
 TEST_CASE("a checkpoint that does not know its samples is gone on from, and that is said") {
   Folder folder;
   const auto first = folder.prepare();
