@@ -95,6 +95,11 @@ Result<ModelConfig> text_model_of(const json::Value& value, const ModelFamily& f
   if (text == nullptr || !text->is_object())
     return error(Code::kInvalidArgument, "{}: a model of type {} has an object text_config, and {}",
                  name, family.model_type, text ? "this is none" : "there is none");
+  const auto type = json::find_string(*text, "model_type");
+  if (type && *type != family.text_type)
+    return error(Code::kUnsupported,
+                 "{}: text_config: model_type={} is not supported in a model of type {}; it is {}",
+                 name, *type, family.model_type, family.text_type);
   json::Value inner = *text;
   inner.as_object()["model_type"] = family.text_type;
   for (const std::string_view key : {"dtype", "torch_dtype", "bos_token_id", "eos_token_id",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 
 #include "runtime/base/check.h"
@@ -256,6 +257,11 @@ class QuantizingReader {
       TROUPE_RETURN_IF_ERROR(read_(prefix, parameter, std::int64_t{0}, std::span(stored), dtype));
       std::vector<float> values(count);
       TROUPE_RETURN_IF_ERROR(convert_to_float(stored, dtype, values));
+      // No code stands for what is no number: the nearest one would hide it.
+      if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
+        return error(Code::kDataLoss,
+                     "{} has values that are not finite, which cannot be kept in 4 bits",
+                     parameter.name);
       bytes_.resize(static_cast<std::size_t>(parameter.elements) * dtype_size(dtype));
       quantize(values, parameter.quantization, bytes_);
       held_ = &parameter;
@@ -505,6 +511,7 @@ Status load_frozen(FileSystem& files, const StateSource& source, const ModelConf
                    DType type, HostAccess& access, collective::Communicator& world) {
   if (source.base) {
     if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(source.base->open());
+    TROUPE_CHECK(!model.trainables().base.quantization, "a derived base is not quantised");
     const auto compute = [&](const std::string&, const auto&... what) {
       return source.base->read(what...);
     };

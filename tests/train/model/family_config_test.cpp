@@ -259,6 +259,10 @@ TEST_CASE("gemma3: the language model of one that sees pictures") {
         "for sliding_attention");
   CHECK(error_with("layer_types", json::Array{"full_attention"}) ==
         "config.json: text_config: layer_types must be a list with a string for each of 48 layers");
+  CHECK(
+      error_with("model_type", "gemma2") ==
+      "config.json: text_config: model_type=gemma2 is not supported in a model of type gemma3; it "
+      "is gemma3_text");
   value.as_object()["quantization_config"] = json::Object{{"bits", 4}};
   CHECK(ModelConfig::from_json(value, "config.json").status().code() == Code::kUnsupported);
   value.as_object()["text_config"] = nullptr;

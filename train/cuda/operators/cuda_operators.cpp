@@ -414,6 +414,7 @@ bool CudaOperators::fuses(const Gemm& gemm) {
 void CudaOperators::gemm(const Gemm& gemm) {
   const bool bf16 = gemm.arithmetic == Arithmetic::kBf16;
   const bool fused = gemm.epilogue != Epilogue::kNone;
+  TROUPE_CHECK(!gemm.b_quantized, "a quantised operand, which adapters alone have");
   if (!fused && wants_fp8(gemm) && gemm_in_fp8(gemm)) return;
   TROUPE_CHECK(bf16 || (gemm.a_type == DType::kF32 && gemm.b_type == DType::kF32 &&
                         gemm.c.type == DType::kF32),
