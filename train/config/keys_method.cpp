@@ -69,9 +69,9 @@ void add_loss_keys(KeyTable& t) {
   t.number("asft_alpha", 0.1).inert("ASFT: weight", "it belongs to use_asft_loss").said();
   t.boolean("use_eaft_loss", false)
       .implemented(
-          "sft: each token's loss is multiplied by a power of the model's entropy there, a "
-          "constant "
-          "to the gradient",
+          "sft: each token's loss is multiplied by a power of the model's entropy there, which is "
+          "a "
+          "constant to the gradient",
           TROUPE_FIELD(method.use_eaft_loss));
   t.number("eaft_alpha", 1.0)
       .implemented("the power", TROUPE_FIELD(method.eaft_alpha))

@@ -415,6 +415,8 @@ std::size_t cpu_bf16_scratch_bytes(const Operators& operators, int threads) {
   return GemmEngine::staging_bytes_max(threads, operators.fast_bf16());
 }
 
+std::int64_t cpu_quantized_scratch_bytes() { return GemmEngine::kDequantizedBytes; }
+
 std::unique_ptr<Operators> make_cpu_operators(Arena& arena, const CpuOptions& options) {
   return std::make_unique<CpuOperators>(arena, options);
 }

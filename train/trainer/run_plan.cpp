@@ -42,11 +42,14 @@ Result<std::int64_t> data_file_bytes(FileSystem& files, const DataSection& data)
   return sum;
 }
 
-// What bf16 products take here for their operands.
-std::int64_t staging_bytes(const ComputeOptions& compute, int threads) {
-  if (compute.compute != DType::kBF16) return 0;
+// What products in bf16, or with quantised weights, take here for their operands.
+std::int64_t staging_bytes(const ComputeOptions& compute, const Trainables& trainables,
+                           int threads) {
+  const std::int64_t values = trainables.base.quantization ? cpu_quantized_scratch_bytes() : 0;
+  if (compute.compute != DType::kBF16) return values;
   Arena arena(1);
-  return static_cast<std::int64_t>(cpu_bf16_scratch_bytes(*make_cpu_operators(arena), threads));
+  return values +
+         static_cast<std::int64_t>(cpu_bf16_scratch_bytes(*make_cpu_operators(arena), threads));
 }
 
 PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, const PlanFacts& facts,
@@ -77,7 +80,7 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   }
   request.ragged = facts.ragged;
   request.threads = facts.threads;
-  request.staging_bytes = staging_bytes(engine.compute, facts.threads);
+  request.staging_bytes = staging_bytes(engine.compute, facts.trainables, facts.threads);
   // Whatever save_strategy says: the model is written at the end, a checkpoint when told to leave.
   request.save_buffer_bytes = kWriteBufferBytes;
   request.ranks_on_node = ranks;

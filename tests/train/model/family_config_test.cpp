@@ -252,6 +252,8 @@ TEST_CASE("gemma3: the language model of one that sees pictures") {
         "it");
   CHECK(error_with("sliding_window_pattern", 0) ==
         "config.json: text_config: sliding_window_pattern must be an integer from 1 to 16777216");
+  CHECK(error_with("sliding_window", nullptr) ==
+        "config.json: text_config: sliding_window must be an integer");
   CHECK(error_with("query_pre_attn_scalar", 0) ==
         "config.json: text_config: query_pre_attn_scalar must be positive");
   CHECK(error_with("rope_parameters", json::Object{{"rope_type", "linear"}, {"factor", 2.0}}) ==

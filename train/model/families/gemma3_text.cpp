@@ -14,10 +14,11 @@ constexpr std::string_view kPatternKeys[] = {"sliding_window_pattern", "_sliding
 
 void read_windows(ConfigReader& reader, ModelConfig& config) {
   read_sliding_window(reader, config);
+  // Layers with a window would keep their rotation without it, which no published model does.
+  if (!config.sliding_window) return reader.fail("sliding_window must be an integer");
   if (reader.has("layer_types")) return read_layer_types(reader, config);
   std::int64_t pattern = kWindowPattern;
   for (const std::string_view key : kPatternKeys) reader.size(key, pattern, false);
-  if (!config.sliding_window) return;
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
     config.windowed_layers.push_back((layer + 1) % pattern != 0);
 }
