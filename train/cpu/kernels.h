@@ -66,11 +66,11 @@ void add_column_sums(const float* x, std::int64_t stride, float* sums, std::int6
 void add_rows_by_id(const std::int32_t* ids, const float* dout, float* dweight, std::int64_t rows,
                     std::int64_t width, std::int64_t columns);
 
-// Returns the row's loss; logits become their gradient or are destroyed. next: the row that is
-// wanted after this one, fetched meanwhile (with none, the row itself).
 // −Σ p·ln p of p = softmax(logits).
 float entropy_of_softmax(std::span<const float> logits);
 
+// Returns the row's loss; logits become their gradient or are destroyed. next: the row that is
+// wanted after this one, fetched meanwhile (with none, the row itself).
 float cross_entropy_row(float* logits, std::int32_t label, float scale, bool gradient,
                         std::int64_t classes, const float* next);
 

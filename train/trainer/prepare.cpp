@@ -198,8 +198,12 @@ Status refresh_companions(FileSystem& files, const std::string& output_dir,
 // The base model's config.json names the type of the base's weights: what is saved says in which
 // type it was saved, as transformers' save_pretrained does.
 std::string config_json_saying(DType dtype, const ModelConfig& model, std::string text) {
-  if (model.dtype == dtype) return text;
-  json::Object config = model.source;
+  // Of a model that holds more than the language model, that alone is written.
+  const auto stored = json::parse(text, "config.json");
+  const bool holds_more =
+      stored.ok() && json::find_string(*stored, "model_type") != model.model_type;
+  if (model.dtype == dtype && !holds_more) return text;
+  json::Object config = holds_more ? model.to_json() : model.source;
   const char* key = config.contains("dtype") ? "dtype" : "torch_dtype";
   config.erase("torch_dtype");
   config[key] = torch_name(dtype);

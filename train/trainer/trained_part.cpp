@@ -141,6 +141,11 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
           return error(Code::kUnsupported,
                        "an adapter with magnitudes (use_dora) beside a quantised base is not "
                        "supported; leave one of the two out");
+        if (part.pissa || !part.merged.empty())
+          return error(Code::kUnsupported,
+                       "an adapter that takes its start from the base (PiSSA), or that is trained "
+                       "over others, is not trained on beside a quantised base; export it into a "
+                       "model first (troupe export)");
         const auto code = four_bit_code_from_name(config.model.quantization_type);
         TROUPE_CHECK(code, "{}", config.model.quantization_type);
         part.trainables.base = {.quantization = {*code, config.model.double_quantization},

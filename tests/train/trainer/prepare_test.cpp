@@ -243,6 +243,22 @@ TEST_CASE("a checkpoint is gone on from with its own samples only, unless a key 
   CHECK_MESSAGE(refusal().ok(), refusal().to_string());
 }
 
+TEST_CASE("a run of a model that sees pictures saves its language model's configuration") {
+  Folder folder;
+  folder.write("model/config.json",
+               R"({"model_type": "gemma3", "torch_dtype": "float32", "vision_config": {},
+                   "architectures": ["Gemma3ForConditionalGeneration"],
+                   "text_config": {"hidden_size": 16, "intermediate_size": 16,
+                   "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+                   "head_dim": 8, "vocab_size": 300}})");
+  const auto run = folder.prepare();
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  const auto saved = json::parse(run->bundle.companions.at("config.json"), "saved").value();
+  CHECK(json::find_string(saved, "model_type") == "gemma3_text");
+  CHECK(saved.at("architectures") == json::Value(json::Array{"Gemma3ForCausalLM"}));
+  CHECK(!json::find(saved, "text_config"));
+}
+
 TEST_CASE("adapters of a quantised base are not gone on with beside another") {
   Folder folder;
   const auto first = folder.prepare();
