@@ -54,14 +54,28 @@ def run_peer(place, python, arguments):
         raise Fault(f"PEFT {how}:\n    {words}")
 
 
+def begin(place, python, row, steps):
+    """The folder of a row's model, whose weights both sides begin from; Troupe's settings of full training and of LoRA."""
+    folder = training.model(place, row)
+    run_peer(place, python, ["make", folder])
+    plain = training.settings(place, row, (steps + 1) // 2)
+    del plain["train_from_scratch"]
+    return folder, plain, {**plain, "finetuning_type": "lora", "lora_rank": RANK, "lora_target": TARGETS[row]}
+
+
+def time_peer(place, python, folder, row, steps, *kind):
+    """What train_peft.py writes of its run."""
+    results = place.file("peft.json")
+    run_peer(place, python,
+             ["run", folder, TARGETS[row], str(RANK), str(training.WARM_UP), str(steps), results, *kind])
+    with open(results, encoding="utf-8") as file:
+        return json.load(file)
+
+
 def compare(figures, python, bin_folder, row, steps):
     name = training.NAMES[row]
     with Workplace() as place:
-        folder = training.model(place, row)
-        run_peer(place, python, ["make", folder])
-        plain = training.settings(place, row, (steps + 1) // 2)
-        del plain["train_from_scratch"]
-        adapters = {**plain, "finetuning_type": "lora", "lora_rank": RANK, "lora_target": TARGETS[row]}
+        folder, plain, adapters = begin(place, python, row, steps)
         ours, peaks = [], []
 
         def run_ours(run_name, chosen):
@@ -74,12 +88,9 @@ def compare(figures, python, bin_folder, row, steps):
             peaks.append(peak)
 
         run_adapters("before")
-        results = place.file("peft.json")
-        run_peer(place, python, ["run", folder, TARGETS[row], str(RANK), str(training.WARM_UP), str(steps), results])
+        theirs = time_peer(place, python, folder, row, steps)
         run_adapters("after")
         full_ms, full_peak = run_ours("full", plain)
-        with open(results, encoding="utf-8") as file:
-            theirs = json.load(file)
     ours_ms, theirs_ms = median(ours), median(theirs["seconds"]) * 1e3
     tokens = training.ROWS * training.LENGTH
     figures.add(f"{name}: LoRA in Troupe, a step", ours_ms, "ms")
@@ -108,24 +119,16 @@ def compare_quantized(figures, python, bin_folder, row, steps):
     row = row.removesuffix("-nf4")
     name = training.NAMES[row] + ", base in nf4"
     with Workplace() as place:
-        folder = training.model(place, row)
-        run_peer(place, python, ["make", folder])
-        plain = training.settings(place, row, (steps + 1) // 2)
-        del plain["train_from_scratch"]
-        adapters = {**plain, "finetuning_type": "lora", "lora_rank": RANK, "lora_target": TARGETS[row]}
+        folder, _, adapters = begin(place, python, row, steps)
         measured = {"LoRA": [], "QLoRA": []}
         peaks = {}
-        results = place.file("peft.json")
         for turn in ("before", "after"):
             for kind, chosen in (("LoRA", adapters), ("QLoRA", {**adapters, "quantization_bit": 4})):
                 one = training.measure(place, bin_folder, f"{kind}-{turn}", chosen, timeout_s=300)
                 measured[kind].extend(one.steps_ms)
                 peaks[kind] = max(one.peak_mib, peaks.get(kind, 0))
             if turn == "before":
-                run_peer(place, python,
-                         ["run", folder, TARGETS[row], str(RANK), str(training.WARM_UP), str(steps), results, "nf4"])
-        with open(results, encoding="utf-8") as file:
-            theirs = json.load(file)
+                theirs = time_peer(place, python, folder, row, steps, "nf4")
     ours_ms, whole_ms, theirs_ms = median(measured["QLoRA"]), median(measured["LoRA"]), median(theirs["seconds"]) * 1e3
     figures.add(f"{name}: QLoRA in Troupe, a step", ours_ms, "ms")
     figures.add(f"{name}: LoRA over the whole base in Troupe, a step", whole_ms, "ms")

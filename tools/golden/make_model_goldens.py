@@ -81,7 +81,7 @@ CASES = {
 }
 
 
-# Of classes whose configuration is not named as they are.
+# Names of configuration classes that differ from those of their models.
 CONFIGURATIONS = {"Gemma3": "Gemma3Text"}
 
 

@@ -37,7 +37,7 @@ class GemmEngine {
   // What converted operands take at most with `slots` threads. (Products of a few rows may take as
   // much again where others are packed; training has none but for a batch of a few targets.)
   static std::size_t staging_bytes_max(int slots, bool native_bf16);
-  // And rows of quantised operands, where there are such, but for rows that are wider.
+  // Values of a quantised operand that are there at once, in bytes; more where 64 rows take more.
   static constexpr std::int64_t kDequantizedBytes = 4 << 20;
 
   // Whether bf16 products use the processor's own instructions; else operands are rounded to bf16

@@ -109,6 +109,7 @@ Result<ModelConfig> text_model_of(const json::Value& value, const ModelFamily& f
   }
   ModelConfig config =
       TROUPE_TRY(ModelConfig::from_json(inner, fmt::format("{}: text_config", name)));
+  config.is_part = true;
   config.notes.insert(
       config.notes.begin(),
       fmt::format("model_type={}: its language model is trained and written, as {} (class {}); "
@@ -178,6 +179,10 @@ json::Object ModelConfig::to_json() const {
   set("tie_word_embeddings", tie_word_embeddings, family.tie_word_embeddings);
   if (!out.contains("torch_dtype") && !out.contains("dtype")) out["torch_dtype"] = "float32";
   return out;
+}
+
+std::string ModelConfig::saved_text(std::string text) const {
+  return is_part ? json::write_indented(to_json(), false) + "\n" : std::move(text);
 }
 
 std::int64_t ModelConfig::mlp_input_width() const { return activation->inputs * intermediate_size; }

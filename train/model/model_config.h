@@ -102,8 +102,10 @@ struct ModelConfig {
   std::optional<DType> dtype;
   // What the reader of a run should know: keys that are accepted and have no effect here.
   std::vector<std::string> notes;
-  // config.json as it was read, for writing it back with keys that mean nothing here.
+  // config.json as it was read, for writing it back with keys that mean nothing here. Of a language
+  // model within another model (is_part): that model's own object.
   json::Object source;
+  bool is_part = false;
 
   // Of an object as config.json holds it; `name` stands in errors. Whatever would change the
   // computation and is not implemented is refused by its key (kUnsupported); sizes that do not fit
@@ -115,6 +117,9 @@ struct ModelConfig {
   // `source` with the sizes above set where it lacks them or they were changed. Write it with
   // json::write_indented(…, true), as HF does.
   json::Object to_json() const;
+  // The config.json to save beside this model's weights: `text`, the one it was read from, or where
+  // it is a part its own.
+  std::string saved_text(std::string text) const;
 
   std::int64_t query_width() const { return num_attention_heads * head_dim; }
   std::int64_t key_width() const { return num_key_value_heads * head_dim; }

@@ -29,7 +29,7 @@ struct NormKind {
   // torch.nn.LayerNorm has no weight decay, whatever a module of it is named.
   bool decays_by_name;
   InitialValue::Kind initial_weight;
-  // What rows are multiplied by is this and the weight.
+  // Rows are multiplied by the sum of this and the weight.
   float weight_offset;
   std::initializer_list<OperatorName> operators;  // that it calls
   // Numbers that are kept for the backward pass.

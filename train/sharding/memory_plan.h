@@ -42,7 +42,8 @@ struct PlanRequest {
   // Samples may differ in length: those of a micro-batch lie in one row then, one behind the other.
   bool ragged = false;
   int threads = 1;
-  std::int64_t staging_bytes = 0;      // converted operands of bf16 products, of all threads
+  // Operands of bf16 products that are converted, and values of quantised ones, of all threads.
+  std::int64_t staging_bytes = 0;
   std::int64_t save_buffer_bytes = 0;  // what checkpoints are written through
   // Trainers on one machine: they share rings, the program's pages and the data set's.
   int ranks_on_node = 1;
@@ -108,7 +109,8 @@ std::int64_t gpu_bytes(const PlanRequest& request);
 
 // What the ZeRO paper says of the state, with Ψ the elements that are trained: bytes of parameters,
 // gradients and slots, with two of them in fp32 16Ψ whole, (8 + 8/N)Ψ, (4 + 12/N)Ψ, 16Ψ/N (n: the
-// shard group); and with Φ those that are frozen, their parameters alone.
+// shard group); and with Φ those that are frozen, their parameters alone (of quantised ones the
+// elements that they take).
 struct Formula {
   std::string text;  // "8Ψ + 8Ψ/N"
   double bytes = 0;

@@ -198,12 +198,8 @@ Status refresh_companions(FileSystem& files, const std::string& output_dir,
 // The base model's config.json names the type of the base's weights: what is saved says in which
 // type it was saved, as transformers' save_pretrained does.
 std::string config_json_saying(DType dtype, const ModelConfig& model, std::string text) {
-  // Of a model that holds more than the language model, that alone is written.
-  const auto stored = json::parse(text, "config.json");
-  const bool holds_more =
-      stored.ok() && json::find_string(*stored, "model_type") != model.model_type;
-  if (model.dtype == dtype && !holds_more) return text;
-  json::Object config = holds_more ? model.to_json() : model.source;
+  if (model.dtype == dtype) return model.saved_text(std::move(text));
+  json::Object config = model.is_part ? model.to_json() : model.source;
   const char* key = config.contains("dtype") ? "dtype" : "torch_dtype";
   config.erase("torch_dtype");
   config[key] = torch_name(dtype);
@@ -348,7 +344,7 @@ void describe(const ModelConfig& model, const Trainables& trainables,
 }
 
 // Adapters that are trained on beside another base than they were trained beside are not resumed.
-// What the checkpoint does not say was not there when it was written.
+// A checkpoint without the keys was written by a version that quantised nothing.
 Status check_checkpoint_quantization(FileSystem& files, const std::string& checkpoint,
                                      const ModelSection& model) {
   const std::string path = join_path(checkpoint, kTrainingArgsFile);

@@ -39,7 +39,7 @@ Result<RunBundle> bundle_of(FileSystem& files, TrainingJob job, const TrainingPa
     config.model.train_from_scratch = true;
   }
   bundle.model = TROUPE_TRY(ModelConfig::parse(job.model_config, source));
-  bundle.companions["config.json"] = std::move(job.model_config);
+  bundle.companions["config.json"] = bundle.model.saved_text(std::move(job.model_config));
   std::string key;
   TrainedPart trained = TROUPE_TRY(trained_part(files, config, bundle.model, key));
   bundle.trainables = std::move(trained.trainables);

@@ -232,11 +232,13 @@ TEST_CASE("gemma3: the language model of one that sees pictures") {
   CHECK(config.notes[0] ==
         "model_type=gemma3: its language model is trained and written, as gemma3_text (class "
         "Gemma3ForCausalLM); what is there for pictures is left out");
-  // What is written is a model of its own.
+  // The configuration that is written has no part for pictures.
   const json::Object out = config.to_json();
+  CHECK(json::parse(config.saved_text(std::string(kGemma3)), "saved").value() == json::Value(out));
   CHECK(out.at("architectures") == json::Value(json::Array{"Gemma3ForCausalLM"}));
   const ModelConfig again = ModelConfig::from_json(out, "again").value();
   CHECK(again.notes.empty());
+  CHECK(again.saved_text("as it is") == "as it is");
   CHECK(again.to_json() == out);
   CHECK(again.window(5) == config.window(5));
   CHECK(again.eos_token_ids == config.eos_token_ids);

@@ -13,6 +13,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/base/json.h"
 #include "runtime/base/random.h"
+#include "tests/support/safetensors_file.h"
 #include "train/cpu/arena.h"
 #include "train/cpu/cpu_operators.h"
 #include "train/model/initialize.h"
@@ -25,25 +26,12 @@ using Tensors = std::map<std::string, std::vector<float>>;
 
 // All tensors, F32 or BF16, of a well-formed safetensors file.
 inline Tensors load_tensors(const std::string& path) {
-  PosixFileSystem files;
-  const std::string bytes = files.read(path, 64u << 20).value();
-  std::uint64_t header_size = 0;
-  std::memcpy(&header_size, bytes.data(), 8);
-  const json::Value header =
-      json::parse(std::string_view(bytes).substr(8, header_size), path).value();
   Tensors tensors;
-  for (const auto& entry : header.as_object()) {
-    if (entry.key() == "__metadata__") continue;
-    const auto& offsets = entry.value().at("data_offsets").as_array();
-    const auto begin = static_cast<std::size_t>(offsets[0].as_int64());
-    const auto end = static_cast<std::size_t>(offsets[1].as_int64());
-    std::vector<float>& out = tensors[std::string(entry.key())];
-    const char* data = bytes.data() + 8 + header_size + begin;
-    const bool bf16 = entry.value().at("dtype").as_string() == "BF16";
-    const DType dtype = bf16 ? DType::kBF16 : DType::kF32;
-    out.resize((end - begin) / dtype_size(dtype));
-    REQUIRE(
-        convert_to_float(std::as_bytes(std::span(data, end - begin)), dtype, std::span(out)).ok());
+  for (const auto& [name, stored] : troupe::tests::stored_tensors(path)) {
+    std::vector<float>& out = tensors[name];
+    const DType dtype = stored.dtype == "BF16" ? DType::kBF16 : DType::kF32;
+    out.resize(stored.bytes.size() / dtype_size(dtype));
+    REQUIRE(convert_to_float(std::as_bytes(std::span(stored.bytes)), dtype, std::span(out)).ok());
   }
   return tensors;
 }

@@ -8,33 +8,21 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "runtime/base/file_system.h"
-#include "runtime/base/json.h"
+#include "tests/support/safetensors_file.h"
 #include "tests/support/test_data.h"
 #include "train/tensor/convert.h"
 
 namespace troupe::train {
 namespace {
 
-// The tensors of a well-formed safetensors file, as bytes.
 std::map<std::string, std::string> golden_matrices() {
-  const std::string path =
-      troupe::tests::source_dir() + "/tests/golden/quantized/matrices.safetensors";
-  PosixFileSystem files;
-  const std::string bytes = files.read(path, 8u << 20).value();
-  std::uint64_t size = 0;
-  std::memcpy(&size, bytes.data(), 8);
-  const json::Value header = json::parse(std::string_view(bytes).substr(8, size), path).value();
   std::map<std::string, std::string> tensors;
-  for (const auto& entry : header.as_object()) {
-    if (entry.key() == "__metadata__") continue;
-    const auto& at = entry.value().at("data_offsets").as_array();
-    tensors[std::string(entry.key())] =
-        bytes.substr(8 + size + static_cast<std::size_t>(at[0].as_int64()),
-                     static_cast<std::size_t>(at[1].as_int64() - at[0].as_int64()));
-  }
+  for (auto& [name, stored] : troupe::tests::stored_tensors(
+           troupe::tests::source_dir() + "/tests/golden/quantized/matrices.safetensors"))
+    tensors[name] = std::move(stored.bytes);
   return tensors;
 }
 

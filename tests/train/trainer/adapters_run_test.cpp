@@ -151,7 +151,7 @@ TEST_CASE("a base in 4 bits: one file for all strategies, and after deaths") {
     const std::string struck = dir.file(name + "struck");
     train_struck(struck, quantized({.strategy = "zero3", .world = 2}), 1);
     CHECK((trained(struck, true) == expected));
-    // What was trained beside a whole base is something else.
+    // Adapters that were trained beside the unquantised base are others.
     RunChange whole = quantized({});
     whole.change = [before = whole.change](RunBundle& bundle) {
       before(bundle);
