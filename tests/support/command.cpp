@@ -171,6 +171,18 @@ int BackgroundCommand::wait(std::chrono::seconds timeout) {
   return exit_code_;
 }
 
+std::string command_line_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
+  // A read that fails ends this, where one by iterators would throw.
+  std::stringstream content;
+  content << file.rdbuf();
+  std::string line = content.str();
+  for (char& c : line) {
+    if (c == '\0') c = ' ';
+  }
+  return line;
+}
+
 std::vector<pid_t> processes_with(const std::string& text) {
   std::vector<pid_t> found;
   DIR* proc = ::opendir("/proc");
@@ -178,14 +190,7 @@ std::vector<pid_t> processes_with(const std::string& text) {
   while (const dirent* entry = ::readdir(proc)) {
     const pid_t pid = std::atoi(entry->d_name);
     if (pid <= 0 || pid == ::getpid()) continue;
-    std::ifstream file("/proc/" + std::string(entry->d_name) + "/cmdline", std::ios::binary);
-    std::stringstream content;
-    content << file.rdbuf();
-    std::string line = content.str();
-    for (char& c : line) {
-      if (c == '\0') c = ' ';
-    }
-    if (line.find(text) != std::string::npos) found.push_back(pid);
+    if (command_line_of(pid).find(text) != std::string::npos) found.push_back(pid);
   }
   ::closedir(proc);
   return found;

@@ -54,6 +54,8 @@ class BackgroundCommand {
   int exit_code_ = -1;
 };
 
+// A process's arguments with spaces between them; empty where it has gone, even while it is read.
+std::string command_line_of(pid_t pid);
 // Processes whose command line contains `text`, besides the caller's own.
 std::vector<pid_t> processes_with(const std::string& text);
 

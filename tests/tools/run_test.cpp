@@ -289,9 +289,8 @@ print(rank, attempt, sys.argv, helper.HERE, __name__, os.path.isabs(__file__), l
                                 {"env", "--chdir", home.path()});
   const auto standing = [&] {
     const auto all = processes_with("_stand_by");
-    return std::count_if(all.begin(), all.end(), [&](pid_t pid) {
-             return contains(text_of("/proc/" + std::to_string(pid) + "/cmdline"), script);
-           }) == 2;
+    return std::count_if(all.begin(), all.end(),
+                         [&](pid_t pid) { return contains(command_line_of(pid), script); }) == 2;
   };
   REQUIRE(in_time(standing));
   std::ofstream(home.file("go")) << "go";
