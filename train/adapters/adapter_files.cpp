@@ -86,6 +86,17 @@ Status check_format(FileSystem& files, const std::string& directory) {
   return {};
 }
 
+// The adapter's tensor `name`, which it holds under its own name, or under that of a model that has
+// this one in it (Gemma 3 with pictures). Null where it holds none of them.
+const StoredTensor* find_stored(const SafetensorsFile& file, const ModelConfig& base,
+                                std::string_view name) {
+  const std::string prefix(kAdapterPrefix);
+  if (const StoredTensor* own = file.find(prefix + std::string(name))) return own;
+  for (const std::string& other : other_names(base, name))
+    if (const StoredTensor* stored = file.find(prefix + other)) return stored;
+  return nullptr;
+}
+
 bool is_floating(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
@@ -147,7 +158,7 @@ Result<OpenedAdapter> open_adapter(FileSystem& files, const std::string& directo
   std::vector<std::string> used;
   for (const ExpectedTensor& tensor : expected) {
     const std::string name = std::string(kAdapterPrefix) + tensor.name;
-    const StoredTensor* stored = adapter.file.find(name);
+    const StoredTensor* stored = find_stored(adapter.file, base, tensor.name);
     if (!stored) {
       missing.push_back(name);
       continue;
@@ -155,9 +166,9 @@ Result<OpenedAdapter> open_adapter(FileSystem& files, const std::string& directo
     TROUPE_RETURN_IF_ERROR(check_shape(*stored, tensor.shape, adapter.config, path));
     if (!is_floating(stored->dtype))
       return error(Code::kUnsupported, "{}: {} is of type {}: F32, F16 and BF16 are read", path,
-                   name, dtype_name(stored->dtype));
+                   stored->name, dtype_name(stored->dtype));
     TROUPE_RETURN_IF_ERROR(check_finite(*stored, path));
-    used.push_back(name);
+    used.push_back(stored->name);
     adapter.tensors.push_back(*stored);
     adapter.tensors.back().name = tensor.name;
   }
@@ -169,7 +180,7 @@ Result<OpenedAdapter> open_adapter(FileSystem& files, const std::string& directo
     if (std::binary_search(used.begin(), used.end(), stored.name)) continue;
     std::string_view name = stored.name;
     if (name.starts_with(kAdapterPrefix)) name.remove_prefix(kAdapterPrefix.size());
-    const ParameterInfo* parameter = layout.find(name);
+    const ParameterInfo* parameter = layout.find(own_name(base, name));
     // A tied head that is stored beside its embedding.
     if (!parameter && ignored_in_weights(base, name)) continue;
     if (!parameter) {

@@ -276,6 +276,10 @@ class AxolotlTranslator {
         r_.refuse("bnb_config_kwargs",
                   "bnb_config_kwargs.bnb_4bit_compute_dtype is not supported: products are in what "
                   "bf16 says; leave it out");
+      else if (key == "llm_int8_skip_modules" && !value.is_null())
+        r_.refuse("bnb_config_kwargs",
+                  "bnb_config_kwargs.llm_int8_skip_modules is not supported: all linear layers but "
+                  "the head are kept in 4 bits; leave it out");
       else if (key != "bnb_4bit_quant_storage" && !key.starts_with("llm_int8_"))
         r_.wrong("bnb_config_kwargs",
                  fmt::format("bitsandbytes has no setting {}; of 4 bits there are "

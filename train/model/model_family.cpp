@@ -86,6 +86,16 @@ std::vector<std::string> other_names(const ModelConfig& config, std::string_view
   return names;
 }
 
+std::string own_name(const ModelConfig& config, std::string_view name) {
+  const ModelFamily& family = family_of(config);
+  for (const std::string_view other : family.prefixes_in_wrappers)
+    if (name.starts_with(other))
+      return std::string(family.base_prefix) + std::string(name.substr(other.size()));
+  if (!family.prefixes_in_wrappers.empty() && name.starts_with(kWrappedHead))
+    name.remove_prefix(kWrappedHead.size());
+  return std::string(name);
+}
+
 bool ignored_in_weights(const ModelConfig& config, std::string_view name) {
   const ModelFamily& family = family_of(config);
   const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };

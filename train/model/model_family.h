@@ -103,6 +103,8 @@ EndNames end_names(const ModelConfig& config);
 // A parameter's names in files that hold the base model alone (`wte.weight` of the published GPT-2,
 // `layers.0.…`) or that of a model with this one in it (`language_model.model.layers.0.…`).
 std::vector<std::string> other_names(const ModelConfig& config, std::string_view name);
+// The parameter or module name that other_names() gives `name` for, a model's own name unchanged.
+std::string own_name(const ModelConfig& config, std::string_view name);
 // Whether a tensor that the model does not have may be in a file of weights: a stored copy of a
 // tied head, a saved buffer, or what is not this model of one that holds it.
 bool ignored_in_weights(const ModelConfig& config, std::string_view name);

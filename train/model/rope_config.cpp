@@ -137,7 +137,9 @@ void read_rope_by_layer_type(ConfigReader& reader, ModelConfig& config) {
       read_object(reader, fmt::format("rope_parameters.{}", type), *value, config, rope, partial);
     check_rope(reader, rope, partial);
   };
-  if (!types.is_object() || json::find(types, "rope_type") || json::find(types, "rope_theta"))
+  // Neither would give both the defaults, which are no rotation that the file asked for.
+  if (!types.is_object() ||
+      (!json::find(types, "full_attention") && !json::find(types, "sliding_attention")))
     return reader.fail(
         "rope_parameters must have an object for full_attention and one for sliding_attention");
   read("full_attention", config.rope);

@@ -146,6 +146,31 @@ TEST_CASE("tensors beside the adapter: embeddings replace the base's, others are
   CHECK(contains(written.open(fewer).status().message(), "size mismatch for"));
 }
 
+TEST_CASE("an adapter of a model that holds this one opens by the names that it has there") {
+  const ModelConfig model = small_model("gemma3_text", true, 1);
+  for (const std::string_view wrapper : {"model.language_model.", "language_model.model."}) {
+    CAPTURE(wrapper);
+    LoraRequest request;
+    request.targets = {"q_proj"};
+    WrittenAdapter written(model, request);
+    const std::vector<float> more(80, 1.0f);
+    written.tensors.push_back(
+        {"model.embed_tokens.weight", DType::kF32, {10, 8}, std::as_bytes(std::span(more))});
+    for (StoredTensor& tensor : written.tensors) {
+      REQUIRE(tensor.name.starts_with("model."));
+      tensor.name.replace(0, 6, wrapper);
+    }
+    written.write();
+    const auto opened = written.open(model);
+    REQUIRE_MESSAGE(opened.ok(), opened.status().to_string());
+    CHECK(opened->notes.empty());
+    REQUIRE(opened->tensors.size() == 2);
+    CHECK(opened->tensors[0].name == "model.layers.0.self_attn.q_proj.lora_A.weight");
+    REQUIRE(opened->replaced.size() == 1);
+    CHECK(opened->replaced[0].name == "model.embed_tokens.weight");
+  }
+}
+
 TEST_CASE("values that are not finite are refused with their tensor") {
   const ModelConfig model = small_model("llama", false, 1);
   LoraRequest request;

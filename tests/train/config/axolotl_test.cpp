@@ -233,6 +233,8 @@ TEST_CASE("adapters") {
   CHECK(!changed.double_quantization);
   CHECK(contains(refused(qlora + "bnb_config_kwargs: {bnb_4bit_quant: fp4}"),
                  "bitsandbytes has no setting bnb_4bit_quant; of 4 bits there are"));
+  CHECK(contains(refused(qlora + "bnb_config_kwargs: {llm_int8_skip_modules: [lm_head]}"),
+                 "bnb_config_kwargs.llm_int8_skip_modules is not supported"));
   CHECK(contains(refused(qlora + "load_in_8bit: true"), "Can't load qlora in 8bit"));
   CHECK(contains(refused(qlora + "peft_use_dora: true"),
                  "peft_use_dora=true beside load_in_4bit is not supported"));

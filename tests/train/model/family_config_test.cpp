@@ -261,6 +261,9 @@ TEST_CASE("gemma3: the language model of one that sees pictures") {
   CHECK(error_with("rope_parameters", json::Object{{"rope_type", "linear"}, {"factor", 2.0}}) ==
         "config.json: text_config: rope_parameters must have an object for full_attention and one "
         "for sliding_attention");
+  CHECK(error_with("rope_parameters", json::Object{{"fulll_attention", json::Object{}}}) ==
+        "config.json: text_config: rope_parameters must have an object for full_attention and one "
+        "for sliding_attention");
   CHECK(error_with("layer_types", json::Array{"full_attention"}) ==
         "config.json: text_config: layer_types must be a list with a string for each of 48 layers");
   CHECK(

@@ -273,6 +273,11 @@ TEST_CASE("names in files of weights") {
                                  "model.language_model.norm.weight"});
   CHECK(other_names(gemma3, "lm_head.weight") ==
         std::vector<std::string>{"language_model.lm_head.weight"});
+  CHECK(own_name(gemma3, "language_model.model.norm.weight") == "model.norm.weight");
+  CHECK(own_name(gemma3, "model.language_model.norm.weight") == "model.norm.weight");
+  CHECK(own_name(gemma3, "language_model.lm_head.weight") == "lm_head.weight");
+  CHECK(own_name(gemma3, "model.norm.weight") == "model.norm.weight");
+  CHECK(own_name(llama, "language_model.lm_head.weight") == "language_model.lm_head.weight");
   CHECK(ignored_in_weights(gemma3, "vision_tower.vision_model.embeddings.patch_embedding.bias"));
   CHECK(ignored_in_weights(gemma3, "model.multi_modal_projector.mm_input_projection_weight"));
   CHECK(ignored_in_weights(gemma3, "language_model.lm_head.weight"));
