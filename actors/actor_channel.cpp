@@ -25,10 +25,11 @@ constexpr Duration kLastAnswersTimeout = milliseconds(200);
 constexpr std::size_t kEndedDeadlinesMax = 256;
 // A caller with more calls than these on their way streams them.
 constexpr std::size_t kCallsInStream = 8;
-// What a frame carries besides the arguments.
-constexpr std::size_t kCallOverheadBytes = 4096;
+// Of small calls, how many go before it is looked at how many bytes wait to be sent.
+constexpr std::uint64_t kCallsPerLook = 64;
 
 std::span<const std::byte> arguments_of(const CallRequest& request) {
+  if (request.attached) return *request.attached;
   if (!request.slab.valid()) return request.arguments;
   return request.slab.space().first(request.slab.used());
 }
@@ -66,21 +67,14 @@ std::uint64_t ActorChannel::call(CallRequest request) {
     sequence = next_sequence_++;
     const auto it =
         calls_.emplace(sequence, PendingCall{std::move(request), SendState::kUnsent}).first;
-    const CallRequest& pending = it->second.request;
-    const std::size_t bytes = pending.slab.valid() ? pending.slab.used() : pending.arguments.size();
     if (!ended_.ok()) {
       end_call_locked(it, ended_, answers);
-    } else if (bytes + kCallOverheadBytes > limits::kFrameBytesMax) {
-      end_call_locked(it,
-                      error(Code::kInvalidArgument,
-                            "arguments of {} bytes are above the limit of {}. Pass them in "
-                            "pieces",
-                            bytes, limits::kFrameBytesMax - kCallOverheadBytes),
-                      answers);
     } else {
       add_deadline_locked(expires, sequence);
       arm_locked(expires);
-      if (road_ == Road::kOpen) {
+      if (road_ == Road::kOpen && !held_.empty()) {
+        held_.push_back(sequence);
+      } else if (road_ == Road::kOpen) {
         send_locked(sequence, it->second, answers);
       } else if (road_ == Road::kNone) {
         road_ = Road::kWaiting;
@@ -145,33 +139,75 @@ void ActorChannel::send_locked(std::uint64_t sequence, PendingCall& call, Answer
     }
   }
   if (fast_road_ && send_by_road_locked(sequence, call, answers)) return;
-  if (call.request.slab.valid()) {
-    const auto bytes = arguments_of(call.request);
-    call.request.arguments.assign(bytes.begin(), bytes.end());
-    call.request.slab = SlabLease();
+  // Many calls, or large ones, fill a connection: the rest waits here, in order. Small ones do so
+  // slowly, so that not each of them needs to look.
+  const bool looks =
+      arguments_of(call.request).size() >= wire::kAttachedBytesMin || sequence % kCallsPerLook == 0;
+  if (looks && connection_->queued_bytes() > limits::kUnsentArgumentBytesMax) {
+    held_.push_back(sequence);
+    return;
   }
-  const auto left = call.request.deadline.remaining();
-  wire::Call message;
-  message.sequence = sequence;
-  message.method = call.request.method;
-  message.timeout_us = std::chrono::duration_cast<microseconds>(left).count();
-  message.arguments = std::move(call.request.arguments);
-  wire::CallMessage envelope(std::move(message));
-  // Who has many calls on their way does not wait for each: they leave together.
-  wire::Bytes frame = wire::encode(envelope);
-  const Status sent = calls_.size() > kCallsInStream ? connection_->send_soon(std::move(frame))
-                                                     : connection_->send(std::move(frame));
-  auto& arguments = std::get<wire::Call>(envelope).arguments;
+  const Status sent = send_call_locked(sequence, call);
   if (sent.ok()) {
     ++socket_calls_;
     call.state = SendState::kSent;
     call.sent_before = true;
-    if (call.request.retry) call.request.arguments = std::move(arguments);
-  } else if (sent.code() == Code::kUnavailable) {
-    call.request.arguments = std::move(arguments);  // on_close comes; it waits for the next road
-  } else {
+    if (!call.request.retry) call.request.arguments = {};
+    if (!call.request.retry) call.request.attached = {};
+  } else if (sent.code() !=
+             Code::kUnavailable) {  // else on_close comes; it waits for the next road
     end_call_locked(calls_.find(sequence), sent, answers);
   }
+}
+
+// Over the socket. The arguments stay.
+Status ActorChannel::send_call_locked(std::uint64_t sequence, PendingCall& call) {
+  CallRequest& request = call.request;
+  if (request.slab.valid()) {
+    const auto bytes = arguments_of(request);
+    request.arguments.assign(bytes.begin(), bytes.end());
+    request.slab = SlabLease();
+  }
+  if (request.arguments.size() >= wire::kAttachedBytesMin) {
+    request.attached = std::make_shared<const wire::Bytes>(std::exchange(request.arguments, {}));
+  }
+  wire::Call message;
+  message.sequence = sequence;
+  message.method = request.method;
+  message.timeout_us =
+      std::chrono::duration_cast<microseconds>(request.deadline.remaining()).count();
+  message.arguments = std::move(request.arguments);
+  wire::CallMessage envelope(std::move(message));
+  wire::Bytes frame = wire::encode(envelope);
+  request.arguments = std::move(std::get<wire::Call>(envelope).arguments);
+  if (request.attached) return connection_->send(std::move(frame), request.attached);
+  // Who has many calls on their way does not wait for each: they leave together.
+  return calls_.size() > kCallsInStream ? connection_->send_soon(std::move(frame))
+                                        : connection_->send(std::move(frame));
+}
+
+// What has not been sent. Behind one that is held back the others are, too.
+void ActorChannel::send_in_order_locked(const std::vector<std::uint64_t>& sequences,
+                                        Answers& answers) {
+  for (const std::uint64_t sequence : sequences) {
+    const auto it = calls_.find(sequence);
+    if (it == calls_.end() || it->second.state != SendState::kUnsent) continue;
+    if (held_.empty()) {
+      send_locked(sequence, it->second, answers);
+    } else {
+      held_.push_back(sequence);
+    }
+  }
+}
+
+void ActorChannel::on_drained(std::uint64_t attempt) {
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    if (attempt != attempt_ || road_ != Road::kOpen) return;
+    send_in_order_locked(std::exchange(held_, {}), answers);
+  }
+  deliver(std::move(answers));
 }
 
 void ActorChannel::cancel(std::uint64_t sequence) {
@@ -471,19 +507,27 @@ void ActorChannel::on_connected(std::uint64_t attempt, Result<UniqueFd> socket) 
       retry_later_locked();
     } else {
       road_ = Road::kBinding;
-      connection = connection_ = net::make_connection(*environment_->loop, std::move(*socket),
-                                                      "actor " + actor_id_.brief());
+      connection = connection_ =
+          net::make_connection(*environment_->loop, std::move(*socket),
+                               "actor " + actor_id_.brief(), environment_->connections);
     }
   }
   deliver(std::move(answers));
   if (!connection) return;
-  connection->start({.on_frame =
-                         [weak = weak_from_this(), attempt](std::span<const std::byte> frame) {
-                           if (auto self = weak.lock()) self->on_frame(attempt, frame);
+  connection->start({.on_frame = {},
+                     .on_attached =
+                         [weak = weak_from_this(), attempt](std::span<const std::byte> frame,
+                                                            net::Attachment&& attachment) {
+                           if (auto self = weak.lock())
+                             self->on_frame(attempt, frame, std::move(attachment));
                          },
                      .on_close =
                          [weak = weak_from_this(), attempt](const Status& why) {
                            if (auto self = weak.lock()) self->on_close(attempt, why);
+                         },
+                     .on_drained =
+                         [weak = weak_from_this(), attempt] {
+                           if (auto self = weak.lock()) self->on_drained(attempt);
                          }});
   for (const auto& method : interface_.methods) {
     bind.methods.push_back({std::string(method.name), method.hash});
@@ -508,8 +552,13 @@ void ActorChannel::retry_later_locked() {
 
 // --- talking to it
 
-void ActorChannel::on_frame(std::uint64_t attempt, std::span<const std::byte> frame) {
-  auto message = wire::decode_call(frame);
+void ActorChannel::on_frame(std::uint64_t attempt, std::span<const std::byte> frame,
+                            net::Attachment&& attachment) {
+  auto message = wire::decode_call(frame, std::move(attachment.bytes));
+  if (message.ok() && attachment.refused_bytes) {
+    on_refused(*message, *attachment.refused_bytes);
+    return;
+  }
   if (message.ok()) {
     if (auto* reply = std::get_if<wire::CallReply>(&*message)) {
       on_reply(std::move(*reply));
@@ -572,6 +621,7 @@ void ActorChannel::open_locked(std::uint64_t generation, Answers& answers) {
   opened_at_ = environment_->loop->clock().now();
   backoff_ = Duration::zero();
   socket_calls_ = answered_ = 0;
+  held_.clear();
   road_offered_ = false;
   lent_slabs_.clear();
   const bool same = generation == state_loss_.generation();
@@ -584,10 +634,7 @@ void ActorChannel::open_locked(std::uint64_t generation, Answers& answers) {
                                 "Whether the call ran is unknown: CallOptions::retry sends such "
                                 "calls again"),
                   answers);
-  for (const auto sequence : sequences_locked()) {
-    const auto it = calls_.find(sequence);
-    if (it->second.state == SendState::kUnsent) send_locked(sequence, it->second, answers);
-  }
+  send_in_order_locked(sequences_locked(), answers);
 }
 
 // The process will end, and another one follows. The answer says that nothing comes after what was
@@ -609,7 +656,7 @@ void ActorChannel::on_given_back(wire::CallGivenBack back) {
   call.sent_before = false;
   if (road_ == Road::kOpen) road_ = Road::kDraining;
   // (With `retry`, and in a slab, they are here still.)
-  if (call.request.arguments.empty() && !call.request.slab.valid()) {
+  if (arguments_of(call.request).empty()) {
     call.request.arguments = std::move(back.arguments);
   }
 }
@@ -640,6 +687,30 @@ void ActorChannel::on_item(const wire::StreamItem& item) {
     sink = it->second.request.sink.sink();
   }
   if (sink) sink->item(item.index, item.item);
+}
+
+// What came beside the message is more than this process takes, and was not kept.
+void ActorChannel::on_refused(const wire::CallMessage& message, std::uint64_t bytes) {
+  std::uint64_t sequence = 0;
+  const char* what = "a result";
+  if (const auto* reply = std::get_if<wire::CallReply>(&message)) {
+    sequence = reply->sequence;
+  } else if (const auto* item = std::get_if<wire::StreamItem>(&message)) {
+    sequence = item->sequence;
+    what = "an item of the stream";
+  } else if (const auto* back = std::get_if<wire::CallGivenBack>(&message)) {
+    sequence = back->sequence;
+    what = "the arguments, which came back,";
+  }
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    const auto it = calls_.find(sequence);
+    if (it == calls_.end()) return;  // cancelled, or past its deadline
+    if (std::holds_alternative<wire::StreamItem>(message)) forget_locked(it);
+    end_call_locked(it, too_large_error(what, bytes, environment_->connections), answers);
+  }
+  deliver(std::move(answers));
 }
 
 void ActorChannel::on_close(std::uint64_t attempt, const Status& why) {

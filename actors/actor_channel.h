@@ -41,6 +41,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/call_connection.h"
 #include "actors/call_road.h"
 #include "actors/call_sink.h"
 #include "actors/caller_road.h"
@@ -74,6 +75,8 @@ struct ChannelEnvironment {
   Duration spin_max = kRoadSpin;
   int roads_max = kRoadsMax;
   std::shared_ptr<std::atomic<int>> roads = std::make_shared<std::atomic<int>>(0);
+  // The connections to actors.
+  net::ConnectionOptions connections = call_connection_options();
   ProcessStamp process;  // whose channels they are
 };
 
@@ -88,6 +91,8 @@ struct CallRequest {
   CallSinkRef sink;
   // The arguments instead, where they are large and the fast road has room for them.
   SlabLease slab;
+  // The arguments instead, once they went beside a message: shared with the connection.
+  net::SharedBytes attached = {};
   // The call inside which this one was made, where its deadline is that one's.
   MethodLabel deadline_of = {};
   // Of a stream: how many items may come in all. 0: it is none.
@@ -169,13 +174,19 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   std::uint64_t newest_generation_locked() const TROUPE_REQUIRES(mutex_);
   std::shared_ptr<net::Connection> leave_older_locked() TROUPE_REQUIRES(mutex_);
   void stop_leaving(std::uint64_t attempt);
-  void on_frame(std::uint64_t attempt, std::span<const std::byte> frame);
+  void on_frame(std::uint64_t attempt, std::span<const std::byte> frame,
+                net::Attachment&& attachment);
+  void on_drained(std::uint64_t attempt);
+  void send_in_order_locked(const std::vector<std::uint64_t>& sequences, Answers& answers)
+      TROUPE_REQUIRES(mutex_);
+  Status send_call_locked(std::uint64_t sequence, PendingCall& call) TROUPE_REQUIRES(mutex_);
   void on_bound(std::uint64_t attempt, const wire::BindReply& reply);
   void open_locked(std::uint64_t generation, Answers& answers) TROUPE_REQUIRES(mutex_);
   void on_draining(std::uint64_t attempt);
   void on_given_back(wire::CallGivenBack back);
   void on_reply(wire::CallReply reply);
   void on_item(const wire::StreamItem& item);
+  void on_refused(const wire::CallMessage& message, std::uint64_t bytes);
   void on_close(std::uint64_t attempt, const Status& why);
   // The fast road. Answers read before somebody else has a turn; more than a ring holds.
   static constexpr int kAnswersPerTurn = 256;
@@ -254,6 +265,8 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
 
   // Of the connection that is open: what went over it, and the fast road beside it.
   std::uint64_t socket_calls_ TROUPE_GUARDED_BY(mutex_) = 0;
+  // Calls, in order, that wait until less waits to be sent.
+  std::vector<std::uint64_t> held_ TROUPE_GUARDED_BY(mutex_);
   std::uint64_t answered_ TROUPE_GUARDED_BY(mutex_) = 0;
   bool road_offered_ TROUPE_GUARDED_BY(mutex_) = false;
   std::shared_ptr<CallerRoad> fast_road_ TROUPE_GUARDED_BY(mutex_);

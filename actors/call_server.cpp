@@ -15,10 +15,8 @@ constexpr std::size_t kDisconnectedSessionsMax = 1024;
 // Actors of whose processes it is remembered which is the newest that has bound.
 constexpr std::size_t kCallersRememberedMax = 4096;
 constexpr std::uint32_t kNoMethod = ~0u;
-// What a frame carries besides a result.
-constexpr std::size_t kReplyOverheadBytes = 4096;
 
-wire::Bytes encode_reply(std::uint64_t sequence, Result<wire::Bytes> result) {
+wire::CallMessage reply_of(std::uint64_t sequence, Result<wire::Bytes> result) {
   wire::CallReply reply;
   reply.sequence = sequence;
   if (result.ok()) {
@@ -26,8 +24,26 @@ wire::Bytes encode_reply(std::uint64_t sequence, Result<wire::Bytes> result) {
   } else {
     reply.status = result.status();
   }
-  return wire::encode(wire::CallMessage(std::move(reply)));
+  return reply;
 }
+
+// An answer as it is sent, and as it is kept for a caller whose connection breaks.
+struct Reply {
+  wire::EncodedCall sent;
+  std::optional<wire::Bytes> kept;
+
+  Reply() = default;
+  Reply(std::uint64_t sequence, Result<wire::Bytes> result, bool keep) {
+    const std::size_t bytes = result.ok() ? result->size() : 0;
+    wire::CallMessage message = reply_of(sequence, std::move(result));
+    if (keep && bytes <= KeptAnswers::kAnswerBytesMax) kept = wire::encode(message);
+    if (kept && bytes < wire::kAttachedBytesMin) {
+      sent.frame = *kept;
+    } else {
+      sent = wire::encode_attached(std::move(message));
+    }
+  }
+};
 
 // What is saved of a caller.
 struct AnsweredCaller {
@@ -56,22 +72,25 @@ void CallServer::accept(UniqueFd socket, const std::string& peer_name) {
   peer->connection = net::make_connection(loop_, std::move(socket), peer_name, connections_);
   peers_.insert(peer);
   const std::weak_ptr<CallServer> weak = weak_from_this();
-  peer->connection->start({.on_frame =
-                               [weak, peer](std::span<const std::byte> frame) {
-                                 if (auto self = weak.lock()) self->on_frame(peer, frame);
-                               },
-                           .on_close =
-                               [weak, peer](const Status&) {
-                                 if (auto self = weak.lock()) self->on_close(peer);
-                               },
-                           .on_drained =
-                               [weak, peer] {
-                                 if (auto self = weak.lock()) self->on_drained(peer);
-                               }});
+  peer->connection->start(
+      {.on_frame = {},
+       .on_attached =
+           [weak, peer](std::span<const std::byte> frame, net::Attachment&& attachment) {
+             if (auto self = weak.lock()) self->on_frame(peer, frame, std::move(attachment));
+           },
+       .on_close =
+           [weak, peer](const Status&) {
+             if (auto self = weak.lock()) self->on_close(peer);
+           },
+       .on_drained =
+           [weak, peer] {
+             if (auto self = weak.lock()) self->on_drained(peer);
+           }});
 }
 
-void CallServer::on_frame(const std::shared_ptr<Peer>& peer, std::span<const std::byte> frame) {
-  auto message = wire::decode_call(frame);
+void CallServer::on_frame(const std::shared_ptr<Peer>& peer, std::span<const std::byte> frame,
+                          net::Attachment&& attachment) {
+  auto message = wire::decode_call(frame, std::move(attachment.bytes));
   if (message.ok() && !peer->bound) {
     if (const auto* bind = std::get_if<wire::Bind>(&*message)) {
       on_bind(peer, *bind);
@@ -79,7 +98,9 @@ void CallServer::on_frame(const std::shared_ptr<Peer>& peer, std::span<const std
     }
   } else if (message.ok()) {
     if (auto* call = std::get_if<wire::Call>(&*message)) {
-      on_call(peer, std::move(*call));
+      const auto& bytes = attachment.refused_bytes;
+      on_call(peer, std::move(*call),
+              bytes ? too_large_error("arguments", *bytes, connections_) : Status());
       return;
     }
     if (const auto* cancel = std::get_if<wire::CancelCall>(&*message)) {
@@ -266,31 +287,30 @@ void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bi
 // Small messages have room on every connection that is of use: one without is ended, which its
 // caller notices. One that has ended says so by itself.
 void CallServer::send_small(const std::shared_ptr<Peer>& peer, const wire::CallMessage& message) {
-  const Status sent = peer->connection->send(wire::encode(message));
-  if (sent.ok() || sent.code() == Code::kUnavailable) return;
+  (void)send_to(peer, {wire::encode(message), nullptr}, false);
+}
+
+// `soon`: it may wait for others that follow.
+Status CallServer::send_to(const std::shared_ptr<Peer>& peer, wire::EncodedCall message,
+                           bool soon) {
+  net::Connection& connection = *peer->connection;
+  const Status sent = message.attachment
+                          ? connection.send(std::move(message.frame), std::move(message.attachment))
+                          : (soon ? connection.send_soon(std::move(message.frame))
+                                  : connection.send(std::move(message.frame)));
+  if (sent.ok() || sent.code() == Code::kUnavailable) return sent;
   loop_.post([weak = weak_from_this(), peer] {
     if (const auto self = weak.lock()) self->on_close(peer);
   });
+  return sent;
 }
 
 // A caller without a connection asks again on its next one.
-void CallServer::send_answer_locked(Session& session, std::uint64_t sequence, wire::Bytes frame) {
+void CallServer::send_answer_locked(Session& session, wire::EncodedCall answer) {
   if (!session.peer) return;
-  net::Connection& connection = *session.peer->connection;
-  const std::size_t bytes = frame.size();
   // While more calls wait their answers leave together.
-  const Status sent = mailbox_->calls() > 0 ? connection.send_soon(std::move(frame))
-                                            : connection.send(std::move(frame));
-  if (sent.ok()) return hold_back_locked(session);
-  if (sent.code() == Code::kUnavailable) return;
-  wire::CallReply refusal;
-  refusal.sequence = sequence;
-  refusal.status =
-      error(Code::kOverloaded,
-            "the call has run, and its answer of {} bytes had no room: {} bytes of answers to this "
-            "caller have not been read yet. Have fewer calls with large answers under way at once",
-            bytes, connection.queued_bytes());
-  send_small(session.peer, std::move(refusal));
+  const Status sent = send_to(session.peer, std::move(answer), mailbox_->calls() > 0);
+  if (sent.ok()) hold_back_locked(session);
 }
 
 void CallServer::hold_back_locked(Session& session) {
@@ -339,7 +359,8 @@ bool CallServer::holds_back(ClientId caller) {
 
 // --- calls ---------------------------------------------------------------------------------------
 
-void CallServer::on_call(const std::shared_ptr<Peer>& peer, wire::Call call) {
+void CallServer::on_call(const std::shared_ptr<Peer>& peer, wire::Call call,
+                         const Status& refused) {
   std::shared_ptr<HostRoad> road;
   {
     MutexLock lock(mutex_);
@@ -357,16 +378,22 @@ void CallServer::on_call(const std::shared_ptr<Peer>& peer, wire::Call call) {
                     .shared_arguments = {},
                     .road = nullptr,
                     .keep_answer = true};
-  if (!road) {
-    if (auto admitted = admit(std::move(queued))) push(std::move(*admitted));
-    return;
-  }
+  const auto accept = [&] {
+    auto admitted = admit(std::move(queued));
+    if (!admitted) return;
+    if (refused.ok()) {
+      push(std::move(*admitted));
+    } else {
+      answer(*admitted, refused);
+    }
+  };
+  if (!road) return accept();
   MutexLock reading(road->reading());
   pump(road, kWholeRing);
   // Before the push that wakes the actor's thread: it must not find the ring still blocked, and
   // sleep. Nothing is read from the ring before reading() is let go.
   road->count_socket_call();
-  if (auto admitted = admit(std::move(queued))) push(std::move(*admitted));
+  accept();
   // What waited for this call; where it was not admitted nobody has been woken.
   pump(road, kWholeRing);
 }
@@ -387,13 +414,13 @@ std::optional<QueuedCall> CallServer::admit(QueuedCall call) {
       }
       const wire::Bytes* const answer = kept_.find(call.caller, sequence);
       send_answer_locked(
-          session, sequence,
-          answer != nullptr
-              ? *answer
-              : encode_reply(sequence,
-                             error(Code::kUnavailable,
-                                   "the call ran before its connection broke, and its answer is "
-                                   "no longer kept")));
+          session, {answer != nullptr
+                        ? *answer
+                        : wire::encode(reply_of(
+                              sequence, error(Code::kUnavailable,
+                                              "the call ran before its connection broke, and its "
+                                              "answer is no longer kept"))),
+                    nullptr});
       return std::nullopt;
     }
     // It has not run, and its number is free for the next process.
@@ -534,19 +561,14 @@ void CallServer::on_probe(const std::shared_ptr<Peer>& peer, const wire::CallPro
 }
 
 Status CallServer::send_item(const QueuedCall& call, std::uint64_t index, wire::Bytes item) {
-  if (item.size() + kReplyOverheadBytes > limits::kFrameBytesMax) {
-    return error(Code::kResourceExhausted,
-                 "item {} of the stream has {} bytes, above the limit of {}", index, item.size(),
-                 limits::kFrameBytesMax - kReplyOverheadBytes);
-  }
-  wire::Bytes frame =
-      wire::encode(wire::CallMessage(wire::StreamItem{call.sequence, index, std::move(item)}));
+  wire::EncodedCall message =
+      wire::encode_attached(wire::StreamItem{call.sequence, index, std::move(item)});
   MutexLock lock(mutex_);
   const auto it = sessions_.find(call.caller);
   if (it == sessions_.end() || !it->second.peer) {
     return Status(Code::kUnavailable, "the stream's caller is gone");
   }
-  Status sent = it->second.peer->connection->send(std::move(frame));
+  Status sent = send_to(it->second.peer, std::move(message), false);
   if (sent.ok()) hold_back_locked(it->second);
   return sent;
 }
@@ -561,15 +583,9 @@ std::uint64_t CallServer::credit(const QueuedCall& call) {
 
 void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   const std::uint64_t sequence = call.sequence;
-  if (result.ok() && result->size() + kReplyOverheadBytes > limits::kFrameBytesMax) {
-    result = error(Code::kResourceExhausted,
-                   "the method's result of {} bytes is above the limit of {}. Return it in pieces, "
-                   "or as a Stream",
-                   result->size(), limits::kFrameBytesMax - kReplyOverheadBytes);
-  }
   const bool by_ring = call.road && !call.by_socket;
-  wire::Bytes frame;
-  if (!by_ring) frame = encode_reply(sequence, std::move(result));
+  Reply reply;
+  if (!by_ring) reply = Reply(sequence, std::move(result), call.keep_answer);
   MutexLock lock(mutex_);
   const auto it = sessions_.find(call.caller);
   if (it == sessions_.end()) return;
@@ -583,15 +599,15 @@ void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   // A caller that has a new connection learns it there, if it asks again.
   const bool sent = by_ring && session.road == call.road && call.road->answer(sequence, result);
   if (sent && !call.keep_answer) return;
-  if (by_ring) frame = encode_reply(sequence, std::move(result));
-  if (call.keep_answer) kept_.add(call.caller, sequence, frame);
-  if (!sent) send_answer_locked(session, sequence, std::move(frame));
+  if (by_ring) reply = Reply(sequence, std::move(result), call.keep_answer);
+  if (reply.kept) kept_.add(call.caller, sequence, std::move(*reply.kept));
+  if (!sent) send_answer_locked(session, std::move(reply.sent));
 }
 
 // --- exactly once over deaths --------------------------------------------------------------------
 
 wire::Bytes CallServer::answered(const QueuedCall& call, const Result<wire::Bytes>& result) {
-  const wire::Bytes frame = encode_reply(call.sequence, Result<wire::Bytes>(result));
+  const wire::Bytes frame = wire::encode(reply_of(call.sequence, Result<wire::Bytes>(result)));
   std::vector<AnsweredCaller> callers;
   MutexLock lock(mutex_);
   callers.reserve(sessions_.size());
@@ -657,16 +673,8 @@ void CallServer::give_back_new() {
 void CallServer::give_back_locked(const Session& session, const QueuedCall& call) {
   if (!session.peer) return;
   // (What lies in the caller's own memory stays there until the call has an answer.)
-  const wire::CallMessage back(wire::CallGivenBack{call.sequence, call.arguments});
-  const Status sent = session.peer->connection->send(wire::encode(back));
-  if (sent.ok() || sent.code() == Code::kUnavailable) return;
-  wire::CallReply refusal;
-  refusal.sequence = call.sequence;
-  refusal.status = error(Code::kOverloaded,
-                         "the actor moves, and this call, which has not run, had no room to be "
-                         "given back with its {} bytes of arguments: its caller does not read",
-                         call.arguments.size());
-  send_small(session.peer, std::move(refusal));
+  (void)send_to(session.peer,
+                wire::encode_attached(wire::CallGivenBack{call.sequence, call.arguments}), false);
 }
 
 void CallServer::give_back(const QueuedCall& call) {

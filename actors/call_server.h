@@ -4,8 +4,7 @@
 //
 // A caller that reads more slowly than it is answered: what waits to be sent to it is bounded.
 // Above limits::kUnreadAnswerBytesMax no further call of it is begun (held_back()) until it has
-// read half of that; calls that run already may fill the connection's queue, and what does not fit
-// there is answered with kOverloaded.
+// read half of that; calls that run already may each add a result.
 //
 // Calls that come over sockets are read on the loop's thread, which puts them into the mailbox.
 // Calls that come over fast roads (call_road.h) are read by the actor's own thread when its mailbox
@@ -24,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/call_connection.h"
 #include "actors/caller_generations.h"
 #include "actors/host_road.h"
 #include "actors/kept_answers.h"
@@ -59,7 +59,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   CallServer(net::EventLoop& loop, ActorId actor_id, std::uint64_t generation,
              ActorInterface interface, std::shared_ptr<Mailbox> mailbox,
              std::shared_ptr<HostPageSegment> host_page = nullptr,
-             const net::ConnectionOptions& connections = {});
+             const net::ConnectionOptions& connections = call_connection_options());
 
   // Who runs the calls. Before accept().
   void set_held(std::weak_ptr<HeldCalls> held) { held_ = std::move(held); }
@@ -150,9 +150,11 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   using Roads = std::vector<std::shared_ptr<HostRoad>>;
   static constexpr int kWholeRing = 1 << 20;  // more calls than a ring holds
 
-  void on_frame(const std::shared_ptr<Peer>& peer, std::span<const std::byte> frame);
+  void on_frame(const std::shared_ptr<Peer>& peer, std::span<const std::byte> frame,
+                net::Attachment&& attachment);
   void on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bind);
-  void on_call(const std::shared_ptr<Peer>& peer, wire::Call call);
+  // refused: why it is not to be run.
+  void on_call(const std::shared_ptr<Peer>& peer, wire::Call call, const Status& refused);
   void on_cancel(const std::shared_ptr<Peer>& peer, const wire::CancelCall& cancel);
   void on_credit(const std::shared_ptr<Peer>& peer, const wire::StreamCredit& credit);
   void on_probe(const std::shared_ptr<Peer>& peer, const wire::CallProbe& probe);
@@ -161,8 +163,8 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   void give_back_locked(const Session& session, const QueuedCall& call) TROUPE_REQUIRES(mutex_);
   void on_drained(const std::shared_ptr<Peer>& peer);
   void send_small(const std::shared_ptr<Peer>& peer, const wire::CallMessage& message);
-  void send_answer_locked(Session& session, std::uint64_t sequence, wire::Bytes frame)
-      TROUPE_REQUIRES(mutex_);
+  void send_answer_locked(Session& session, wire::EncodedCall answer) TROUPE_REQUIRES(mutex_);
+  Status send_to(const std::shared_ptr<Peer>& peer, wire::EncodedCall message, bool soon);
   void hold_back_locked(Session& session) TROUPE_REQUIRES(mutex_);
   // Whether the runner is to be told.
   bool end_holding_back_locked(Session& session) TROUPE_REQUIRES(mutex_);

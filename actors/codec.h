@@ -37,6 +37,9 @@ class LargeMemory {
 // Arguments of at least so many bytes are worth it.
 inline constexpr std::size_t kLargeBytesMin = 64u << 10;
 
+// In the place of a count that a u32 does not hold.
+inline constexpr std::uint32_t kCountInU64 = ~0u;
+
 // Appends values to a buffer.
 class Encoder {
  public:
@@ -46,10 +49,11 @@ class Encoder {
 
   template <typename T>
   requires(std::is_arithmetic_v<T>) void put(T value) { append(&value, sizeof value); }
-  // The count of what follows. More than a u32 counts never fits a frame: oversized() tells.
+  // The count of what follows: a u32, or, where that does not hold it, its largest value and a u64.
   void put_count(std::size_t count) {
-    if (count > std::numeric_limits<std::uint32_t>::max()) oversized_ = true;
-    put(static_cast<std::uint32_t>(count));
+    if (count < kCountInU64) return put(static_cast<std::uint32_t>(count));
+    put(kCountInU64);
+    put(static_cast<std::uint64_t>(count));
   }
   void append(const void* data, std::size_t size) {
     if (size == 0) return;
@@ -61,7 +65,6 @@ class Encoder {
     bytes_.insert(bytes_.end(), bytes, bytes + size);
   }
   void reserve(std::size_t size) { bytes_.reserve(size); }
-  bool oversized() const { return oversized_; }
   std::size_t size() const { return room_.empty() ? bytes_.size() : room_used_; }
   // Whether the bytes are in the large memory: take() then returns nothing.
   bool in_large_memory() const { return !room_.empty(); }
@@ -71,7 +74,6 @@ class Encoder {
   void append_large(const std::byte* bytes, std::size_t size);
 
   wire::Bytes bytes_;
-  bool oversized_ = false;
   LargeMemory* large_ = nullptr;
   std::span<std::byte> room_;  // of large_; empty: bytes_ holds what there is
   std::size_t room_used_ = 0;
@@ -125,8 +127,10 @@ class Decoder {
   bool get_count(std::size_t& count, std::size_t element_bytes_min) {
     std::uint32_t value = 0;
     if (!get(value)) return false;
-    if (value > remaining() / element_bytes_min) return fail("a count larger than what is left");
-    count = value;
+    std::uint64_t large = value;
+    if (value == kCountInU64 && !get(large)) return false;
+    if (large > remaining() / element_bytes_min) return fail("a count larger than what is left");
+    count = large;
     return true;
   }
   // Records the first failure; returns false for `return decoder.fail("…")`.

@@ -9,14 +9,13 @@
 // actor, the method and the node. Thread-safe.
 //
 // How much may be under way between a process and an actor (runtime/base/limits.h):
-// - The arguments of a call, and its result, fit into a frame of 64 MiB (kInvalidArgument,
-//   kResourceExhausted).
-// - Arguments that the actor's process has not read wait here: beyond 256 MiB a call ends at once
-//   with kOverloaded.
+// - The arguments of a call, and its result, are of any size up to half of the memory that the
+//   process which receives them may use; what is larger ends its call with kResourceExhausted.
+// - Arguments that the actor's process has not read wait here: beyond 64 MiB on its connection
+//   further calls wait behind them, until their deadline, and go when there is room again.
 // - Results that this process has not read wait there: while they are more than 64 MiB the actor
 //   begins no further call of this process; those of others go on. Any number of calls with large
-//   results may so be outstanding, as far as their deadlines reach. Only where many run at once
-//   (max_concurrency) and together fill 256 MiB, a call ends with kOverloaded after it has run.
+//   results may so be outstanding, as far as their deadlines reach.
 // - Results are this process's memory from when they have arrived until they are taken.
 
 #include <memory>

@@ -14,7 +14,7 @@
 namespace troupe::detail {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3148'4749'4c50'5254ULL;  // "TRPLIGH1"
+constexpr std::uint64_t kLightLogMagic = 0x3148'4749'4c50'5254ULL;  // "TRPLIGH1"
 constexpr std::size_t kHeaderBytes = 64;
 constexpr std::size_t kSegmentBytesMin = 16u << 10;
 
@@ -36,7 +36,7 @@ Status LightLog::open(UniqueFd fd) {
       std::move(fd), static_cast<std::size_t>(info.st_size), memory::Access::kReadWrite));
   LogHeader header;
   std::memcpy(&header, segment_.data(), sizeof header);
-  if (header.magic != kMagic) {
+  if (header.magic != kLightLogMagic) {
     return Status(Code::kDataLoss, "the log of light actors has no valid header");
   }
   salt_ = header.salt;
@@ -111,7 +111,7 @@ Status LightLog::renew(std::size_t extra) {
   // Populated: a full memory is an error here instead of a fault in mid-write.
   auto segment =
       TROUPE_TRY(memory::Segment::create("troupe-light-actors", size, memory::Populate::kNow));
-  const LogHeader header{kMagic, SystemRandom().next_u64()};
+  const LogHeader header{kLightLogMagic, SystemRandom().next_u64()};
   std::memcpy(segment.data(), &header, sizeof header);
   std::size_t offset = kHeaderBytes;
   std::uint64_t sequence = 0;

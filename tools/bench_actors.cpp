@@ -256,8 +256,9 @@ void exact(ssize_t count, std::size_t wanted) {
   std::_Exit(7);
 }
 
-// 64 bytes there and back over TCP on the loopback interface, in blocking calls.
-Round raw_tcp(int count) {
+// 64 bytes back over TCP on the loopback interface for each `bytes_there` bytes there, in blocking
+// calls.
+Round raw_tcp(int count, std::size_t bytes_there = 64) {
   UniqueFd listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -272,9 +273,10 @@ Round raw_tcp(int count) {
   const Answerer answerer([&] {
     UniqueFd socket(::accept(listening.get(), nullptr, nullptr));
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    std::byte bytes[64];
-    while (::recv(socket.get(), bytes, sizeof bytes, MSG_WAITALL) == sizeof bytes) {
-      exact(::send(socket.get(), bytes, sizeof bytes, MSG_NOSIGNAL), sizeof bytes);
+    std::vector<std::byte> bytes(bytes_there);
+    while (::recv(socket.get(), bytes.data(), bytes_there, MSG_WAITALL) ==
+           static_cast<ssize_t>(bytes_there)) {
+      exact(::send(socket.get(), bytes.data(), 64, MSG_NOSIGNAL), 64);
     }
   });
   UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -282,10 +284,10 @@ Round raw_tcp(int count) {
     must(error(Code::kUnavailable, "the raw TCP connection failed"));
   }
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  std::byte bytes[64] = {};
+  std::vector<std::byte> bytes(bytes_there);
   const auto once = [&] {
-    exact(::send(socket.get(), bytes, sizeof bytes, MSG_NOSIGNAL), sizeof bytes);
-    exact(::recv(socket.get(), bytes, sizeof bytes, MSG_WAITALL), sizeof bytes);
+    exact(::send(socket.get(), bytes.data(), bytes_there, MSG_NOSIGNAL), bytes_there);
+    exact(::recv(socket.get(), bytes.data(), 64, MSG_WAITALL), 64);
   };
   (void)timed(count / 10 + 1, once);
   return timed(count, once);
@@ -429,7 +431,7 @@ void bench_calls(Cluster& cluster, const Options& options, Report& report) {
 
   // While another caller has a road that may not spin, nobody spins: the spinning one is alone.
   Rounds raw_spins, spins, raw_futexes, no_spins, sockets, raw_tcps, tcps;
-  std::vector<double> asyncs, socket_asyncs, tcp_asyncs, copies, larges, tcp_larges;
+  std::vector<double> asyncs, socket_asyncs, tcp_asyncs, copies, larges, tcp_larges, raw_tcp_larges;
   {
     const auto handle = spin.warm(id, Way::kSpin);
     for (int i = 0; i < options.repeats; ++i) {
@@ -452,6 +454,7 @@ void bench_calls(Cluster& cluster, const Options& options, Report& report) {
     tcps.add(sync_calls(tcp_handle, options.calls / 4));
     socket_asyncs.push_back(async_calls(socket_handle, options.calls * 2, 1000));
     tcp_asyncs.push_back(async_calls(tcp_handle, options.calls * 2, 1000));
+    raw_tcp_larges.push_back(1e6 / raw_tcp(500, kLargeBytes).p50);
     tcp_larges.push_back(large_calls(tcp_handle, 500));
   }
   const auto sync = [&](const std::string& name, const Rounds& rounds) {
@@ -473,7 +476,10 @@ void bench_calls(Cluster& cluster, const Options& options, Report& report) {
   report.add("async calls 1 to 1, TCP loopback", median(tcp_asyncs), "1/s");
   report.add("raw copies of 1 MiB", median(copies), "1/s");
   report.add("sync calls with a 1 MiB argument", median(larges), "1/s");
+  report.add("raw TCP, 1 MiB there and 64 bytes back", median(raw_tcp_larges), "1/s");
   report.add("sync calls with a 1 MiB argument, TCP loopback", median(tcp_larges), "1/s");
+  report.add("1 MiB, TCP loopback: part of raw rate", median(tcp_larges) / median(raw_tcp_larges),
+             "x");
 }
 
 void bench_lives(Cluster& cluster, const Options& options, Report& report) {

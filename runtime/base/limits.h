@@ -8,8 +8,7 @@
 
 namespace troupe::limits {
 
-// A frame on a connection. Large enough for a 48 MiB argument; larger data travel as shared-memory
-// objects or in pieces.
+// A frame on a connection. Larger data travel beside frames (runtime/net/frame_reader.h).
 inline constexpr std::size_t kFrameBytesMax = 64u << 20;
 // What waits to be sent on one connection: four of the largest frames. Beyond it a send is refused
 // (kOverloaded), but for small frames, which have a little more room: an answer that says that
@@ -17,6 +16,12 @@ inline constexpr std::size_t kFrameBytesMax = 64u << 20;
 inline constexpr std::size_t kConnectionQueueBytesMax = 256u << 20;
 inline constexpr std::size_t kSmallFrameBytesMax = 16u << 10;
 inline constexpr std::size_t kSmallFramesReserveBytes = 1u << 20;
+// What of a caller's arguments may wait to be sent on one connection before further calls wait with
+// their caller: enough to keep the fastest network busy.
+inline constexpr std::size_t kUnsentArgumentBytesMax = 64u << 20;
+// Arguments and results may be as large as half of the memory that a process may use; this where
+// the system does not say how much that is.
+inline constexpr std::uint64_t kUnknownMemoryCallBytesMax = 1u << 30;
 // While more than this of an actor's answers to one caller waits to be sent, the actor begins no
 // further call of that caller. Calls that run already may each add a frame.
 inline constexpr std::size_t kUnreadAnswerBytesMax = 64u << 20;
@@ -91,6 +96,7 @@ static_assert(kJournalLivingBytesMax + 4 * kJournalEndedBytesMax + kJournalEvent
                   kJournalHistoryBytesMax + (16u << 20) <=
               kJournalBytesMax);
 static_assert(kHandshakeTargetBytesMax < kFrameBytesMax);
+static_assert(kUnsentArgumentBytesMax < kConnectionQueueBytesMax / 2);
 static_assert(kUnreadAnswerBytesMax + kFrameBytesMax < kConnectionQueueBytesMax);
 static_assert(kSmallFrameBytesMax < kSmallFramesReserveBytes);
 static_assert(2 * kActorSpecBytesMax < kHostQueueBytesMax);

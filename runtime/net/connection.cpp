@@ -22,7 +22,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "frame lengths are little-endian");
 
-constexpr std::size_t kHeaderBytes = 4;
+constexpr std::size_t kHeaderBytesMax = kFrameLengthBytes + kAttachmentLengthBytes;
 // Pieces given to the kernel in one call: its own limit is 1024.
 constexpr std::size_t kPiecesMax = 128;
 // Frames that wait for company leave when so many, or so many bytes, are there, and after this
@@ -34,9 +34,25 @@ constexpr Duration kCompanyTime = std::chrono::microseconds(200);
 constexpr int kReadsPerWakeUp = 16;
 
 struct OutgoingFrame {
-  std::uint32_t length = 0;
+  std::array<std::byte, kHeaderBytesMax> header;
+  std::size_t header_bytes = kFrameLengthBytes;
   Bytes bytes;
-  std::size_t total() const { return kHeaderBytes + bytes.size(); }
+  SharedBytes attachment;  // null: none
+
+  OutgoingFrame(Bytes frame, SharedBytes beside)
+      : bytes(std::move(frame)), attachment(std::move(beside)) {
+    auto length = static_cast<std::uint32_t>(bytes.size());
+    if (attachment) {
+      length |= kAttachmentFlag;
+      header_bytes += kAttachmentLengthBytes;
+      const std::uint64_t attached = attachment->size();
+      std::memcpy(header.data() + kFrameLengthBytes, &attached, sizeof attached);
+    }
+    std::memcpy(header.data(), &length, sizeof length);
+  }
+  std::size_t total() const {
+    return header_bytes + bytes.size() + (attachment ? attachment->size() : 0);
+  }
 };
 
 // What both the owner's handle and the loop's callbacks hold.
@@ -46,7 +62,7 @@ class Core : public std::enable_shared_from_this<Core> {
       : peer(std::move(peer)),
         loop_(loop),
         options_(options),
-        reader_(options.frame_bytes_max),
+        reader_(options.frame_bytes_max, options.attachment_bytes_max),
         socket_(std::move(socket)) {
     const int flags = ::fcntl(socket_.get(), F_GETFL);
     ::fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK);
@@ -61,6 +77,17 @@ class Core : public std::enable_shared_from_this<Core> {
     if (fd >= 0) watch(fd);
   }
 
+  Status send(Bytes frame, SharedBytes attachment) {
+    if (options_.attachment_bytes_max == 0 || !attachment || attachment->empty()) {
+      return error(Code::kInvalidArgument, "a message to {} has no bytes beside it", peer);
+    }
+    MutexLock lock(mutex_);
+    if (closing_ || !socket_.valid()) return closed_error();
+    push(OutgoingFrame(std::move(frame), std::move(attachment)));
+    if (!flush_is_due_) send_queue();
+    return {};
+  }
+
   Status send(Bytes frame, bool soon) {
     if (frame.size() > options_.frame_bytes_max) {
       return error(Code::kInvalidArgument,
@@ -68,9 +95,7 @@ class Core : public std::enable_shared_from_this<Core> {
                    frame.size(), peer, options_.frame_bytes_max);
     }
     MutexLock lock(mutex_);
-    if (closing_ || !socket_.valid()) {
-      return error(Code::kUnavailable, "the connection to {} is closed", peer);
-    }
+    if (closing_ || !socket_.valid()) return closed_error();
     const std::size_t room =
         options_.queue_bytes_max +
         (frame.size() <= limits::kSmallFrameBytesMax ? limits::kSmallFramesReserveBytes : 0);
@@ -78,10 +103,7 @@ class Core : public std::enable_shared_from_this<Core> {
       return error(Code::kOverloaded, "{} does not read: {} bytes wait to be sent to it", peer,
                    queued_bytes_);
     }
-    OutgoingFrame outgoing{static_cast<std::uint32_t>(frame.size()), std::move(frame)};
-    queued_bytes_ += outgoing.total();
-    if (queued_bytes_ > options_.low_water_bytes) above_low_water_ = true;
-    queue_.push_back(std::move(outgoing));
+    push(OutgoingFrame(std::move(frame), nullptr));
     if (flush_is_due_) return {};
     if (soon && queue_.size() < kCompanyFrames && queued_bytes_ < kCompanyBytes) {
       wait_for_company();
@@ -124,6 +146,16 @@ class Core : public std::enable_shared_from_this<Core> {
  private:
   enum class Written { kAll, kSome, kFailed };
 
+  Status closed_error() const {
+    return error(Code::kUnavailable, "the connection to {} is closed", peer);
+  }
+
+  void push(OutgoingFrame frame) TROUPE_REQUIRES(mutex_) {
+    queued_bytes_ += frame.total();
+    if (queued_bytes_ > options_.low_water_bytes) above_low_water_ = true;
+    queue_.push_back(std::move(frame));
+  }
+
   int locked_fd() {
     MutexLock lock(mutex_);
     return socket_.get();
@@ -165,11 +197,16 @@ class Core : public std::enable_shared_from_this<Core> {
   // False when the connection ended meanwhile.
   bool deliver(std::size_t count) {
     const auto handlers = handlers_;  // on_frame may close, which lets go of them
-    const Status status = reader_.filled(count, [&](std::span<const std::byte> frame) {
+    const auto on_frame = [&](std::span<const std::byte> frame, Attachment&& attachment) {
       if (is_closing()) return false;
-      handlers->on_frame(frame);
+      if (handlers->on_attached) {
+        handlers->on_attached(frame, std::move(attachment));
+      } else {
+        handlers->on_frame(frame);
+      }
       return !is_closing();
-    });
+    };
+    const Status status = reader_.filled(count, on_frame);
     if (!status.ok()) {
       end(Status(status).with("peer", peer));
       return false;
@@ -239,17 +276,17 @@ class Core : public std::enable_shared_from_this<Core> {
     std::size_t piece_count = 0;
     std::size_t skip = front_sent_;
     for (OutgoingFrame& frame : queue_) {
-      if (piece_count + 2 > kPiecesMax) break;
-      if (skip < kHeaderBytes) {
-        pieces[piece_count++] = {reinterpret_cast<char*>(&frame.length) + skip,
-                                 kHeaderBytes - skip};
-        skip = kHeaderBytes;
-      }
-      const std::size_t body_skip = skip - kHeaderBytes;
-      if (body_skip < frame.bytes.size()) {
-        pieces[piece_count++] = {frame.bytes.data() + body_skip, frame.bytes.size() - body_skip};
-      }
-      skip = 0;
+      if (piece_count + 3 > kPiecesMax) break;
+      // What of a part is not sent yet; sendmsg() does not write to it.
+      const auto add = [&](const std::byte* part, std::size_t bytes) {
+        const std::size_t sent = std::min(skip, bytes);
+        skip -= sent;
+        if (sent == bytes) return;
+        pieces[piece_count++] = {const_cast<std::byte*>(part) + sent, bytes - sent};
+      };
+      add(frame.header.data(), frame.header_bytes);
+      add(frame.bytes.data(), frame.bytes.size());
+      if (frame.attachment) add(frame.attachment->data(), frame.attachment->size());
     }
     return piece_count;
   }
@@ -378,6 +415,9 @@ class StreamConnection final : public Connection {
   ~StreamConnection() override { core_->close(0, nullptr); }
   void start(Handlers handlers) override { core_->start(std::move(handlers)); }
   Status send(Bytes frame) override { return core_->send(std::move(frame), false); }
+  Status send(Bytes frame, SharedBytes attachment) override {
+    return core_->send(std::move(frame), std::move(attachment));
+  }
   Status send_soon(Bytes frame) override { return core_->send(std::move(frame), true); }
   void flush() override { core_->flush_waiting(); }
   std::size_t queued_bytes() const override { return core_->queued_bytes(); }

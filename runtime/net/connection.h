@@ -1,5 +1,6 @@
 #pragma once
-// A stream of frames over an authenticated socket: u32 little-endian length, then the bytes.
+// A stream of frames over an authenticated socket (frame_reader.h: their bytes), each with an
+// attachment where it has one: bytes of any number, which are neither copied nor encoded.
 
 #include <cstddef>
 #include <functional>
@@ -11,16 +12,22 @@
 #include "runtime/base/status.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/net/event_loop.h"
+#include "runtime/net/frame_reader.h"
 
 namespace troupe::net {
 
 using Bytes = std::vector<std::byte>;
+// Bytes to be sent beside a frame, shared with whoever may want to send them again.
+using SharedBytes = std::shared_ptr<const Bytes>;
 
 class Connection {
  public:
   struct Handlers {
     // A complete frame; the bytes live only during the call. Loop thread.
     std::function<void(std::span<const std::byte>)> on_frame;
+    // In its place where frames may have attachments (ConnectionOptions): every frame comes here,
+    // with what came beside it. Loop thread.
+    std::function<void(std::span<const std::byte> frame, Attachment&& attachment)> on_attached = {};
     // Once, last: why the connection ended (kUnavailable when the peer closed). Loop thread. Not
     // called after the owner's close().
     std::function<void(Status)> on_close;
@@ -35,6 +42,10 @@ class Connection {
   // kOverloaded when more than `queue_bytes_max` would wait (small frames have a little more room,
   // so that what tells of such a failure gets through), kUnavailable when closed: on_close comes.
   virtual Status send(Bytes frame) = 0;
+  // A frame and what belongs to it. It is never refused for what waits already: who sends many of
+  // them looks at queued_bytes(), and waits for on_drained. kInvalidArgument for an attachment
+  // that is empty, or where the options allow none.
+  virtual Status send(Bytes frame, SharedBytes attachment) = 0;
   // As send(), but the frame may wait for company, of one's own or of others: it leaves with what
   // send() sends next, at flush(), when enough of them wait, or within about 200 µs. For streams of
   // small frames, whose every system call would cost more than what it carries.
@@ -54,6 +65,9 @@ struct ConnectionOptions {
   std::size_t frame_bytes_max;  // default: limits::kFrameBytesMax
   std::size_t queue_bytes_max;  // default: limits::kConnectionQueueBytesMax
   std::size_t low_water_bytes;  // default: half of limits::kUnreadAnswerBytesMax
+  // Of one that arrives: what is above it is thrown away, and its frame comes without. 0, the
+  // default: frames have no attachments, in either direction.
+  std::uint64_t attachment_bytes_max = 0;
   ConnectionOptions();
 };
 

@@ -1,7 +1,6 @@
 #include "runtime/net/frame_reader.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -10,13 +9,15 @@
 namespace troupe::net {
 namespace {
 
-constexpr std::size_t kFrameHeaderBytes = 4;
-constexpr std::size_t kBufferBytes = 32u << 10;
 constexpr std::size_t kLargeStepBytes = 256u << 10;
+// An attachment's buffer is of its final size at once up to here: the system gives it memory only
+// where something was written.
+constexpr std::uint64_t kReserveBytesMax = 64u << 20;
 
 }  // namespace
 
-FrameReader::FrameReader(std::size_t frame_bytes_max) : frame_bytes_max_(frame_bytes_max) {}
+FrameReader::FrameReader(std::size_t frame_bytes_max, std::uint64_t attachment_bytes_max)
+    : frame_bytes_max_(frame_bytes_max), attachment_bytes_max_(attachment_bytes_max) {}
 
 std::span<std::byte> FrameReader::space() {
   if (large_length_ > 0) {
@@ -25,12 +26,23 @@ std::span<std::byte> FrameReader::space() {
     }
     return std::span(large_).subspan(large_have_);
   }
-  if (buffer_.empty()) buffer_.resize(kBufferBytes);
-  return std::span(buffer_).subspan(end_);
+  if (buffer_.empty()) buffer_.resize(kFrameBufferBytes);
+  if (attachment_left_ == 0) return std::span(buffer_).subspan(end_);
+  if (attachment_.refused_bytes) {
+    return std::span(buffer_).first(std::min<std::uint64_t>(buffer_.size(), attachment_left_));
+  }
+  std::vector<std::byte>& bytes = attachment_.bytes;
+  if (attachment_have_ == bytes.size()) {
+    bytes.resize(attachment_have_ + std::min<std::uint64_t>(attachment_left_, kLargeStepBytes));
+  }
+  return std::span(bytes).subspan(attachment_have_);
 }
 
-Status FrameReader::filled(std::size_t count,
-                           const std::function<bool(std::span<const std::byte>)>& on_frame) {
+Status FrameReader::filled(std::size_t count, const OnFrame& on_frame) {
+  if (attachment_left_ > 0) {
+    attachment_filled(count, on_frame);
+    return {};
+  }
   if (large_length_ == 0) {
     end_ += count;
     TROUPE_CHECK(end_ <= buffer_.size());
@@ -41,7 +53,7 @@ Status FrameReader::filled(std::size_t count,
   if (large_have_ < large_length_) return {};
   const auto frame = std::exchange(large_, {});
   large_have_ = large_length_ = 0;
-  on_frame(frame);
+  on_frame(frame, {});
   return {};
 }
 
@@ -52,26 +64,83 @@ void FrameReader::begin_large(std::size_t length, std::span<const std::byte> fir
   std::copy(first.begin(), first.end(), large_.begin());
 }
 
-Status FrameReader::cut(const std::function<bool(std::span<const std::byte>)>& on_frame) {
+void FrameReader::begin_attachment(std::uint64_t length, std::span<const std::byte> first) {
+  attachment_left_ = length - first.size();
+  if (length > attachment_bytes_max_) {
+    attachment_.refused_bytes = length;
+    return;
+  }
+  attachment_.bytes.reserve(std::min(length, kReserveBytesMax));
+  attachment_.bytes.assign(first.begin(), first.end());
+  attachment_have_ = first.size();
+}
+
+void FrameReader::attachment_filled(std::size_t count, const OnFrame& on_frame) {
+  TROUPE_CHECK(count <= attachment_left_);
+  attachment_left_ -= count;
+  if (!attachment_.refused_bytes) attachment_have_ += count;
+  if (attachment_left_ > 0) return;
+  const auto frame = std::exchange(large_, {});
+  attachment_have_ = 0;
+  on_frame(frame, std::exchange(attachment_, {}));
+}
+
+Result<std::optional<FrameReader::Header>> FrameReader::header(
+    std::span<const std::byte> bytes) const {
+  std::uint32_t length = 0;
+  if (bytes.size() < kFrameLengthBytes) return std::optional<Header>();
+  std::memcpy(&length, bytes.data(), kFrameLengthBytes);
+  Header header{kFrameLengthBytes, length, 0};
+  const bool attached = attachment_bytes_max_ > 0 && (length & kAttachmentFlag) != 0;
+  std::size_t frame_bytes_max = frame_bytes_max_;
+  if (attached) {
+    header.bytes += kAttachmentLengthBytes;
+    header.frame_bytes = length & ~kAttachmentFlag;
+    frame_bytes_max = std::min(frame_bytes_max, kAttachedFrameBytesMax);
+  }
+  if (header.frame_bytes > frame_bytes_max) {
+    return error(Code::kProtocol, "a frame of {} bytes; at most {} are allowed", header.frame_bytes,
+                 frame_bytes_max);
+  }
+  if (bytes.size() < header.bytes) return std::optional<Header>();
+  if (attached) {
+    std::memcpy(&header.attachment_bytes, bytes.data() + kFrameLengthBytes, kAttachmentLengthBytes);
+  }
+  return std::optional<Header>(header);
+}
+
+Status FrameReader::cut(const OnFrame& on_frame) {
   std::size_t begin = 0;
   bool go_on = true;
-  while (go_on && end_ - begin >= kFrameHeaderBytes) {
-    std::uint32_t length = 0;
-    std::memcpy(&length, buffer_.data() + begin, kFrameHeaderBytes);
-    if (length > frame_bytes_max_) {
-      return error(Code::kProtocol, "a frame of {} bytes; at most {} are allowed", length,
-                   frame_bytes_max_);
-    }
-    const auto rest = std::span<const std::byte>(buffer_).subspan(begin + kFrameHeaderBytes,
-                                                                  end_ - begin - kFrameHeaderBytes);
-    if (rest.size() < length) {
-      if (kFrameHeaderBytes + length <= buffer_.size()) break;
-      begin_large(length, rest);
+  while (go_on) {
+    const auto unread = std::span<const std::byte>(buffer_).subspan(begin, end_ - begin);
+    const std::optional<Header> found = TROUPE_TRY(header(unread));
+    if (!found) break;
+    const auto rest = unread.subspan(found->bytes);
+    if (rest.size() < found->frame_bytes) {
+      if (found->bytes + found->frame_bytes <= buffer_.size()) break;
+      begin_large(found->frame_bytes, rest);
       begin = end_;
       break;
     }
-    begin += kFrameHeaderBytes + length;
-    go_on = on_frame(rest.first(length));
+    begin += found->bytes + found->frame_bytes;
+    const auto frame = rest.first(found->frame_bytes);
+    if (found->attachment_bytes == 0) {
+      go_on = on_frame(frame, {});
+      continue;
+    }
+    const auto behind = rest.subspan(found->frame_bytes);
+    const auto first =
+        behind.first(std::min<std::uint64_t>(behind.size(), found->attachment_bytes));
+    begin += first.size();
+    begin_attachment(found->attachment_bytes, first);
+    if (attachment_left_ == 0) {
+      attachment_have_ = 0;
+      go_on = on_frame(frame, std::exchange(attachment_, {}));
+    } else {
+      large_.assign(frame.begin(), frame.end());
+      break;
+    }
   }
   std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(begin),
             buffer_.begin() + static_cast<std::ptrdiff_t>(end_), buffer_.begin());

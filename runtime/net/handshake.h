@@ -22,7 +22,7 @@ inline constexpr std::array<std::byte, 8> kHandshakeMagic = {
     std::byte{0x89}, std::byte{'T'}, std::byte{'R'}, std::byte{'O'},
     std::byte{'U'},  std::byte{'P'}, std::byte{'E'}, std::byte{'\n'}};
 // Grows when the handshake or the frames on top of it change; other versions are refused by name.
-inline constexpr std::uint32_t kHandshakeVersion = 1;
+inline constexpr std::uint32_t kHandshakeVersion = 2;
 // In the place of a listener's version: it takes encrypted connections alone.
 inline constexpr std::uint32_t kEncryptedOnly = 0xffff'0001;
 

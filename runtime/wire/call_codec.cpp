@@ -1,5 +1,7 @@
 // call_messages.h to and from call.capnp.
 
+#include <utility>
+
 #include "runtime/wire/call.capnp.h"
 #include "runtime/wire/call_messages.h"
 #include "runtime/wire/types_codec.h"
@@ -171,13 +173,18 @@ constexpr std::size_t kSmallPayloadBytes = 256;
 // With what else a call or an answer holds; whatever needs more goes on in segments on the heap.
 constexpr std::size_t kSmallSegmentWords = 24 + kSmallPayloadBytes / sizeof(capnp::word);
 
-// The bytes of the one field that may be large.
+// The one field that may be large; null where the message has none.
+template <typename AnyMessage>
+auto payload(AnyMessage& message) -> decltype(&std::get_if<Call>(&message)->arguments) {
+  if (auto* call = std::get_if<Call>(&message)) return &call->arguments;
+  if (auto* reply = std::get_if<CallReply>(&message)) return &reply->result;
+  if (auto* item = std::get_if<StreamItem>(&message)) return &item->item;
+  if (auto* back = std::get_if<CallGivenBack>(&message)) return &back->arguments;
+  return nullptr;
+}
 std::size_t payload_bytes(const CallMessage& message) {
-  if (const auto* call = std::get_if<Call>(&message)) return call->arguments.size();
-  if (const auto* reply = std::get_if<CallReply>(&message)) return reply->result.size();
-  if (const auto* item = std::get_if<StreamItem>(&message)) return item->item.size();
-  if (const auto* back = std::get_if<CallGivenBack>(&message)) return back->arguments.size();
-  return 0;
+  const Bytes* const bytes = payload(message);
+  return bytes != nullptr ? bytes->size() : 0;
 }
 
 }  // namespace
@@ -197,12 +204,27 @@ Bytes encode(const CallMessage& message) {
   return write_into(capnp::MallocMessageBuilder(kj::arrayPtr(segment, codec::kSmallSegmentWords)));
 }
 
-Result<CallMessage> decode_call(std::span<const std::byte> frame) {
+EncodedCall encode_attached(CallMessage message) {
+  std::shared_ptr<const Bytes> attachment;
+  if (codec::payload_bytes(message) >= kAttachedBytesMin) {
+    attachment = std::make_shared<const Bytes>(std::exchange(*codec::payload(message), {}));
+  }
+  return {encode(message), std::move(attachment)};
+}
+
+Result<CallMessage> decode_call(std::span<const std::byte> frame, Bytes attachment) {
   CallMessage message;
   TROUPE_RETURN_IF_ERROR(
       codec::decode_frame(frame, "call message", [&](capnp::MessageReader& reader) {
         message = codec::get(reader.getRoot<schema::CallMessage>());
       }));
+  if (attachment.empty()) return message;
+  Bytes* const bytes = codec::payload(message);
+  if (bytes == nullptr || !bytes->empty()) {
+    return error(Code::kProtocol, "a call message with {} bytes beside it that are not its own",
+                 attachment.size());
+  }
+  *bytes = std::move(attachment);
   return message;
 }
 

@@ -2,7 +2,9 @@
 // What a caller and an actor say on the connection between them (target "actor/ID"). No other
 // process sees these bytes.
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <variant>
@@ -87,7 +89,21 @@ struct CallProbe {
 using CallMessage = std::variant<Bind, BindReply, Call, CallReply, CancelCall, StreamItem,
                                  StreamCredit, CallProbe, Draining, CallGivenBack>;
 
+// Arguments, results and items of so many bytes travel beside their message (net/connection.h).
+inline constexpr std::size_t kAttachedBytesMin = 16u << 10;
+
+// A message as it is sent: `attachment`, null for most, holds the bytes that its frame leaves out.
+struct EncodedCall {
+  Bytes frame;
+  std::shared_ptr<const Bytes> attachment;
+};
+
+// With everything in the frame.
 Bytes encode(const CallMessage& message);
-Result<CallMessage> decode_call(std::span<const std::byte> frame);
+// With what is large beside it. Takes it out of `message` without a copy.
+EncodedCall encode_attached(CallMessage message);
+// `attachment`: what came beside the frame. kProtocol where the message holds no such bytes, or
+// has them in it already.
+Result<CallMessage> decode_call(std::span<const std::byte> frame, Bytes attachment = {});
 
 }  // namespace troupe::wire

@@ -61,20 +61,23 @@ void FakeNode::listen() {
   address_.local_name = options.local_name;
 }
 
-std::shared_ptr<detail::ActorClient> FakeNode::make_client(int roads_max) {
-  return make_client_at(node_id_, roads_max);
+std::shared_ptr<detail::ActorClient> FakeNode::make_client(
+    int roads_max, const net::ConnectionOptions& connections) {
+  return make_client_at(node_id_, roads_max, connections);
 }
 std::shared_ptr<detail::ActorClient> FakeNode::make_distant_client() {
-  return make_client_at({}, detail::kRoadsMax);
+  return make_client_at({}, detail::kRoadsMax, detail::call_connection_options());
 }
 
-std::shared_ptr<detail::ActorClient> FakeNode::make_client_at(NodeId at, int roads_max) {
+std::shared_ptr<detail::ActorClient> FakeNode::make_client_at(
+    NodeId at, int roads_max, const net::ConnectionOptions& connections) {
   auto environment = std::make_shared<detail::ChannelEnvironment>();
   environment->loop = &loop();
   environment->token = token_;
   environment->node_id = at;
   environment->directory = shared_from_this();
   environment->roads_max = roads_max;
+  environment->connections = connections;
   detail::ClientOptions options;
   options.environment = std::move(environment);
   options.image = []() -> Result<wire::Image> { return wire::Image{}; };

@@ -28,7 +28,9 @@ class FakeNode final : public detail::Directory, public std::enable_shared_from_
   ~FakeNode() override;
 
   // A client of this node, as a driver has one; with at most so many fast roads.
-  std::shared_ptr<detail::ActorClient> make_client(int roads_max = detail::kRoadsMax);
+  std::shared_ptr<detail::ActorClient> make_client(
+      int roads_max = detail::kRoadsMax,
+      const net::ConnectionOptions& connections = detail::call_connection_options());
   // The same, on another machine as far as it knows: through the node's port.
   std::shared_ptr<detail::ActorClient> make_distant_client();
   // Ends all processes; call it before the object goes.
@@ -69,7 +71,8 @@ class FakeNode final : public detail::Directory, public std::enable_shared_from_
     int times_ready = 0;
   };
   FakeNode(const std::string& host_program, net::Security security);
-  std::shared_ptr<detail::ActorClient> make_client_at(NodeId at, int roads_max);
+  std::shared_ptr<detail::ActorClient> make_client_at(NodeId at, int roads_max,
+                                                      const net::ConnectionOptions& connections);
   void listen();
   void launch(Actor& actor);
   void say_start(Actor& actor);

@@ -120,21 +120,60 @@ TEST_CASE_FIXTURE(CallFixture,
   CHECK(eventually([&] { return bulk.call<&Bulk::made>().get(20s).value() == kCalls; }));
 }
 
-TEST_CASE_FIXTURE(CallFixture,
-                  "what is above a frame is refused where it is made, by method and size") {
-  auto bulk = spawn<Bulk>({.name = "bulk"});
-  const Status result = bulk.call<&Bulk::make>(limits::kFrameBytesMax).get(20s).status();
-  CHECK(result.code() == Code::kResourceExhausted);
-  CHECK(result.context("method") == "Bulk::make");
-  CHECK_MESSAGE(result.message().find("bytes is above the limit of 67104768") != std::string::npos,
-                result.to_string());
+TEST_CASE_FIXTURE(CallFixture, "arguments and results above a frame, by the socket and by TCP") {
+  constexpr std::uint64_t kBytes = limits::kFrameBytesMax + 4321;
+  wire::Bytes bytes(kBytes);
+  for (std::size_t i = 0; i < bytes.size(); i += 1021) bytes[i] = static_cast<std::byte>(i / 1021);
   auto counter = spawn<Counter>({}, 0);
-  const Status argument =
-      counter.call<&Counter::echo>(wire::Bytes(limits::kFrameBytesMax)).get(20s).status();
-  CHECK(argument.code() == Code::kInvalidArgument);
-  CHECK(argument.context("method") == "Counter::echo");
-  CHECK_MESSAGE(argument.message().find("above the limit of 67104768") != std::string::npos,
-                argument.to_string());
+  const auto echoed = counter.call<&Counter::echo>(bytes).get(20s);
+  REQUIRE_MESSAGE(echoed.ok(), echoed.status().to_string());
+  CHECK(*echoed == bytes);
+  const auto again = counter.with({.retry = true}).call<&Counter::echo>(bytes).get(20s);
+  REQUIRE_MESSAGE(again.ok(), again.status().to_string());
+  CHECK(*again == bytes);
+}
+
+TEST_CASE_FIXTURE(CallFixture, "a burst of large arguments waits with its caller") {
+  constexpr std::size_t kBytes = 48u << 20;
+  constexpr int kBurst = 8;  // more than a connection's queue took
+  auto counter = spawn<Counter>({}, 0);
+  const wire::Bytes bytes(kBytes, std::byte{1});
+  std::vector<Future<std::uint64_t>> sizes;
+  std::vector<Future<int>> numbers;
+  for (int i = 0; i < kBurst; ++i) {
+    sizes.push_back(counter.call<&Counter::size_of>(bytes));
+    numbers.push_back(counter.call<&Counter::add>(1));
+  }
+  for (int i = 0; i < kBurst; ++i) {
+    const auto size = sizes[static_cast<std::size_t>(i)].get(20s);
+    REQUIRE_MESSAGE(size.ok(), size.status().to_string());
+    CHECK(*size == kBytes);
+    // In order, whichever of them had to wait.
+    CHECK(numbers[static_cast<std::size_t>(i)].get(20s).value() == i + 1);
+  }
+}
+
+TEST_CASE_FIXTURE(CallFixture,
+                  "results above what a caller takes are refused, by method and size") {
+  net::ConnectionOptions connections = detail::call_connection_options();
+  connections.attachment_bytes_max = 100'000;
+  const auto careful = node->make_client(0, connections);
+  auto bulk = spawn<Bulk>({.name = "bulk"});
+  const ActorHandle<Bulk> handle(careful,
+                                 careful->channel(bulk.id(), detail::kActorInterface<Bulk>));
+  const Status refused = handle.call<&Bulk::make>(200'000).get(20s).status();
+  CHECK(refused.code() == Code::kResourceExhausted);
+  CHECK(refused.context("method") == "Bulk::make");
+  CHECK_MESSAGE(refused.message().find("a result of 20000") != std::string::npos,
+                refused.to_string());
+  CHECK(refused.message().find("at most 100000 at once") != std::string::npos);
+  auto items = handle.call<&Bulk::stream>(3, 200'000);
+  const Status item = items.next(20s).status();
+  CHECK(item.code() == Code::kResourceExhausted);
+  CHECK_MESSAGE(item.message().find("an item of the stream of 2000") != std::string::npos,
+                item.to_string());
+  CHECK(handle.call<&Bulk::ping>().get(20s).ok());
+  careful->close();
 }
 
 TEST_CASE_FIXTURE(CallFixture, "constructor arguments above the limit are refused at spawn") {

@@ -8,16 +8,26 @@
 
 #include "runtime/base/unique_fd.h"
 #include "runtime/memory/unix_socket.h"
+#include "runtime/net/frame_reader.h"
 #include "runtime/wire/call_messages.h"
 
 namespace troupe::tests {
 
-inline void say(const UniqueFd& socket, const wire::CallMessage& message) {
+// `attachment`: what goes beside the message; empty: nothing.
+inline void say(const UniqueFd& socket, const wire::CallMessage& message,
+                const wire::Bytes& attachment = {}) {
   const auto body = wire::encode(message);
-  const auto length = static_cast<std::uint32_t>(body.size());
+  const std::uint64_t attached = attachment.size();
+  const auto length =
+      static_cast<std::uint32_t>(body.size()) | (attached > 0 ? net::kAttachmentFlag : 0);
   const auto deadline = Deadline::after(std::chrono::seconds(10));
-  REQUIRE(memory::send_all(socket.get(), std::as_bytes(std::span(&length, 1)), deadline).ok());
-  REQUIRE(memory::send_all(socket.get(), body, deadline).ok());
+  const auto send = [&](std::span<const std::byte> bytes) {
+    REQUIRE(memory::send_all(socket.get(), bytes, deadline).ok());
+  };
+  send(std::as_bytes(std::span(&length, 1)));
+  if (attached > 0) send(std::as_bytes(std::span(&attached, 1)));
+  send(body);
+  if (attached > 0) send(attachment);
 }
 
 // The next message; nothing when the server closed, or says nothing for a while.
@@ -26,9 +36,15 @@ inline std::optional<wire::CallMessage> hear(const UniqueFd& socket) {
   const auto deadline = Deadline::after(std::chrono::seconds(10));
   auto header = std::as_writable_bytes(std::span(&length, 1));
   if (!memory::receive_all(socket.get(), header, deadline).ok()) return std::nullopt;
-  wire::Bytes body(length);
+  std::uint64_t attached = 0;
+  if ((length & net::kAttachmentFlag) != 0) {
+    auto second = std::as_writable_bytes(std::span(&attached, 1));
+    REQUIRE(memory::receive_all(socket.get(), second, deadline).ok());
+  }
+  wire::Bytes body(length & ~net::kAttachmentFlag), attachment(attached);
   REQUIRE(memory::receive_all(socket.get(), body, deadline).ok());
-  return wire::decode_call(body).value();
+  if (attached > 0) REQUIRE(memory::receive_all(socket.get(), attachment, deadline).ok());
+  return wire::decode_call(body, std::move(attachment)).value();
 }
 
 }  // namespace troupe::tests

@@ -28,6 +28,7 @@ class Counter {
   void exit_now(int code) { ::_exit(code); }
   std::int64_t pid() const { return ::getpid(); }
   wire::Bytes echo(const wire::Bytes& bytes) const { return bytes; }
+  std::uint64_t size_of(const wire::Bytes& bytes) const { return bytes.size(); }
 
   int save() const { return count_; }
   void load(int count) { count_ = count; }
@@ -35,7 +36,7 @@ class Counter {
   static constexpr auto constructor = troupe::constructor<int>;
   static constexpr auto methods =
       troupe::methods<&Counter::add, &Counter::get, &Counter::fail, &Counter::refuse,
-                      &Counter::exit_now, &Counter::pid, &Counter::echo>;
+                      &Counter::exit_now, &Counter::pid, &Counter::echo, &Counter::size_of>;
 
  private:
   int count_;

@@ -28,24 +28,50 @@ std::size_t fuzz_chunk(std::uint8_t control, std::size_t round) {
 
 constexpr std::size_t kFuzzFrameBytesMax = 1u << 20;
 
-// The same by the book: u32 length, bytes.
+constexpr std::uint64_t kFuzzAttachmentBytesMax = 100'000;
+// Of the control byte: frames may have attachments.
+constexpr std::uint8_t kAttachments = 8;
+
+struct FuzzFrame {
+  FuzzBytes frame;
+  FuzzBytes attachment;
+  std::optional<std::uint64_t> refused_bytes;
+  bool operator==(const FuzzFrame&) const = default;
+};
+
+// The same by the book: u32 length, bytes; or u32 length with the highest bit, u64 length of the
+// attachment, bytes, attachment.
 struct FramesByTheBook {
-  std::vector<FuzzBytes> frames;
+  std::vector<FuzzFrame> frames;
   bool refused = false;
 };
-FramesByTheBook frames_by_the_book(std::span<const std::byte> stream) {
+FramesByTheBook frames_by_the_book(std::span<const std::byte> stream, bool attachments) {
   FramesByTheBook result;
   while (stream.size() >= 4) {
     std::uint32_t length = 0;
     std::memcpy(&length, stream.data(), 4);
-    if (length > kFuzzFrameBytesMax) {
+    const bool attached = attachments && (length & net::kAttachmentFlag) != 0;
+    if (attached) length &= ~net::kAttachmentFlag;
+    if (length > (attached ? net::kAttachedFrameBytesMax : kFuzzFrameBytesMax)) {
       result.refused = true;
       break;
     }
-    if (stream.size() - 4 < length) break;
-    const auto frame = stream.subspan(4, length);
-    result.frames.emplace_back(frame.begin(), frame.end());
-    stream = stream.subspan(4 + length);
+    const std::size_t header = attached ? 12 : 4;
+    if (stream.size() < header + length) break;
+    std::uint64_t attachment = 0;
+    if (attached) std::memcpy(&attachment, stream.data() + 4, 8);
+    const auto frame = stream.subspan(header, length);
+    stream = stream.subspan(header + length);
+    if (stream.size() < attachment) break;
+    FuzzFrame found{{frame.begin(), frame.end()}, {}, {}};
+    const auto beside = stream.first(attachment);
+    if (attachment > kFuzzAttachmentBytesMax) {
+      found.refused_bytes = attachment;
+    } else {
+      found.attachment.assign(beside.begin(), beside.end());
+    }
+    result.frames.push_back(std::move(found));
+    stream = stream.subspan(attachment);
   }
   return result;
 }
@@ -53,10 +79,11 @@ FramesByTheBook frames_by_the_book(std::span<const std::byte> stream) {
 void run_frames(std::span<const std::byte> input) {
   FuzzInput in(input);
   const std::uint8_t control = in.u8();
+  const bool attachments = (control & kAttachments) != 0;
   std::span<const std::byte> stream = in.rest();
-  const FramesByTheBook expected = frames_by_the_book(stream);
-  net::FrameReader reader(kFuzzFrameBytesMax);
-  std::vector<FuzzBytes> frames;
+  const FramesByTheBook expected = frames_by_the_book(stream, attachments);
+  net::FrameReader reader(kFuzzFrameBytesMax, attachments ? kFuzzAttachmentBytesMax : 0);
+  std::vector<FuzzFrame> frames;
   bool refused = false;
   for (std::size_t round = 0; !stream.empty() && !refused; ++round) {
     const auto space = reader.space();
@@ -64,8 +91,10 @@ void run_frames(std::span<const std::byte> input) {
     const std::size_t count = std::min({stream.size(), space.size(), fuzz_chunk(control, round)});
     std::copy_n(stream.begin(), count, space.begin());
     stream = stream.subspan(count);
-    const Status status = reader.filled(count, [&](std::span<const std::byte> frame) {
-      frames.emplace_back(frame.begin(), frame.end());
+    const Status status = reader.filled(count, [&](std::span<const std::byte> frame,
+                                                   net::Attachment&& attachment) {
+      frames.push_back(
+          {{frame.begin(), frame.end()}, std::move(attachment.bytes), attachment.refused_bytes});
       return true;
     });
     TROUPE_CHECK(status.ok() || status.code() == Code::kProtocol);
@@ -76,11 +105,18 @@ void run_frames(std::span<const std::byte> input) {
 
 std::vector<FuzzBytes> frame_seeds() {
   std::vector<FuzzBytes> seeds;
-  for (std::uint8_t control = 0; control < 8; ++control) {
+  for (std::uint8_t control = 0; control < 2 * kAttachments; ++control) {
     FuzzSeed seed;
     seed.u8(control);
     for (const std::uint32_t size : {0u, 1u, 5u, 300u, 40'000u}) {
       const FuzzBytes frame(size, std::byte{0x61});
+      seed.rest(std::as_bytes(std::span(&size, 1))).rest(frame);
+    }
+    for (const std::uint64_t size : {0u, 3u, 50'000u, 110'000u}) {
+      if ((control & kAttachments) == 0) break;
+      const std::uint32_t length = net::kAttachmentFlag | 5u;
+      const FuzzBytes frame(5 + size, std::byte{0x62});
+      seed.rest(std::as_bytes(std::span(&length, 1)));
       seed.rest(std::as_bytes(std::span(&size, 1))).rest(frame);
     }
     seeds.push_back(seed.take());
@@ -225,7 +261,7 @@ std::vector<FuzzBytes> client_seeds() {
 
 }  // namespace
 
-constinit const FuzzTarget kFramesTarget{"frames", "a stream of frames, cut anywhere", 1u << 16,
+constinit const FuzzTarget kFramesTarget{"frames", "a stream of frames, cut anywhere", 1u << 18,
                                          &run_frames, &frame_seeds};
 constinit const FuzzTarget kHandshakeServerTarget{
     "handshake_server", "what a stranger sends to a listener", 1024, &run_server, &server_seeds};

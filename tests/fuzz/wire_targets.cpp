@@ -43,6 +43,24 @@ std::vector<FuzzBytes> schema_seeds() {
 
 constexpr std::size_t kSchemaBytesMax = 4096;
 
+Result<wire::CallMessage> decode_call_alone(std::span<const std::byte> frame) {
+  return wire::decode_call(frame);
+}
+
+// A call's message has its large bytes in it, or beside it.
+void run_calls(std::span<const std::byte> input) {
+  run_schema<wire::CallMessage, &decode_call_alone>(input);
+  const Result<wire::CallMessage> read = wire::decode_call(input);
+  const wire::Bytes beside(16, std::byte{0x61});
+  const Result<wire::CallMessage> with = wire::decode_call(input, beside);
+  if (!read.ok() || !with.ok()) {
+    TROUPE_CHECK(read.ok() || !with.ok());
+    return;
+  }
+  // Only a message without bytes of its own takes those beside it.
+  TROUPE_CHECK(wire::encode(*with) != wire::encode(*read));
+}
+
 }  // namespace
 
 constinit const FuzzTarget kControlTarget{
@@ -52,8 +70,7 @@ constinit const FuzzTarget kHostTarget{
     "host", "messages between a node and an actor's process", kSchemaBytesMax,
     &run_schema<wire::HostMessage, &wire::decode_host>, &schema_seeds<wire::HostMessage>};
 constinit const FuzzTarget kCallTarget{"call", "messages between caller and actor", kSchemaBytesMax,
-                                       &run_schema<wire::CallMessage, &wire::decode_call>,
-                                       &schema_seeds<wire::CallMessage>};
+                                       &run_calls, &schema_seeds<wire::CallMessage>};
 constinit const FuzzTarget kKeeperTarget{
     "keeper", "messages between a node's daemon and its keeper", kSchemaBytesMax,
     &run_schema<wire::KeeperMessage, &wire::decode_keeper>, &schema_seeds<wire::KeeperMessage>};

@@ -1,5 +1,6 @@
 #include "runtime/net/frame_reader.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/base/random.h"
@@ -39,7 +40,7 @@ TEST_CASE("frames come out whole however the stream is cut") {
       at += count;
       REQUIRE(reader
                   .filled(count,
-                          [&](std::span<const std::byte> frame) {
+                          [&](std::span<const std::byte> frame, const Attachment&) {
                             seen.emplace_back(frame.begin(), frame.end());
                             return true;
                           })
@@ -55,7 +56,7 @@ TEST_CASE("a length above the limit is refused, and a large one reserves little"
   const auto announce = [&](std::uint32_t length) {
     const auto space = reader.space();
     std::memcpy(space.data(), &length, 4);
-    return reader.filled(4, [](auto) { return true; });
+    return reader.filled(4, [](auto, const Attachment&) { return true; });
   };
   CHECK(announce(64u << 20).ok());
   CHECK(reader.in_frame());
@@ -64,7 +65,70 @@ TEST_CASE("a length above the limit is refused, and a large one reserves little"
   FrameReader other(1000);
   const std::uint32_t length = 1001;
   std::memcpy(other.space().data(), &length, 4);
-  CHECK(other.filled(4, [](auto) { return true; }).code() == Code::kProtocol);
+  CHECK(other.filled(4, [](auto, const Attachment&) { return true; }).code() == Code::kProtocol);
+}
+
+TEST_CASE("attachments come with their frames however the stream is cut, the larger ones empty") {
+  constexpr std::uint64_t kLargest = 600'000;
+  SeededRandom random(4);
+  std::vector<std::vector<std::byte>> frames, attachments;
+  std::vector<std::byte> stream;
+  const auto put = [&](const void* data, std::size_t size) {
+    const auto* bytes = static_cast<const std::byte*>(data);
+    stream.insert(stream.end(), bytes, bytes + size);
+  };
+  for (const std::size_t size : {0u, 1u, 40'000u, 600'000u, 600'001u, 32'700u, 7u, 900'000u}) {
+    auto& frame = frames.emplace_back(size % 1000);
+    auto& attachment = attachments.emplace_back(size);
+    random.fill(frame);
+    random.fill(attachment);
+    const auto length = static_cast<std::uint32_t>(frame.size()) | (size > 0 ? kAttachmentFlag : 0);
+    put(&length, sizeof length);
+    if (size > 0) put(&size, sizeof size);
+    put(frame.data(), frame.size());
+    put(attachment.data(), size);
+  }
+  for (const std::size_t step : {1u, 3u, 1000u, 1'000'000u}) {
+    FrameReader reader(1u << 20, kLargest);
+    std::size_t seen = 0;
+    std::size_t at = 0;
+    const auto on_frame = [&](std::span<const std::byte> frame, const Attachment& attachment) {
+      REQUIRE(seen < frames.size());
+      CHECK(std::ranges::equal(frame, frames[seen]));
+      const auto& expected = attachments[seen++];
+      const bool refused = expected.size() > kLargest;
+      CHECK(attachment.refused_bytes.has_value() == refused);
+      if (refused) CHECK(*attachment.refused_bytes == expected.size());
+      CHECK(std::ranges::equal(attachment.bytes, refused ? std::vector<std::byte>() : expected));
+      return true;
+    };
+    while (at < stream.size()) {
+      const auto space = reader.space();
+      REQUIRE_FALSE(space.empty());
+      const std::size_t count = std::min({step, space.size(), stream.size() - at});
+      std::memcpy(space.data(), stream.data() + at, count);
+      at += count;
+      REQUIRE(reader.filled(count, on_frame).ok());
+    }
+    CHECK(seen == frames.size());
+    CHECK_FALSE(reader.in_frame());
+  }
+}
+
+TEST_CASE("attachments where there are none, and before frames that are large themselves") {
+  const auto announce = [](FrameReader& reader, std::uint32_t length, std::uint64_t attached) {
+    std::memcpy(reader.space().data(), &length, sizeof length);
+    std::memcpy(reader.space().data() + sizeof length, &attached, sizeof attached);
+    return reader.filled(sizeof length + sizeof attached,
+                         [](auto, const Attachment&) { return true; });
+  };
+  FrameReader none(1000), some(1u << 20, 1u << 20), huge(1u << 20, ~0ull);
+  CHECK(announce(none, kAttachmentFlag | 8, 8).code() == Code::kProtocol);
+  CHECK(announce(some, kAttachmentFlag | 40'000, 8).code() == Code::kProtocol);
+  // What is announced takes no memory before it comes.
+  CHECK(announce(huge, kAttachmentFlag, ~0ull).ok());
+  CHECK(huge.in_frame());
+  CHECK(huge.space().size() <= 512u << 10);
 }
 
 }  // namespace

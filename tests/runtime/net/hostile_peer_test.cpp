@@ -132,9 +132,10 @@ TEST_CASE("garbage and other protocols are cut off at the first wrong byte, with
 }
 
 TEST_CASE("another version is told ours") {
+  constexpr std::uint32_t kOther = kHandshakeVersion + 1;
   BesiegedServer server;
   RawClient client(server.address);
-  client.send(hello(9, kNonce));
+  client.send(hello(kOther, kNonce));
   const Bytes answer = client.receive_all();
   REQUIRE(answer.size() == kPreambleBytes);
   CHECK(answer[8] == std::byte{kHandshakeVersion});
@@ -142,11 +143,12 @@ TEST_CASE("another version is told ours") {
   // And the connecting side names both.
   SystemRandom random;
   ClientHandshake handshake(kHostileToken, "head", "10.0.0.1:7", random);
-  const Bytes other = hello(9, kNonce);
+  const Bytes other = hello(kOther, kNonce);
   std::copy_n(other.begin(), kPreambleBytes, handshake.space().begin());
   const Status status = handshake.filled(kPreambleBytes).status();
   CHECK(status.code() == Code::kProtocol);
-  CHECK(status.message().find("version 9 and this program version 1") != std::string::npos);
+  CHECK(status.message().find(fmt::format("version {} and this program version {}", kOther,
+                                          kHandshakeVersion)) != std::string::npos);
 }
 
 TEST_CASE("what is not Troupe is named as such by the connecting side") {
@@ -163,7 +165,7 @@ TEST_CASE("a wrong proof gets the fixed refusal, whatever target it names") {
   for (const std::string& target : {std::string("head"), std::string("node"), std::string()}) {
     for (const Token& token : {Token(32, std::byte{1}), Token(31, std::byte{0x5a}), Token()}) {
       RawClient client(server.address);
-      client.send(hello(1, kNonce));
+      client.send(hello(kHandshakeVersion, kNonce));
       const Bytes challenge = client.receive(kChallengeBytes);
       REQUIRE(challenge.size() == kChallengeBytes);
       client.send(proof(token, kNonce, challenge, target));
@@ -181,7 +183,7 @@ TEST_CASE("a proof for another target, and the server's own proof sent back, are
   BesiegedServer server;
   {
     RawClient client(server.address);
-    client.send(hello(1, kNonce));
+    client.send(hello(kHandshakeVersion, kNonce));
     Bytes bytes = proof(kHostileToken, kNonce, client.receive(kChallengeBytes), "head");
     bytes.back() = std::byte{'p'};
     client.send(bytes);
@@ -189,7 +191,7 @@ TEST_CASE("a proof for another target, and the server's own proof sent back, are
   }
   {
     RawClient client(server.address);
-    client.send(hello(1, kNonce));
+    client.send(hello(kHandshakeVersion, kNonce));
     const Bytes challenge = client.receive(kChallengeBytes);
     Bytes reflected(challenge.end() - kMacBytes, challenge.end());
     reflected.insert(reflected.end(), {std::byte{0}, std::byte{0}});
@@ -202,7 +204,7 @@ TEST_CASE("a proof for another target, and the server's own proof sent back, are
 TEST_CASE("a target longer than allowed is refused before it is read") {
   BesiegedServer server;
   RawClient client(server.address);
-  client.send(hello(1, kNonce));
+  client.send(hello(kHandshakeVersion, kNonce));
   (void)client.receive(kChallengeBytes);
   client.send(Bytes(kProofBytes, std::byte{0xff}));
   CHECK(client.receive_all()[0] == static_cast<std::byte>(Code::kUnauthenticated));
@@ -213,7 +215,7 @@ TEST_CASE("a recorded handshake, played again a thousand times, never gets in") 
   Bytes recorded_proof;
   {
     RawClient client(server.address);
-    client.send(hello(1, kNonce));
+    client.send(hello(kHandshakeVersion, kNonce));
     recorded_proof = proof(kHostileToken, kNonce, client.receive(kChallengeBytes), "head");
     client.send(recorded_proof);
     REQUIRE(client.receive(kAnswerBytes) == Bytes(kAnswerBytes));
@@ -221,7 +223,7 @@ TEST_CASE("a recorded handshake, played again a thousand times, never gets in") 
   CHECK(server.accepted() == 1);
   for (int i = 0; i < 1000; ++i) {
     RawClient client(server.address);
-    client.send(hello(1, kNonce));
+    client.send(hello(kHandshakeVersion, kNonce));
     (void)client.receive(kChallengeBytes);
     client.send(recorded_proof);
     REQUIRE(client.receive_all()[0] == static_cast<std::byte>(Code::kUnauthenticated));
@@ -231,7 +233,7 @@ TEST_CASE("a recorded handshake, played again a thousand times, never gets in") 
 
 TEST_CASE("truncated handshakes and half-open connections end") {
   BesiegedServer server;
-  const Bytes whole = hello(1, kNonce);
+  const Bytes whole = hello(kHandshakeVersion, kNonce);
   for (std::size_t size = 0; size < whole.size(); size += 4) {
     RawClient client(server.address);
     client.send(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)));
@@ -245,7 +247,7 @@ TEST_CASE("a handshake that is sent byte by byte works, one that stops is ended 
   {
     BesiegedServer server;
     RawClient client(server.address);
-    for (const std::byte byte : hello(1, kNonce)) client.send({byte});
+    for (const std::byte byte : hello(kHandshakeVersion, kNonce)) client.send({byte});
     const Bytes challenge = client.receive(kChallengeBytes);
     for (const std::byte byte : proof(kHostileToken, kNonce, challenge, "head"))
       client.send({byte});
@@ -285,7 +287,7 @@ TEST_CASE("not a byte beyond the handshake is read") {
     return listener->address();
   });
   RawClient client(address);
-  client.send(hello(1, kNonce));
+  client.send(hello(kHandshakeVersion, kNonce));
   Bytes bytes = proof(kHostileToken, kNonce, client.receive(kChallengeBytes), "head");
   for (const char c : std::string("next")) bytes.push_back(static_cast<std::byte>(c));
   client.send(bytes);

@@ -184,6 +184,15 @@ class Tap {
   std::thread thread_;
 };
 
+// What a client says first inside TLS: the handshake's version, and the target that it wants.
+inline std::string target_message(std::string_view target) {
+  std::string message;
+  for (int i = 0; i < 4; ++i) message += static_cast<char>(net::kHandshakeVersion >> (8 * i));
+  message += static_cast<char>(target.size());
+  message += '\0';
+  return message.append(target);
+}
+
 // As `openssl s_client`: believes every server, and shows the certificate it is given.
 struct StrangeClient {
   const net::Certified* certificate = nullptr;
@@ -209,7 +218,7 @@ struct StrangeClient {
     ::ERR_clear_error();
     if (::SSL_connect(ssl.get()) != 1) return alert();
     // Whatever it asks for: the server must have ended it before it listens to that.
-    const std::string target("\1\0\0\0\4\0head", 10);
+    const std::string target = target_message("head");
     (void)::SSL_write(ssl.get(), target.data(), static_cast<int>(target.size()));
     char byte;
     ::ERR_clear_error();

@@ -322,11 +322,7 @@ TEST_CASE("a connection that names one process and asks for another is refused b
     };
     TlsState state;
     while ((state = session->handshake()) != TlsState::kDone) wait(state);
-    std::string message("\1\0\0\0", 4);
-    message += static_cast<char>(target.size());
-    message += '\0';
-    message += target;
-    REQUIRE(session->write(bytes_of(message)).state == TlsState::kDone);
+    REQUIRE(session->write(bytes_of(tests::target_message(target))).state == TlsState::kDone);
     std::byte answer[2] = {};
     TlsIo io;
     while ((io = session->read(answer)).state == TlsState::kWaitRead) wait(io.state);

@@ -1,0 +1,34 @@
+#include "actors/call_connection.h"
+
+#include "runtime/base/file_system.h"
+#include "runtime/base/limits.h"
+#include "scheduler/node/resources_detect.h"
+
+namespace troupe::detail {
+namespace {
+
+std::uint64_t half_of_memory() {
+  PosixFileSystem files;
+  const auto bytes = scheduler::detect_memory_bytes(files);
+  return bytes.ok() ? static_cast<std::uint64_t>(*bytes) / 2 : limits::kUnknownMemoryCallBytesMax;
+}
+
+}  // namespace
+
+net::ConnectionOptions call_connection_options() {
+  static const std::uint64_t kHalfOfMemory = half_of_memory();
+  net::ConnectionOptions options;
+  options.attachment_bytes_max = kHalfOfMemory;
+  return options;
+}
+
+Status too_large_error(std::string_view what, std::uint64_t bytes,
+                       const net::ConnectionOptions& options) {
+  return error(
+      Code::kResourceExhausted,
+      "{} of {} bytes: a process here takes at most {} at once, half of the memory that it "
+      "may use. Pass it in pieces",
+      what, bytes, options.attachment_bytes_max);
+}
+
+}  // namespace troupe::detail
