@@ -482,12 +482,12 @@ void ActorChannel::connect_locked() {
   const std::uint64_t attempt = ++attempt_;
   net::connect(*environment_->loop, address_locked(), "actor/" + actor_id_.to_string(),
                environment_->token, Deadline::after(kConnectTimeout, environment_->loop->clock()),
-               [weak = weak_from_this(), attempt](Result<UniqueFd> socket) {
+               [weak = weak_from_this(), attempt](Result<ByteStream> socket) {
                  if (auto self = weak.lock()) self->on_connected(attempt, std::move(socket));
                });
 }
 
-void ActorChannel::on_connected(std::uint64_t attempt, Result<UniqueFd> socket) {
+void ActorChannel::on_connected(std::uint64_t attempt, Result<ByteStream> socket) {
   Answers answers;
   std::shared_ptr<net::Connection> connection;
   wire::Bind bind{.actor_id = actor_id_,

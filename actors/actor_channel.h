@@ -169,7 +169,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void on_death_locked(const Status& death, Answers& answers) TROUPE_REQUIRES(mutex_);
   void lose_sent_locked() TROUPE_REQUIRES(mutex_);
   void connect_locked() TROUPE_REQUIRES(mutex_);
-  void on_connected(std::uint64_t attempt, Result<UniqueFd> socket);
+  void on_connected(std::uint64_t attempt, Result<ByteStream> socket);
   void retry_later_locked() TROUPE_REQUIRES(mutex_);
   std::uint64_t newest_generation_locked() const TROUPE_REQUIRES(mutex_);
   std::shared_ptr<net::Connection> leave_older_locked() TROUPE_REQUIRES(mutex_);
@@ -196,7 +196,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void count_answer_locked() TROUPE_REQUIRES(mutex_);
   void offer_road_locked() TROUPE_REQUIRES(mutex_);
   void on_road_socket(std::uint64_t attempt, std::shared_ptr<RoadSlot> slot,
-                      Result<UniqueFd> socket);
+                      Result<ByteStream> socket);
   void on_road_reply(std::uint64_t attempt, const std::shared_ptr<RoadOffering>& offering);
   void on_bell(const std::shared_ptr<CallerRoad>& road);
   void look_later(const std::shared_ptr<CallerRoad>& road);

@@ -54,7 +54,7 @@ void ActorChannel::offer_road_locked() {
   if (roads_before >= environment_->roads_max) return;
   net::connect(*environment_->loop, address, fmt::format("actor/{}/{}", actor_id_, kRoadPurpose),
                environment_->token, Deadline::after(kRoadOfferTimeout, environment_->loop->clock()),
-               [weak = weak_from_this(), attempt = attempt_, slot](Result<UniqueFd> socket) {
+               [weak = weak_from_this(), attempt = attempt_, slot](Result<ByteStream> socket) {
                  if (auto self = weak.lock())
                    self->on_road_socket(attempt, slot, std::move(socket));
                });
@@ -62,14 +62,14 @@ void ActorChannel::offer_road_locked() {
 
 // Whatever fails from here on, the calls stay with the socket.
 void ActorChannel::on_road_socket(std::uint64_t attempt, std::shared_ptr<RoadSlot> slot,
-                                  Result<UniqueFd> socket) {
+                                  Result<ByteStream> socket) {
   if (!socket.ok()) return;
   auto road = CallerRoad::create(environment_->spin_max);
   if (!road.ok()) return;
   net::EventLoop& loop = *environment_->loop;
-  if (!(*road)->send_offer(socket->get(), caller_, attempt, loop.clock()).ok()) return;
+  if (!(*road)->send_offer(socket->fd(), caller_, attempt, loop.clock()).ok()) return;
   auto offering = std::make_shared<RoadOffering>();
-  offering->socket = std::move(*socket);
+  offering->socket = socket->take_socket();
   offering->road = std::move(*road);
   offering->slot = std::move(slot);
   loop.watch_readable(offering->socket.get(), [weak = weak_from_this(), attempt, offering, &loop] {

@@ -67,7 +67,7 @@ CallServer::CallServer(net::EventLoop& loop, ActorId actor_id, std::uint64_t gen
       connections_(connections),
       callers_(kCallersRememberedMax) {}
 
-void CallServer::accept(UniqueFd socket, const std::string& peer_name) {
+void CallServer::accept(ByteStream socket, const std::string& peer_name) {
   auto peer = std::make_shared<Peer>();
   peer->connection = net::make_connection(loop_, std::move(socket), peer_name, connections_);
   peers_.insert(peer);

@@ -69,7 +69,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
     on_superseded_ = std::move(on_superseded);
   }
   // A caller's socket. Loop thread.
-  void accept(UniqueFd socket, const std::string& peer);
+  void accept(ByteStream socket, const std::string& peer);
   // A local socket over which a caller offers a fast road. Loop thread.
   void accept_road(UniqueFd socket);
   // The answer of a call; once for each that the mailbox gave out. Any thread.

@@ -324,16 +324,10 @@ Result<RawConnection> ActorClient::connect_to(ActorId actor_id, const std::strin
   }
   RawConnection connection;
   const net::Address address = node_address(info, connection.same_node);
-  connection.socket = TROUPE_TRY(net::connect_blocking(
-      address, fmt::format("actor/{}/{}", actor_id, purpose), options_.environment->token, deadline,
-      [this]() -> net::EventLoop& { return carrier(); }));
+  connection.stream =
+      TROUPE_TRY(net::connect_blocking(address, fmt::format("actor/{}/{}", actor_id, purpose),
+                                       options_.environment->token, deadline));
   return connection;
-}
-
-net::EventLoop& ActorClient::carrier() {
-  MutexLock lock(mutex_);
-  if (!carrier_) carrier_ = std::make_unique<net::LoopThread>("troupe-tls");
-  return carrier_->loop();
 }
 
 net::Address ActorClient::node_address(const wire::ActorInfo& info, bool& same_node) const {

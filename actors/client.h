@@ -26,9 +26,9 @@
 
 namespace troupe {
 
-// A raw connection to another actor's process.
+// A stream of bytes to another actor's process.
 struct RawConnection {
-  UniqueFd socket;         // where it is encrypted: the plain end (runtime/net/transport.h)
+  ByteStream stream;
   bool same_node = false;  // it is a Unix socket
 };
 
@@ -130,13 +130,9 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   Directory::WatchId watch(ActorId actor_id, OnActor on_actor);
   void unwatch(Directory::WatchId watch);
 
-  // A socket to the actor's process, for whoever accepts `purpose` there
+  // A stream to the actor's process, for whoever accepts `purpose` there
   // (ActorContext::accept_connections). Waits for the actor to run.
   Result<RawConnection> connect_to(ActorId actor_id, const std::string& purpose, Deadline deadline);
-
-  // The loop that carries this process's encrypted raw connections: on a thread of its own, begun
-  // here, so that calls do not wait for bulk. They end with this object.
-  net::EventLoop& carrier();
 
   // A piece of a segment that the actor's node keeps for this job (ActorContext::read_segment).
   Result<wire::SegmentBytes> read_segment(ActorId actor_id, const std::string& name,
@@ -187,7 +183,6 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
     std::uint32_t taken = 0;
   };
   std::vector<LightRoom> light_rooms_ TROUPE_GUARDED_BY(light_mutex_);
-  std::unique_ptr<net::LoopThread> carrier_ TROUPE_GUARDED_BY(mutex_);
 };
 
 }  // namespace detail

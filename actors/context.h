@@ -31,7 +31,7 @@ namespace detail {
 // The host's side of the context.
 class HostServices {
  public:
-  using OnConnection = std::function<void(UniqueFd, std::string target, bool same_node)>;
+  using OnConnection = std::function<void(ByteStream, std::string target, bool same_node)>;
   virtual ~HostServices() = default;
   virtual Status save_now() = 0;
   virtual void accept_connections(const std::string& purpose, OnConnection on_connection) = 0;
@@ -163,12 +163,12 @@ class ActorContext {
   }
 
   // --- raw sockets between actor processes ---
-  // `on_connection` gets each authenticated socket whose target is "actor/ID/PURPOSE" or begins
+  // `on_connection` gets each authenticated stream whose target is "actor/ID/PURPOSE" or begins
   // with that and a slash, also those that came before; on the loop's thread, without waiting
   // there.
   void accept_connections(
       const std::string& purpose,
-      std::function<void(UniqueFd, std::string target, bool same_node)> on_connection) {
+      std::function<void(ByteStream, std::string target, bool same_node)> on_connection) {
     host_.accept_connections(purpose, std::move(on_connection));
   }
   // A socket to another actor's process; its target is "actor/ID/PURPOSE". Waits until it runs.

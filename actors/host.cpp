@@ -109,7 +109,7 @@ class Host final : public HostServices {
     if (!told.ok()) std::fprintf(stderr, "troupe host: %s\n", told.to_string().c_str());
   }
   void on_message(wire::HostMessage message, UniqueFd fd);
-  void on_connection(wire::HostConnection connection, UniqueFd socket);
+  void on_connection(wire::HostConnection connection, ByteStream socket);
   void begin_securing(const net::Token& token);
   void stop_securing();
   Result<Started> wait_for_start();
@@ -185,7 +185,7 @@ class Host final : public HostServices {
 
   struct WaitingConnection {
     wire::HostConnection connection;
-    UniqueFd socket;
+    ByteStream socket;
   };
   Mutex acceptors_mutex_;
   std::map<std::string, OnConnection> acceptors_ TROUPE_GUARDED_BY(acceptors_mutex_);
@@ -225,10 +225,10 @@ std::string purpose_of(const std::string& target) {
   return target.substr(purpose + 1, target.find('/', purpose + 1) - purpose - 1);
 }
 
-void Host::on_connection(wire::HostConnection connection, UniqueFd socket) {
+void Host::on_connection(wire::HostConnection connection, ByteStream socket) {
   if (connection.untouched && handed_over_) {
     handed_over_->accept(
-        std::move(socket), connection.target, connection.peer,
+        socket.take_socket(), connection.target, connection.peer,
         [this](net::AcceptedSocket accepted) {
           on_connection(wire::HostConnection{std::move(accepted.target), std::move(accepted.peer)},
                         std::move(accepted.socket));
@@ -240,12 +240,12 @@ void Host::on_connection(wire::HostConnection connection, UniqueFd socket) {
   {
     MutexLock lock(acceptors_mutex_);
     if (purpose.empty() && server_ && !connection.untouched) {
-      acceptor = [server = server_, peer = connection.peer](UniqueFd fd, std::string, bool) {
-        server->accept(std::move(fd), peer);
+      acceptor = [server = server_, peer = connection.peer](ByteStream stream, std::string, bool) {
+        server->accept(std::move(stream), peer);
       };
     } else if (purpose == kRoadPurpose && server_) {
-      acceptor = [server = server_](UniqueFd fd, std::string, bool) {
-        server->accept_road(std::move(fd));
+      acceptor = [server = server_](ByteStream stream, std::string, bool) {
+        if (!stream.encrypted()) server->accept_road(stream.take_socket());
       };
     } else if (const auto it = acceptors_.find(purpose); it != acceptors_.end()) {
       acceptor = it->second;
@@ -258,14 +258,10 @@ void Host::on_connection(wire::HostConnection connection, UniqueFd socket) {
   acceptor(std::move(socket), connection.target, connection.same_node);
 }
 
-// From now on connections from other machines are encrypted by this process. Calls are carried by
-// the loop that serves them, raw connections by a thread of their own.
+// From now on connections from other machines are encrypted by this process.
 void Host::begin_securing(const net::Token& token) {
   loop_.post([this, token] {
-    handed_over_ = std::make_unique<net::HandedOver>(
-        loop_, token, Logger::to_stderr(label()), [this](const std::string& target) -> auto& {
-          return purpose_of(target).empty() ? loop_ : client_->carrier();
-        });
+    handed_over_ = std::make_unique<net::HandedOver>(loop_, token, Logger::to_stderr(label()));
   });
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/base/limits.h"
+#include "runtime/collective/cpu_communicator.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/transport.h"
 
@@ -78,17 +79,16 @@ struct BenchServer {
     });
     done.get_future().get();
   }
-  UniqueFd connect() {
-    return net::connect_blocking(address, "head", token, Deadline::after(std::chrono::seconds(20)),
-                                 [this]() -> net::EventLoop& { return client.loop(); })
+  ByteStream connect() {
+    return net::connect_blocking(address, "head", token, Deadline::after(std::chrono::seconds(20)))
         .value();
   }
-  std::pair<UniqueFd, UniqueFd> pair() {
-    std::promise<UniqueFd> accepted;
+  std::pair<ByteStream, ByteStream> pair() {
+    std::promise<ByteStream> accepted;
     run_on(thread.loop(), [&] {
       on_accept = [&](net::AcceptedSocket s) { accepted.set_value(std::move(s.socket)); };
     });
-    UniqueFd here = connect();
+    ByteStream here = connect();
     return {std::move(here), accepted.get_future().get()};
   }
 };
@@ -102,7 +102,7 @@ void time_handshakes(const std::string& name, const net::Token& token) {
   const double cpu = cpu_seconds();
   for (int i = 0; i < kCount; ++i) {
     const TimePoint start = SystemClock().now();
-    const UniqueFd socket = server.connect();
+    const ByteStream socket = server.connect();
     times.push_back(seconds_since(start) * 1e6);
   }
   figure(name + ": connect and be accepted", median(times), "us");
@@ -114,19 +114,17 @@ void time_stream(const std::string& name, const net::Token& token, std::size_t b
   auto [here, there] = server.pair();
   const double cpu = cpu_seconds();
   const TimePoint start = SystemClock().now();
-  std::thread writer([fd = here.get(), bytes] {
-    std::vector<char> piece(1 << 20, 'x');
-    for (std::size_t sent = 0; sent < bytes;) {
-      const ssize_t put = ::write(fd, piece.data(), std::min(piece.size(), bytes - sent));
-      if (put <= 0) std::_Exit(7);
-      sent += static_cast<std::size_t>(put);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+  constexpr std::size_t kPiece = 1u << 20;
+  std::thread writer([&stream = here, bytes, deadline] {
+    const std::vector<std::byte> piece(kPiece, std::byte{'x'});
+    for (std::size_t sent = 0; sent < bytes; sent += kPiece) {
+      if (!send_all(stream, piece, deadline).ok()) std::_Exit(7);
     }
   });
-  std::vector<char> piece(1 << 20);
-  for (std::size_t got = 0; got < bytes;) {
-    const ssize_t count = ::read(there.get(), piece.data(), piece.size());
-    if (count <= 0) std::_Exit(7);
-    got += static_cast<std::size_t>(count);
+  std::vector<std::byte> piece(kPiece);
+  for (std::size_t got = 0; got < bytes; got += kPiece) {
+    if (!receive_all(there, piece, deadline).ok()) std::_Exit(7);
   }
   const double seconds = seconds_since(start);
   writer.join();
@@ -151,7 +149,7 @@ void time_frames(const std::string& name, const net::Token& token) {
   constexpr int kCount = 5000;
   std::vector<double> times;
   std::promise<void> done;
-  UniqueFd socket = server.connect();
+  ByteStream socket = server.connect();
   BenchServer::run_on(server.client.loop(), [&] {
     here = net::make_connection(server.client.loop(), std::move(socket), "server");
     auto start = std::make_shared<TimePoint>(SystemClock().now());
@@ -169,6 +167,33 @@ void time_frames(const std::string& name, const net::Token& token) {
   figure(name + ": a frame there and back, p50", median(times), "us");
   BenchServer::run_on(server.client.loop(), [&] { here.reset(); });
   BenchServer::run_on(server.thread.loop(), [&] { there.reset(); });
+}
+
+// Two ranks on this machine, which talk as ranks of two machines do.
+void time_all_reduce(const std::string& name, const net::Token& token) {
+  BenchServer server(token);
+  auto ends = server.pair();
+  constexpr std::size_t kFloats = (64u << 20) / sizeof(float);
+  constexpr int kRounds = 15;
+  std::vector<double> times;
+  const auto rank = [&](int self, ByteStream stream) {
+    std::vector<collective::PeerLink> links;
+    links.push_back({1 - self, false, std::move(stream)});
+    auto communicator =
+        collective::make_cpu_communicator({.rank = self, .world_size = 2}, std::move(links))
+            .value();
+    std::vector<float> data(kFloats, 1.0f);
+    for (int round = 0; round < kRounds; ++round) {
+      const TimePoint start = SystemClock().now();
+      if (!communicator->all_reduce(std::span(data), collective::ReduceOp::kMax).ok())
+        std::_Exit(7);
+      if (self == 0) times.push_back(seconds_since(start));
+    }
+  };
+  std::thread other(rank, 1, std::move(ends.second));
+  rank(0, std::move(ends.first));
+  other.join();
+  figure(name + ": all-reduce of 64 MiB, two ranks, p50", median(times) * 1e3, "ms");
 }
 
 UniqueFd stranger(const net::Address& address) {
@@ -194,7 +219,7 @@ void time_half_open(const std::string& name, const net::Token& token, const std:
   }
   const double opened = seconds_since(begin);
   const TimePoint start = SystemClock().now();
-  const UniqueFd socket = server.connect();
+  const ByteStream socket = server.connect();
   figure(name + ": a join beside 1000 half-open ones", seconds_since(start) * 1e3, "ms");
   char byte;
   for (const UniqueFd& s : strangers) (void)!::recv(s.get(), &byte, 1, 0);
@@ -210,6 +235,7 @@ int main(int argc, char** argv) {
     time_handshakes(name, token);
     time_frames(name, token);
     time_stream(name, token, mib << 20);
+    time_all_reduce(name, token);
   }
   time_half_open("plain", kPlain, "\x89TRO");
   time_half_open("TLS", kEncrypted, std::string("\x16\x03\x01\2\0\1\0", 7));

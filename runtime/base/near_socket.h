@@ -4,7 +4,7 @@
 namespace troupe {
 
 // Whether a connected TCP socket has the same address at both ends: they are on one machine. False
-// for every other socket, one end of a relay that encrypts, say.
+// for every other socket.
 bool within_machine(int socket);
 
 // For such a socket: nothing is lost or shared within a machine, and there is no rate to be found

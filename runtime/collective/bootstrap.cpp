@@ -43,7 +43,7 @@ Status check_options(const CommunicatorOptions& options, const std::vector<PeerL
   std::vector<bool> seen(static_cast<std::size_t>(options.world_size));
   for (const PeerLink& link : links) {
     if (link.rank < 0 || link.rank >= options.world_size || link.rank == options.rank ||
-        seen[static_cast<std::size_t>(link.rank)] || !link.socket.valid())
+        seen[static_cast<std::size_t>(link.rank)] || !link.stream.valid())
       return error(Code::kInvalidArgument,
                    "communicator '{}', rank {}: a second or impossible link to rank {}",
                    options.name, options.rank, link.rank);
@@ -142,25 +142,25 @@ class Former {
     greeting.ring_count = plan_.ring_count;
     greeting.ring_bytes = plan_.ring_bytes;
     greeting.ring_index = ring;
-    greeting.near = !link.same_node && within_machine(link.socket.get()) ? 1 : 0;
+    greeting.near = !link.same_node && within_machine(link.stream.fd()) ? 1 : 0;
     std::memcpy(greeting.name, options_.name.data(), options_.name.size());
     return greeting;
   }
 
-  Status greet(const PeerLink& link, std::size_t ring) {
+  Status greet(PeerLink& link, std::size_t ring) {
     const Greeting mine = greeting(link, ring);
     const auto bytes = std::as_bytes(std::span(&mine, 1));
-    if (!link.same_node) return memory::send_all(link.socket.get(), bytes, deadline_);
-    TROUPE_RETURN_IF_ERROR(memory::send_all(link.socket.get(), bytes, deadline_));
+    TROUPE_RETURN_IF_ERROR(send_all(link.stream, bytes, deadline_));
+    if (!link.same_node) return {};
     const std::array<int, 1> fds{formed_.segment.fd()};
     const std::byte marker{1};
-    return memory::send_with_fds(link.socket.get(), {&marker, 1}, fds, deadline_);
+    return memory::send_with_fds(link.stream.fd(), {&marker, 1}, fds, deadline_);
   }
 
   Status accept(PeerLink& link, std::size_t ring) {
     Greeting theirs;
-    TROUPE_RETURN_IF_ERROR(memory::receive_all(
-        link.socket.get(), std::as_writable_bytes(std::span(&theirs, 1)), deadline_));
+    TROUPE_RETURN_IF_ERROR(
+        receive_all(link.stream, std::as_writable_bytes(std::span(&theirs, 1)), deadline_));
     const Greeting mine = greeting(link, ring);
     TROUPE_RETURN_IF_ERROR(check_greeting(theirs, mine, link.rank));
     Peer peer;
@@ -169,7 +169,7 @@ class Former {
       TROUPE_RETURN_IF_ERROR(attach(link, theirs, ring, peer));
     } else {
       peer.link =
-          std::make_unique<TcpLink>(std::move(link.socket), theirs.near != 0 && mine.near != 0);
+          std::make_unique<TcpLink>(std::move(link.stream), theirs.near != 0 && mine.near != 0);
     }
     formed_.peers.push_back(std::move(peer));
     return {};
@@ -186,7 +186,7 @@ class Former {
       return error(Code::kProtocol, "it announced {} rings of {} bytes", theirs.ring_count,
                    theirs.ring_bytes);
     std::byte marker;
-    auto fds = TROUPE_TRY(memory::receive_with_fds(link.socket.get(), {&marker, 1}, 1, deadline_));
+    auto fds = TROUPE_TRY(memory::receive_with_fds(link.stream.fd(), {&marker, 1}, 1, deadline_));
     peer.segment = TROUPE_TRY(
         memory::Segment::adopt(std::move(fds[0]), plan.size_bytes(), memory::Access::kReadWrite));
     memory::RingWriter writer(ring_control(formed_.segment, plan_, ring),
@@ -197,7 +197,7 @@ class Former {
         TROUPE_TRY(memory::MirroredMapping::map(peer.segment, plan.data_offset(theirs.ring_index),
                                                 plan.ring_bytes)));
     peer.link =
-        std::make_unique<ShmLink>(std::move(link.socket), options_.rank, wait_slot(peer.segment),
+        std::make_unique<ShmLink>(link.stream.take_socket(), options_.rank, wait_slot(peer.segment),
                                   std::move(writer), std::move(reader), remote_count_ != 0);
     return {};
   }

@@ -11,18 +11,19 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/unique_fd.h"
+#include "runtime/base/byte_stream.h"
 #include "runtime/collective/communicator.h"
 
 namespace troupe::collective {
 
-// A connected stream socket to another rank: a Unix socket where both are on one node (it carries
-// the shared memory's descriptor, doorbells, and tells of the peer's death), else TCP. Both ends
+// A connected stream to another rank: a Unix socket where both are on one node (it carries
+// the shared memory's descriptor, doorbells, and tells of the peer's death), else TCP, encrypted or
+// not. Both ends
 // must agree on same_node.
 struct PeerLink {
   int rank;
   bool same_node;
-  UniqueFd socket;
+  ByteStream stream;
 };
 
 struct CommunicatorOptions {

@@ -1,12 +1,10 @@
 #include "runtime/collective/tcp_link.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "runtime/base/near_socket.h"
@@ -26,9 +24,8 @@ void set_option(int socket, int level, int option, int value) {
 
 }  // namespace
 
-TcpLink::TcpLink(UniqueFd socket, bool near) : socket_(std::move(socket)), near_(near) {
-  const int fd = socket_.get();
-  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+TcpLink::TcpLink(ByteStream stream, bool near) : stream_(std::move(stream)), near_(near) {
+  const int fd = stream_.fd();
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnansweredMs);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -46,19 +43,14 @@ TcpLink::TcpLink(UniqueFd socket, bool near) : socket_(std::move(socket)), near_
 }
 
 std::size_t TcpLink::send_now(std::span<const std::byte> bytes) {
-  if (broken_ || bytes.empty()) return 0;
-  for (;;) {
-    const ssize_t sent =
-        ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0) return static_cast<std::size_t>(sent);
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) broken_ = true;
-    return 0;
-  }
+  if (broken_) return 0;
+  const StreamIo io = stream_.write(bytes);
+  if (io.state != StreamIo::State::kOpen) broken_ = true;
+  return io.count;
 }
 
 void TcpLink::flush() {
-  if (pending_.empty()) return;
+  if (!unsent()) return;
   const std::size_t sent = send_now(pending_);
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(sent));
 }
@@ -76,13 +68,9 @@ std::size_t TcpLink::send(std::span<const std::byte> bytes) {
 
 std::size_t TcpLink::receive_now(std::byte* out, std::size_t count) {
   if (broken_ || count == 0) return 0;
-  for (;;) {
-    const ssize_t got = ::recv(socket_.get(), out, count, MSG_DONTWAIT);
-    if (got > 0) return static_cast<std::size_t>(got);
-    if (got < 0 && errno == EINTR) continue;
-    if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) broken_ = true;
-    return 0;
-  }
+  const StreamIo io = stream_.read({out, count});
+  if (io.state != StreamIo::State::kOpen) broken_ = true;
+  return io.count;
 }
 
 std::span<const std::byte> TcpLink::readable(std::size_t want) {

@@ -58,14 +58,14 @@ struct OutgoingFrame {
 // What both the owner's handle and the loop's callbacks hold.
 class Core : public std::enable_shared_from_this<Core> {
  public:
-  Core(EventLoop& loop, UniqueFd socket, std::string peer, const ConnectionOptions& options)
+  Core(EventLoop& loop, ByteStream socket, std::string peer, const ConnectionOptions& options)
       : peer(std::move(peer)),
         loop_(loop),
         options_(options),
         reader_(options.frame_bytes_max, options.attachment_bytes_max),
         socket_(std::move(socket)) {
-    const int flags = ::fcntl(socket_.get(), F_GETFL);
-    ::fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK);
+    const int flags = ::fcntl(socket_.fd(), F_GETFL);
+    ::fcntl(socket_.fd(), F_SETFL, flags | O_NONBLOCK);
   }
 
   void start(Connection::Handlers handlers) {
@@ -158,7 +158,7 @@ class Core : public std::enable_shared_from_this<Core> {
 
   int locked_fd() {
     MutexLock lock(mutex_);
-    return socket_.get();
+    return socket_.fd();
   }
 
   void watch(int fd) {
@@ -169,30 +169,35 @@ class Core : public std::enable_shared_from_this<Core> {
   // --- reading: loop thread only -----------------------------------------------------------------
 
   void on_readable() {
+    ByteStream* const socket = read_end();
     for (int i = 0; i < kReadsPerWakeUp; ++i) {
-      const int fd = locked_fd();
-      if (fd < 0) return;
+      if (!socket->valid()) return;
       const std::span<std::byte> space = reader_.space();
-      const ssize_t count = ::recv(fd, space.data(), space.size(), MSG_DONTWAIT);
-      if (count < 0) {
-        if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-        if (errno == EINTR) continue;
-        end(error(Code::kUnavailable, "the connection to {} broke: {}", peer,
-                  std::strerror(errno)));
+      const StreamIo io = socket->read(space);
+      if (io.state == StreamIo::State::kBroken) {
+        end(error(Code::kUnavailable, "the connection to {} broke: {}", peer, socket->why(io)));
         return;
       }
-      if (count == 0) {
+      if (io.state == StreamIo::State::kEnded) {
         end(reader_.in_frame() ? error(Code::kUnavailable,
                                        "{} closed the connection in the middle of a frame", peer)
                                : error(Code::kUnavailable, "{} closed the connection", peer));
         return;
       }
       // While closing what arrives is thrown away: only the peer's end is of interest.
-      if (is_closing()) continue;
-      if (!deliver(static_cast<std::size_t>(count))) return;
-      if (static_cast<std::size_t>(count) < space.size()) return;
+      if (!is_closing() && io.count > 0 && !deliver(io.count)) return;
+      if (io.count < space.size()) return;
     }
+    if (!socket->has_read_ahead() || std::exchange(reads_on_, true)) return;
+    // Nothing wakes anybody for what has left the socket already.
+    loop_.post([self = shared_from_this()] {
+      self->reads_on_ = false;
+      self->on_readable();
+    });
   }
+
+  // The loop's thread alone reads, and alone lets go of the socket.
+  ByteStream* read_end() TROUPE_NO_ANALYSIS { return &socket_; }
 
   // False when the connection ended meanwhile.
   bool deliver(std::size_t count) {
@@ -255,19 +260,13 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // Gives the queue to the kernel as far as it takes it.
   Written write_queue() TROUPE_REQUIRES(mutex_) {
-    while (!queue_.empty()) {
+    while (!queue_.empty() || socket_.unsent()) {
       std::array<iovec, kPiecesMax> pieces;
       const std::size_t piece_count = gather(pieces);
-      msghdr message{};
-      message.msg_iov = pieces.data();
-      message.msg_iovlen = piece_count;
-      const ssize_t count = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-      if (count < 0) {
-        if (errno == EINTR) continue;
-        if (errno == EAGAIN || errno == EWOULDBLOCK) return Written::kSome;
-        return Written::kFailed;
-      }
-      consume(static_cast<std::size_t>(count));
+      const StreamIo io = socket_.write(std::span(pieces).first(piece_count));
+      consume(io.count);
+      if (io.state != StreamIo::State::kOpen) return Written::kFailed;
+      if (socket_.unsent() || (io.count == 0 && !queue_.empty())) return Written::kSome;
     }
     return Written::kAll;
   }
@@ -313,16 +312,15 @@ class Core : public std::enable_shared_from_this<Core> {
     {
       MutexLock lock(mutex_);
       if (!socket_.valid()) return;
-      fd = socket_.get();
+      fd = socket_.fd();
       written = write_queue();
+      if (written == Written::kAll && closing_) socket_.end_writing();
       flush_is_due_ = written == Written::kSome;
     }
     if (written == Written::kSome) {
       loop_.when_writable(fd, [self = shared_from_this()] { self->flush(); });
     } else if (written == Written::kFailed) {
       write_failed();
-    } else if (is_closing()) {
-      ::shutdown(fd, SHUT_WR);
     }
   }
 
@@ -333,7 +331,7 @@ class Core : public std::enable_shared_from_this<Core> {
       MutexLock lock(mutex_);
       queue_.clear();
       queued_bytes_ = front_sent_ = 0;
-      ::shutdown(socket_.get(), SHUT_WR);
+      ::shutdown(socket_.fd(), SHUT_WR);
       return;
     }
     end(error(Code::kUnavailable, "the connection to {} broke while sending", peer));
@@ -347,7 +345,7 @@ class Core : public std::enable_shared_from_this<Core> {
     {
       MutexLock lock(mutex_);
       ended = !socket_.valid();
-      nothing_to_send = queue_.empty();
+      nothing_to_send = queue_.empty() && !socket_.unsent();
     }
     if (ended) {
       if (closed) loop_.post(std::move(closed));
@@ -395,9 +393,10 @@ class Core : public std::enable_shared_from_this<Core> {
   std::function<void()> closed_;                    // loop thread
   bool started_ = false;                            // loop thread
   bool watching_ = false;                           // loop thread
+  bool reads_on_ = false;                           // loop thread: on_readable() is posted
 
   Mutex mutex_;
-  UniqueFd socket_ TROUPE_GUARDED_BY(mutex_);
+  ByteStream socket_ TROUPE_GUARDED_BY(mutex_);
   std::deque<OutgoingFrame> queue_ TROUPE_GUARDED_BY(mutex_);
   std::size_t front_sent_ TROUPE_GUARDED_BY(mutex_) = 0;  // bytes of the first frame that are gone
   std::size_t queued_bytes_ TROUPE_GUARDED_BY(mutex_) = 0;
@@ -437,7 +436,7 @@ ConnectionOptions::ConnectionOptions()
       queue_bytes_max(limits::kConnectionQueueBytesMax),
       low_water_bytes(limits::kUnreadAnswerBytesMax / 2) {}
 
-std::shared_ptr<Connection> make_connection(EventLoop& loop, UniqueFd socket, std::string peer,
+std::shared_ptr<Connection> make_connection(EventLoop& loop, ByteStream socket, std::string peer,
                                             const ConnectionOptions& options) {
   TROUPE_CHECK(socket.valid());
   return std::make_shared<StreamConnection>(

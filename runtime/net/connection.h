@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/byte_stream.h"
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/frame_reader.h"
 
@@ -74,7 +74,7 @@ struct ConnectionOptions {
 // Takes over a connected stream socket (TCP or Unix). The loop must outlive the connection. A frame
 // sent from another thread leaves at once; those sent in the loop's thread leave together at the
 // end of the current work.
-std::shared_ptr<Connection> make_connection(EventLoop& loop, UniqueFd socket, std::string peer,
+std::shared_ptr<Connection> make_connection(EventLoop& loop, ByteStream socket, std::string peer,
                                             const ConnectionOptions& options = {});
 
 }  // namespace troupe::net

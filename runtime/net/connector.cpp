@@ -16,7 +16,7 @@
 #include "runtime/net/handshake.h"
 #include "runtime/net/socket.h"
 #include "runtime/net/tls_handshake.h"
-#include "runtime/net/tls_relay.h"
+#include "runtime/net/tls_stream.h"
 #include "runtime/net/transport.h"
 
 namespace troupe::net {
@@ -37,13 +37,12 @@ struct Lookup {
 class Connector : public std::enable_shared_from_this<Connector> {
  public:
   Connector(EventLoop& loop, const Address& address, const std::string& target, const Token& token,
-            Deadline deadline, const Carrier& carrier, std::function<void(Result<UniqueFd>)> done)
+            Deadline deadline, std::function<void(Result<ByteStream>)> done)
       : loop_(loop),
         address_(address),
         target_(target),
         token_(token),
         deadline_(deadline),
-        carrier_(carrier),
         done_(std::move(done)),
         handshake_(token_, target, address.to_string(), random_) {}
 
@@ -159,19 +158,13 @@ class Connector : public std::enable_shared_from_this<Connector> {
       if (outcome->done) {
         loop_.unwatch(socket_.get());
         set_blocking(socket_.get(), true);
-        return finish(std::move(socket_));
+        return finish(ByteStream(std::move(socket_)));
       }
       if (!outcome->reply.empty() && !send(outcome->reply)) return;
     }
   }
 
   void begin_tls() {
-    if (!carrier_) {
-      return finish(
-          error(Code::kInvalidArgument,
-                "the connection to {} is to be encrypted, and no loop is there to carry it",
-                address_.to_string()));
-    }
     auto begun = TlsClientHandshake::begin(token_, target_, address_.to_string(), socket_.get());
     if (!begun.ok()) return finish(begun.status());
     tls_ = std::move(*begun);
@@ -187,7 +180,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
     if (*state == TlsState::kWaitWrite) return loop_.when_writable(socket_.get(), again);
     loop_.unwatch(socket_.get());
     auto session = tls_->take_session();
-    finish(relay_tls(carrier_(), std::move(socket_), std::move(session)));
+    finish(make_tls_stream(std::move(socket_), std::move(session)));
   }
 
   bool send(const std::vector<std::byte>& bytes) {
@@ -206,7 +199,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
                  address_.to_string(), phase_));
   }
 
-  void finish(Result<UniqueFd> result) {
+  void finish(Result<ByteStream> result) {
     const auto self = shared_from_this();
     if (lookup_) loop_.unwatch(std::exchange(lookup_, nullptr)->done_reader.get());
     if (socket_.valid()) loop_.unwatch(socket_.get());
@@ -223,8 +216,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
   const std::string target_;
   const Token token_;
   const Deadline deadline_;
-  const Carrier carrier_;
-  std::function<void(Result<UniqueFd>)> done_;
+  std::function<void(Result<ByteStream>)> done_;
   SystemRandom random_;
   ClientHandshake handshake_;
   std::unique_ptr<TlsClientHandshake> tls_;  // instead of it
@@ -244,32 +236,24 @@ Status check_target_name(const std::string& target) {
                limits::kHandshakeTargetBytesMax, target.size());
 }
 
-void connect_with(EventLoop& loop, const Address& address, const std::string& target,
-                  const Token& token, Deadline deadline, const Carrier& carrier,
-                  std::function<void(Result<UniqueFd>)> done) {
+}  // namespace
+
+void connect(EventLoop& loop, const Address& address, const std::string& target, const Token& token,
+             Deadline deadline, std::function<void(Result<ByteStream>)> done) {
   if (const Status status = check_target_name(target); !status.ok()) {
     loop.post([status, done = std::move(done)] { done(status); });
     return;
   }
   const auto connector =
-      std::make_shared<Connector>(loop, address, target, token, deadline, carrier, std::move(done));
+      std::make_shared<Connector>(loop, address, target, token, deadline, std::move(done));
   loop.post([connector] { connector->start(); });
 }
 
-}  // namespace
-
-void connect(EventLoop& loop, const Address& address, const std::string& target, const Token& token,
-             Deadline deadline, std::function<void(Result<UniqueFd>)> done) {
-  connect_with(
-      loop, address, target, token, deadline, [&loop]() -> EventLoop& { return loop; },
-      std::move(done));
-}
-
-Result<UniqueFd> connect_blocking(const Address& address, const std::string& target,
-                                  const Token& token, Deadline deadline, const Carrier& carrier) {
+Result<ByteStream> connect_blocking(const Address& address, const std::string& target,
+                                    const Token& token, Deadline deadline) {
   const auto loop = make_event_loop();
-  std::optional<Result<UniqueFd>> result;
-  connect_with(*loop, address, target, token, deadline, carrier, [&](Result<UniqueFd> connected) {
+  std::optional<Result<ByteStream>> result;
+  connect(*loop, address, target, token, deadline, [&](Result<ByteStream> connected) {
     result.emplace(std::move(connected));
     loop->stop();
   });

@@ -5,7 +5,7 @@
 #include "runtime/base/limits.h"
 #include "runtime/net/socket.h"
 #include "runtime/net/tls_handshake.h"
-#include "runtime/net/tls_relay.h"
+#include "runtime/net/tls_stream.h"
 
 namespace troupe::net {
 
@@ -18,11 +18,8 @@ struct HandedOver::Pending {
   TimerId timer = 0;
 };
 
-HandedOver::HandedOver(EventLoop& loop, Token token, Logger log, CarrierOf carrier_of)
-    : loop_(loop),
-      token_(std::move(token)),
-      log_(std::move(log)),
-      carrier_of_(std::move(carrier_of)) {}
+HandedOver::HandedOver(EventLoop& loop, Token token, Logger log)
+    : loop_(loop), token_(std::move(token)), log_(std::move(log)) {}
 
 HandedOver::~HandedOver() {
   while (!pending_.empty()) drop(pending_.begin(), {});
@@ -73,16 +70,13 @@ void HandedOver::authenticated(PendingList::iterator entry) {
   loop_.cancel(entry->timer);
   Pending done = std::move(*entry);
   pending_.erase(entry);
-  auto relayed = relay_tls(carrier_of_(target), std::move(done.socket), done.tls->take_session());
-  if (!relayed.ok()) {
-    log_.warning("dropped a connection from {}: {}", done.peer, relayed.status().to_string());
-    return;
-  }
-  done.on_accept(AcceptedSocket{.socket = std::move(*relayed),
-                                .target = target,
-                                .peer = std::move(done.peer),
-                                .same_node = false,
-                                .untouched = false});
+  auto session = done.tls->take_session();
+  done.on_accept(
+      AcceptedSocket{.socket = make_tls_stream(std::move(done.socket), std::move(session)),
+                     .target = target,
+                     .peer = std::move(done.peer),
+                     .same_node = false,
+                     .untouched = false});
 }
 
 void HandedOver::drop(PendingList::iterator entry, const std::string& why) {

@@ -21,12 +21,8 @@ namespace troupe::net {
 // (limits.h).
 class HandedOver {
  public:
-  // The loop that carries the connection of a target from then on.
-  using CarrierOf = std::function<EventLoop&(const std::string& target)>;
-
-  // The loop, on which the handshakes are made, must outlive this, those that carry must outlive
-  // their connections.
-  HandedOver(EventLoop& loop, Token token, Logger log, CarrierOf carrier_of);
+  // The loop, on which the handshakes are made, must outlive this.
+  HandedOver(EventLoop& loop, Token token, Logger log);
   ~HandedOver();  // drops unfinished handshakes
   HandedOver(const HandedOver&) = delete;
   HandedOver& operator=(const HandedOver&) = delete;
@@ -46,7 +42,6 @@ class HandedOver {
   EventLoop& loop_;
   const Token token_;
   const Logger log_;
-  const CarrierOf carrier_of_;
   PendingList pending_;  // oldest first
   std::uint64_t refused_count_ = 0;
 };

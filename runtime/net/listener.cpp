@@ -15,7 +15,7 @@
 #include "runtime/net/handshake.h"
 #include "runtime/net/socket.h"
 #include "runtime/net/tls_handshake.h"
-#include "runtime/net/tls_relay.h"
+#include "runtime/net/tls_stream.h"
 #include "runtime/net/transport.h"
 
 namespace troupe::net {
@@ -361,24 +361,17 @@ class SocketListener final : public Listener {
   void give_away(PendingList::iterator entry, const std::string& target, bool untouched,
                  std::unique_ptr<TlsSession> session) {
     loop_.unwatch(entry->socket.get());
-    AcceptedSocket accepted{.socket = std::move(entry->socket),
+    UniqueFd socket = std::move(entry->socket);
+    if (!session) set_blocking(socket.get(), true);
+    AcceptedSocket accepted{.socket = session
+                                          ? make_tls_stream(std::move(socket), std::move(session))
+                                          : ByteStream(std::move(socket)),
                             .target = target,
                             .peer = entry->peer,
                             .same_node = entry->same_node,
                             .untouched = untouched};
     loop_.cancel(entry->timer);
     pending_.erase(entry);
-    if (session) {
-      auto relayed = relay_tls(loop_, std::move(accepted.socket), std::move(session));
-      if (!relayed.ok()) {
-        log_.warning("dropped a connection from {}: {}", accepted.peer,
-                     relayed.status().to_string());
-        return;
-      }
-      accepted.socket = std::move(*relayed);
-    } else {
-      set_blocking(accepted.socket.get(), true);
-    }
     // May destroy this listener: nothing of it is touched afterwards.
     const auto on_accept = on_accept_;
     on_accept(std::move(accepted));

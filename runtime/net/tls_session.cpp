@@ -93,26 +93,40 @@ OpenSslHandle<bio_method_st> TlsSession::make_socket_method() {
 
 int TlsSession::socket_write(bio_st* bio, const char* data, int size) {
   BIO_clear_retry_flags(bio);
-  TlsSession& session = *session_of(bio);
-  while (true) {
+  // Records leave together, in flush().
+  std::vector<std::byte>& encrypted = session_of(bio)->encrypted_;
+  const auto bytes = std::as_bytes(std::span(data, static_cast<std::size_t>(size)));
+  encrypted.insert(encrypted.end(), bytes.begin(), bytes.end());
+  return size;
+}
+
+TlsState TlsSession::flush() {
+  while (unsent()) {
     // OpenSSL's own way would raise SIGPIPE in programs that are not ours.
-    const ssize_t count =
-        ::send(session.socket_, data, static_cast<std::size_t>(size), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (count >= 0) return static_cast<int>(count);
-    if (errno == EINTR) continue;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      BIO_set_retry_write(bio);
-    } else {
-      session.socket_errno_ = errno;
+    const ssize_t count = ::send(socket_, encrypted_.data() + sent_, encrypted_.size() - sent_,
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count >= 0) {
+      sent_ += static_cast<std::size_t>(count);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return TlsState::kWaitWrite;
+    } else if (errno != EINTR) {
+      socket_errno_ = errno;
+      return TlsState::kBroken;
     }
-    return -1;
   }
+  encrypted_.clear();
+  sent_ = 0;
+  return TlsState::kDone;
 }
 
 int TlsSession::socket_read(bio_st* bio, char* space, int size) {
   BIO_clear_retry_flags(bio);
   TlsSession& session = *session_of(bio);
   auto wanted = static_cast<std::size_t>(size);
+  if (session.socket_is_empty_) {
+    BIO_set_retry_read(bio);
+    return -1;
+  }
   if (!session.established_) {
     const std::size_t left = limits::kHandshakeBytesMax - session.received_bytes_;
     wanted = std::min(wanted, left);
@@ -126,6 +140,7 @@ int TlsSession::socket_read(bio_st* bio, char* space, int size) {
     if (count > 0) {
       if (!session.first_byte_) session.first_byte_ = static_cast<std::byte>(*space);
       if (!session.established_) session.received_bytes_ += static_cast<std::size_t>(count);
+      session.socket_is_empty_ = session.reads_ahead_ && static_cast<std::size_t>(count) < wanted;
       return static_cast<int>(count);
     }
     if (count == 0) {
@@ -187,6 +202,9 @@ TlsState TlsSession::outcome(int result) {
 TlsState TlsSession::handshake() {
   ::ERR_clear_error();
   const TlsState state = outcome(::SSL_do_handshake(ssl_.get()));
+  const TlsState sent = flush();  // an alert, too
+  if (state == TlsState::kBroken) return state;
+  if (sent != TlsState::kDone) return sent;
   if (state == TlsState::kDone) established_ = true;
   // Nobody ends a handshake in order.
   return state == TlsState::kClosed ? TlsState::kBroken : state;
@@ -197,10 +215,19 @@ TlsIo TlsSession::read(std::span<std::byte> space) {
   std::size_t count = 0;
   const int result = ::SSL_read_ex(ssl_.get(), space.data(), space.size(), &count);
   if (result == 1) return {TlsState::kDone, count};
-  return {outcome(result), 0};
+  const TlsState state = outcome(result);
+  if (state == TlsState::kBroken) (void)flush();  // the alert that says why
+  return {state, 0};
 }
 
 TlsIo TlsSession::write(std::span<const std::byte> data) {
+  const TlsIo io = encrypt(data);
+  return flush() == TlsState::kBroken ? TlsIo{TlsState::kBroken} : io;
+}
+
+bool TlsSession::has_read_ahead() const { return ::SSL_has_pending(ssl_.get()) == 1; }
+
+TlsIo TlsSession::encrypt(std::span<const std::byte> data) {
   TROUPE_CHECK(!data.empty());
   ::ERR_clear_error();
   if (records_written_ >= records_per_key_ &&
@@ -218,9 +245,11 @@ void TlsSession::end_writing() {
   ::ERR_clear_error();
   (void)::SSL_shutdown(ssl_.get());
   ::ERR_clear_error();
+  (void)flush();
 }
 
 void TlsSession::read_ahead() {
+  reads_ahead_ = true;
   ::SSL_set_read_ahead(ssl_.get(), 1);
   ::SSL_set_default_read_buffer_len(ssl_.get(), kReadAheadBytes);
 }

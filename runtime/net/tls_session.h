@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/base/status.h"
 #include "runtime/net/tls_context.h"
@@ -45,11 +46,22 @@ class TlsSession {
   // Until it is done, the peer may send limits::kHandshakeBytesMax.
   TlsState handshake();
   TlsIo read(std::span<std::byte> space);
+  // encrypt() and as much of flush() as goes now.
   TlsIo write(std::span<const std::byte> data);
+  // Takes `data`, or its beginning; what it becomes waits for flush(). kDone or kBroken.
+  TlsIo encrypt(std::span<const std::byte> data);
+  // Gives the socket what is encrypted. kDone, kWaitWrite or kBroken.
+  TlsState flush();
+  bool unsent() const { return sent_ < encrypted_.size(); }
+  // Bytes that the socket has given already and read() has not.
+  bool has_read_ahead() const;
+  bool end_of_file() const { return end_of_file_; }
   // Tells the peer that nothing follows. Best effort.
   void end_writing();
   // From now on larger pieces are taken from the socket at once: for streams.
   void read_ahead();
+  // A stream that found its socket empty does not ask it again before this.
+  void look_again() { socket_is_empty_ = false; }
   // For tests: a new key after so many records, instead of many millions.
   void renew_key_after(std::uint64_t records) { records_per_key_ = records; }
   // What the peer said first, whether it is TLS or not.
@@ -76,7 +88,11 @@ class TlsSession {
   const int socket_;
   OpenSslHandle<ssl_st> ssl_;
   bool established_ = false;
+  std::vector<std::byte> encrypted_;  // [sent_, end) waits for the socket
+  std::size_t sent_ = 0;
   bool end_of_file_ = false;
+  bool reads_ahead_ = false;
+  bool socket_is_empty_ = false;  // where it reads ahead: as its last answer said
   std::optional<std::byte> first_byte_;
   std::size_t received_bytes_ = 0;  // before it is established
   // RFC 8446, 5.5: AES-GCM may protect 2^24.5 records with one key.

@@ -11,8 +11,7 @@
 // (credentials.h). The listener looks at the first message, which stays in the socket, and either
 // makes the connection itself or, for targets of other processes (ListenOptions::hand_over), gives
 // on the untouched socket: the other process makes it (handed_over.h). Callers see none of this:
-// they get a descriptor with the plain bytes, one end of a socket pair that their loop joins with
-// the encrypted connection.
+// they get a stream of the plain bytes, which encrypts as it is written and read.
 //
 // Before authentication a peer costs at most 64 KiB and 5 s (limits.h), and nothing it sent is
 // parsed but fixed-size fields and the lengths in its first TLS message.
@@ -23,11 +22,11 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/byte_stream.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/random.h"
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/credentials.h"
 #include "runtime/net/event_loop.h"
 
@@ -41,11 +40,10 @@ struct Address {
   std::string to_string() const;
 };
 
-// In blocking mode, closed at exec. A bare socket has TCP_NODELAY and keep-alive set, and not a
-// byte after the handshake has been read; where TLS is done, it is a Unix socket that carries the
-// plain bytes.
+// Closed at exec, TCP_NODELAY and keep-alive set. A plain one is in blocking mode, and not a byte
+// after the handshake has been read.
 struct AcceptedSocket {
-  UniqueFd socket;
+  ByteStream socket;
   std::string target;
   std::string peer;        // "10.0.0.2:41234" or "local"
   bool same_node = false;  // the peer is a process of this machine, on a Unix socket
@@ -93,23 +91,16 @@ Result<std::unique_ptr<Listener>> listen(EventLoop& loop, const ListenOptions& o
                                          TargetCheck check_target = nullptr);
 
 // Connects, authenticates and names the target, then calls `done` on the loop's thread with the
-// socket. Failures: kUnavailable (nobody listens, unreachable), kUnauthenticated (wrong token, a
+// stream. Failures: kUnavailable (nobody listens, unreachable), kUnauthenticated (wrong token, a
 // certificate whose time is over or has not come), kFailedPrecondition (one side encrypts, the
 // other does not), kNotFound (the listener knows no such target), kProtocol (not a Troupe port,
 // another version), kDeadlineExceeded, or the code that the listener's check gave. Any thread. The
-// socket is as in AcceptedSocket; where it is encrypted `loop` carries its traffic. `done` is not
-// called when the loop ends before.
+// stream is as in AcceptedSocket. `done` is not called when the loop ends before.
 void connect(EventLoop& loop, const Address& address, const std::string& target, const Token& token,
-             Deadline deadline, std::function<void(Result<UniqueFd>)> done);
+             Deadline deadline, std::function<void(Result<ByteStream>)> done);
 
-// The loop that carries an encrypted connection; asked only where there is one. It must outlive the
-// connection: what is left in it when it goes is lost after half a second.
-using Carrier = std::function<EventLoop&()>;
-
-// The same, waiting. Not on a loop's thread. Without a carrier, connections that are to be
-// encrypted are refused (kInvalidArgument).
-Result<UniqueFd> connect_blocking(const Address& address, const std::string& target,
-                                  const Token& token, Deadline deadline,
-                                  const Carrier& carrier = nullptr);
+// The same, waiting. Not on a loop's thread.
+Result<ByteStream> connect_blocking(const Address& address, const std::string& target,
+                                    const Token& token, Deadline deadline);
 
 }  // namespace troupe::net

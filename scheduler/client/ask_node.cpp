@@ -26,8 +26,7 @@ Result<wire::ControlMessage> ask_node(net::EventLoop& loop, const net::Address& 
                                       Deadline deadline) {
   TROUPE_CHECK(!loop.in_loop_thread());
   const std::string where = "node at " + node.to_string();
-  auto socket = net::connect_blocking(node, "node", token, deadline,
-                                      [&loop]() -> net::EventLoop& { return loop; });
+  auto socket = net::connect_blocking(node, "node", token, deadline);
   if (!socket.ok()) return socket.status().prefixed(where);
   auto answer = std::make_shared<Answer>();
   auto answered = answer->promise.get_future();

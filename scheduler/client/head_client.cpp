@@ -42,7 +42,7 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
       : loop(l), address(std::move(a)), token(std::move(t)), hello(std::move(h)), options(o) {}
 
   void connect_now(std::function<void(Status)> first);
-  void connected(UniqueFd socket, std::function<void(Status)> first);
+  void connected(ByteStream socket, std::function<void(Status)> first);
   void lost(const Status& why);
   void cut(const Status& why);
   void try_again(Duration pause);
@@ -100,7 +100,7 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
 
 void HeadClient::State::connect_now(std::function<void(Status)> first) {
   net::connect(loop, address, "head", token, Deadline::after(options.attempt_timeout, loop.clock()),
-               [self = shared_from_this(), first](Result<UniqueFd> socket) {
+               [self = shared_from_this(), first](Result<ByteStream> socket) {
                  if (self->closed) return;
                  if (!socket.ok()) {
                    first(socket.status());
@@ -110,7 +110,7 @@ void HeadClient::State::connect_now(std::function<void(Status)> first) {
                });
 }
 
-void HeadClient::State::connected(UniqueFd socket, std::function<void(Status)> first) {
+void HeadClient::State::connected(ByteStream socket, std::function<void(Status)> first) {
   introduced = false;
   unsent_from = 0;
   connection = net::make_connection(loop, std::move(socket), address.to_string());

@@ -46,7 +46,7 @@ struct OutputFollower::State : std::enable_shared_from_this<OutputFollower::Stat
 
   void on_node(const wire::NodeInfo& info);
   void connect(NodeId id);
-  void connected(NodeId id, UniqueFd socket);
+  void connected(NodeId id, ByteStream socket);
   void lost(NodeId id, const net::Connection* connection);
   void try_again(NodeId id);
   std::uint64_t ask(NodeId id);
@@ -85,7 +85,7 @@ void OutputFollower::State::connect(NodeId id) {
   node.connecting = true;
   net::connect(loop, {node.endpoint.host, node.endpoint.port, {}}, "node", token,
                Deadline::after(kFollowAttempt, loop.clock()),
-               [self = shared_from_this(), id](Result<UniqueFd> socket) {
+               [self = shared_from_this(), id](Result<ByteStream> socket) {
                  if (self->closed) return;
                  Node& same = self->nodes.at(id);
                  same.connecting = false;
@@ -110,7 +110,7 @@ void OutputFollower::State::try_again(NodeId id) {
   node.pause = std::min(2 * node.pause, kFollowAgainMost);
 }
 
-void OutputFollower::State::connected(NodeId id, UniqueFd socket) {
+void OutputFollower::State::connected(NodeId id, ByteStream socket) {
   Node& node = nodes.at(id);
   node.failed = false;
   node.heard.clear();

@@ -13,7 +13,7 @@ struct HeadLink::State : std::enable_shared_from_this<HeadLink::State> {
   State(net::EventLoop& l, net::Address a, net::Token t, Handlers h)
       : loop(l), address(std::move(a)), token(std::move(t)), handlers(std::move(h)) {}
 
-  void connected(Result<UniqueFd> socket);
+  void connected(Result<ByteStream> socket);
   void received(std::span<const std::byte> frame);
   void down(Status why) {
     connection.reset();
@@ -28,7 +28,7 @@ struct HeadLink::State : std::enable_shared_from_this<HeadLink::State> {
   std::uint64_t attempt = 0;  // what belongs to an earlier one is ignored
 };
 
-void HeadLink::State::connected(Result<UniqueFd> socket) {
+void HeadLink::State::connected(Result<ByteStream> socket) {
   if (!socket.ok()) return down(socket.status());
   connection = net::make_connection(loop, std::move(*socket), address.to_string());
   const std::weak_ptr<State> weak = weak_from_this();
@@ -66,7 +66,7 @@ void HeadLink::connect() {
   net::connect(
       state_->loop, state_->address, "head", state_->token,
       Deadline::after(kAttempt, state_->loop.clock()),
-      [weak = std::weak_ptr<State>(state_), now = state_->attempt](Result<UniqueFd> socket) {
+      [weak = std::weak_ptr<State>(state_), now = state_->attempt](Result<ByteStream> socket) {
         auto self = weak.lock();
         if (self && self->attempt == now) self->connected(std::move(socket));
       });

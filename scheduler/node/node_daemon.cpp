@@ -364,9 +364,10 @@ void Daemon::accept(net::AcceptedSocket accepted) {
     return service_->serve(std::move(accepted.socket), accepted.peer);
   }
   const auto actor_id = actor_of(accepted.target);
-  if (!actor_id.ok()) return;
+  UniqueFd socket = accepted.socket.take_socket();
+  if (!actor_id.ok() || !socket.valid()) return;
   apply(
-      node_event::ConnectionArrived{*actor_id, hold(std::move(accepted.socket)),
+      node_event::ConnectionArrived{*actor_id, hold(std::move(socket)),
                                     wire::HostConnection{accepted.target, accepted.peer,
                                                          accepted.same_node, accepted.untouched}});
 }

@@ -50,7 +50,7 @@ NodeService::~NodeService() {
   for (auto& [id, connection] : connections_) connection->close();
 }
 
-void NodeService::serve(UniqueFd socket, const std::string& peer) {
+void NodeService::serve(ByteStream socket, const std::string& peer) {
   if (connections_.size() - followers_.size() >= kConnectionsMax) {
     const auto oldest =
         std::find_if(connections_.begin(), connections_.end(),

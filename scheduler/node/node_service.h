@@ -38,7 +38,7 @@ class NodeService {
   NodeService(const NodeService&) = delete;
   NodeService& operator=(const NodeService&) = delete;
 
-  void serve(UniqueFd socket, const std::string& peer);
+  void serve(ByteStream socket, const std::string& peer);
   // To those who follow this actor's output, or that of its job.
   void publish(const wire::OutputLine& line, const JobId& job_id);
 

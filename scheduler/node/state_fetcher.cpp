@@ -32,7 +32,7 @@ struct StateFetcher::State : std::enable_shared_from_this<StateFetcher::State> {
       : loop(l), from(std::move(f)), token(std::move(t)), actor_id(id), done(std::move(d)) {}
 
   void attempt();
-  void connected(Result<UniqueFd> socket);
+  void connected(Result<ByteStream> socket);
   void ask();
   void received(std::span<const std::byte> frame);
   Status take(const wire::SegmentBytes& piece);
@@ -59,13 +59,13 @@ struct StateFetcher::State : std::enable_shared_from_this<StateFetcher::State> {
 void StateFetcher::State::attempt() {
   const std::uint64_t number = ++attempt_number;
   net::connect(loop, from, "node", token, Deadline::after(kConnectTimeout, loop.clock()),
-               [weak = weak_from_this(), number](Result<UniqueFd> socket) {
+               [weak = weak_from_this(), number](Result<ByteStream> socket) {
                  auto self = weak.lock();
                  if (self && self->attempt_number == number) self->connected(std::move(socket));
                });
 }
 
-void StateFetcher::State::connected(Result<UniqueFd> socket) {
+void StateFetcher::State::connected(Result<ByteStream> socket) {
   if (!socket.ok()) return failed(socket.status());
   connection = net::make_connection(loop, std::move(*socket), from.to_string());
   const std::weak_ptr<State> weak = weak_from_this();

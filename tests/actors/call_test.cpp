@@ -202,9 +202,10 @@ TEST_CASE_FIXTURE(CallFixture, "raw sockets reach whoever accepts their purpose"
   auto raw = client->connect_to(peer.id(), "echo/7", Deadline::after(20s));
   REQUIRE_MESSAGE(raw.ok(), raw.status().to_string());
   CHECK(raw->same_node);
-  char text[16] = {};
-  CHECK(::recv(raw->socket.get(), text, sizeof text, 0) == 7);
-  CHECK(std::string(text) == "/echo/7");
+  std::string text(7, '\0');
+  CHECK(
+      receive_all(raw->stream, std::as_writable_bytes(std::span(text)), Deadline::after(20s)).ok());
+  CHECK(text == "/echo/7");
 }
 
 // What another program believes a Counter to be.

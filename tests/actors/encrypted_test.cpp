@@ -51,9 +51,11 @@ TEST_CASE_FIXTURE(DistantFixture, "raw connections are encrypted, too") {
   auto raw = client->connect_to(peer.id(), "echo/7", Deadline::after(20s));
   REQUIRE_MESSAGE(raw.ok(), raw.status().to_string());
   CHECK_FALSE(raw->same_node);
-  char text[16] = {};
-  CHECK(::recv(raw->socket.get(), text, sizeof text, MSG_WAITALL) == 7);
-  CHECK(std::string(text) == "/echo/7");
+  CHECK(raw->stream.encrypted());
+  std::string text(7, '\0');
+  CHECK(
+      receive_all(raw->stream, std::as_writable_bytes(std::span(text)), Deadline::after(20s)).ok());
+  CHECK(text == "/echo/7");
 }
 
 TEST_CASE_FIXTURE(DistantFixture, "a caller that does not encrypt is not let in") {

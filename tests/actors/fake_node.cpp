@@ -53,7 +53,7 @@ void FakeNode::listen() {
         send(*it->second,
              wire::HostConnection{accepted.target, accepted.peer, accepted.same_node,
                                   accepted.untouched},
-             accepted.socket.get());
+             accepted.socket.fd());
       });
   TROUPE_CHECK(listener.ok(), "{}", listener.status().to_string());
   listener_ = std::move(*listener);

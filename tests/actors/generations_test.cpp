@@ -226,7 +226,8 @@ struct Successors : tests::CallFixture {
     const UniqueFd socket =
         net::connect_blocking(node->address(), fmt::format("actor/{}", bind.actor_id),
                               node->token(), deadline)
-            .value();
+            .value()
+            .take_socket();
     const auto body = wire::encode(wire::CallMessage(std::move(bind)));
     auto length = static_cast<std::uint32_t>(body.size());
     const auto header = std::as_writable_bytes(std::span(&length, 1));

@@ -31,7 +31,8 @@ struct SlowCaller {
     if (!local) address.local_name.clear();
     socket = net::connect_blocking(address, "actor/" + id.to_string(), node.token(),
                                    Deadline::after(20s))
-                 .value();
+                 .value()
+                 .take_socket();
     const detail::ActorInterface& interface = detail::kActorInterface<T>;
     wire::Bind bind{id, std::string(interface.type), ClientId{7, 7}, {}};
     for (const auto& method : interface.methods) {

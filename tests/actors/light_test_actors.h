@@ -49,7 +49,7 @@ class Cell {
   }
   Status end(ActorHandle<Cell> other) { return context_.kill(other); }
   void listen() {
-    context_.accept_connections("echo", [](UniqueFd, std::string, bool) {});
+    context_.accept_connections("echo", [](ByteStream, std::string, bool) {});
   }
 
   static constexpr auto constructor = troupe::constructor<int>;

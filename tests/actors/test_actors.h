@@ -114,9 +114,9 @@ class Relay {
 class RawPeer {
  public:
   explicit RawPeer(ActorContext& context) : context_(context) {
-    context_.accept_connections("echo", [](UniqueFd fd, std::string target, bool) {
+    context_.accept_connections("echo", [](ByteStream stream, std::string target, bool) {
       const std::string tail = target.substr(target.find("/echo"));
-      (void)!::write(fd.get(), tail.data(), tail.size());
+      (void)stream.write(std::as_bytes(std::span(tail)));
     });
   }
   void nothing() {}

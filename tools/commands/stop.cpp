@@ -81,9 +81,8 @@ Status end_cluster(CommandContext& context, ClusterOptions options) {
   const auto cluster = TROUPE_TRY(connect_cluster(context, options, "troupe stop"));
   const auto& place = cluster->place;
   // This connection ends when the head does; the head's process itself is watched where it is ours.
-  const UniqueFd watch = TROUPE_TRY(
-      net::connect_blocking(place.address, "head", place.token.token, cluster->deadline,
-                            [&]() -> net::EventLoop& { return cluster->thread->loop(); }));
+  const ByteStream watch = TROUPE_TRY(
+      net::connect_blocking(place.address, "head", place.token.token, cluster->deadline));
   UniqueFd process;
   if (place.record && place.record->host_name == scheduler::host_name()) {
     process = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, place.record->pid, 0)));
@@ -94,7 +93,7 @@ Status end_cluster(CommandContext& context, ClusterOptions options) {
       "the head was told to stop the cluster, but has not ended in time; 'troupe status' shows "
       "what "
       "is left";
-  TROUPE_RETURN_IF_ERROR(wait_end(watch.get(), cluster->deadline, kLate));
+  TROUPE_RETURN_IF_ERROR(wait_end(watch.fd(), cluster->deadline, kLate));
   if (process.get() >= 0) {
     TROUPE_RETURN_IF_ERROR(wait_end(process.get(), cluster->deadline, kLate));
   }

@@ -27,8 +27,8 @@ Result<memory::Segment> map_bundle(UniqueFd fd) {
 
 }  // namespace
 
-Status BundleCourier::receive(UniqueFd socket, bool same_node) {
-  bundle_ = TROUPE_TRY(receive_bundle(socket.get(), same_node, Deadline::after(kBundleTimeout)));
+Status BundleCourier::receive(ByteStream stream, bool same_node) {
+  bundle_ = TROUPE_TRY(receive_bundle(stream, same_node, Deadline::after(kBundleTimeout)));
   wants_bundle_ = false;
   const Status kept = context_.keep_segment(kBundleSegment, bundle_->fd());
   if (!kept.ok()) context_.log().warning("keeping the run's data: {}", kept.to_string());
@@ -45,10 +45,10 @@ Result<BundleCourier::Delivery> BundleCourier::delivery() const {
   auto mapped = TROUPE_TRY(map_bundle(TROUPE_TRY(bundle_->duplicate_fd())));
   return Delivery([&context = context_, bundle = std::make_shared<const memory::Segment>(
                                             std::move(mapped))](ActorId trainer) -> Status {
-    const auto connection = TROUPE_TRY(
+    auto connection = TROUPE_TRY(
         context.connect_to(trainer, kBundlePurpose, Deadline::after(kTrainerConnectTimeout)));
     return send_bundle(
-        connection.socket.get(), connection.same_node, *bundle,
+        connection.stream, connection.same_node, *bundle,
         Deadline::after(connection.same_node ? kTrainerConnectTimeout : kBundleTimeout));
   });
 }

@@ -21,7 +21,7 @@ class BundleCourier {
   void want_bundle() { wants_bundle_ = true; }
 
   // From the driver. They are kept on this node for the controller's next process.
-  Status receive(UniqueFd socket, bool same_node);
+  Status receive(ByteStream stream, bool same_node);
   // Takes what the process before this one kept.
   Status restore();
 

@@ -14,7 +14,8 @@ namespace troupe::train {
 inline constexpr std::chrono::seconds kBundleTimeout{600};
 
 // Waits for the acknowledgement. Does not close the socket.
-Status send_bundle(int socket, bool same_node, const memory::Segment& bundle, Deadline deadline);
-Result<memory::Segment> receive_bundle(int socket, bool same_node, Deadline deadline);
+Status send_bundle(ByteStream& stream, bool same_node, const memory::Segment& bundle,
+                   Deadline deadline);
+Result<memory::Segment> receive_bundle(ByteStream& stream, bool same_node, Deadline deadline);
 
 }  // namespace troupe::train

@@ -25,9 +25,9 @@ TrainController::TrainController(ActorContext& context, RunSpec spec)
                        .remember = [this] { remember(); }}),
       fired_(spec_.faults.size(), 0),
       last_checkpoint_(spec_.resume_path) {
-  const auto on_own_thread = [this](void (TrainController::*then)(UniqueFd, bool)) {
-    return [this, then](UniqueFd socket, std::string, bool same_node) {
-      auto shared = std::make_shared<UniqueFd>(std::move(socket));
+  const auto on_own_thread = [this](void (TrainController::*then)(ByteStream, bool)) {
+    return [this, then](ByteStream stream, std::string, bool same_node) {
+      auto shared = std::make_shared<ByteStream>(std::move(stream));
       context_.executor().post(
           [this, then, shared, same_node] { (this->*then)(std::move(*shared), same_node); });
     };
@@ -67,22 +67,22 @@ RunSettings TrainController::settings() const {
 
 // --- the run's data, the driver ------------------------------------------------------------------
 
-void TrainController::take_bundle(UniqueFd socket, bool same_node) {
-  if (const Status received = bundle_.receive(std::move(socket), same_node); !received.ok()) {
+void TrainController::take_bundle(ByteStream stream, bool same_node) {
+  if (const Status received = bundle_.receive(std::move(stream), same_node); !received.ok()) {
     context_.log().error("the run's data did not arrive: {}", received.to_string());
     return;
   }
   fleet_.serve_waiting();
 }
 
-void TrainController::take_driver(UniqueFd socket, bool) {
+void TrainController::take_driver(ByteStream stream, bool) {
   json::Object first;
   if (state_.ended()) {
     first = end_line(*state_.memory().ended);
   } else if (context_.generation() > 1) {
     first = snapshot_line();
   }
-  journal_.driver().connect(std::move(socket), first);
+  journal_.driver().connect(std::move(stream), first);
 }
 
 json::Object TrainController::snapshot_line() const {

@@ -70,8 +70,8 @@ class TrainController {
                       &TrainController::save_to, &TrainController::stop>;
 
  private:
-  void take_bundle(UniqueFd socket, bool same_node);
-  void take_driver(UniqueFd socket, bool same_node);
+  void take_bundle(ByteStream stream, bool same_node);
+  void take_driver(ByteStream stream, bool same_node);
   RunSettings settings() const;
   void start_watching();
   // Tells the watch which processes have ranks now.

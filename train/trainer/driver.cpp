@@ -330,10 +330,10 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
   const auto surely = controller.with({.despite_state_loss = true});
 
   ProgressLinesOptions lines_options{
-      .connect = [&](Deadline deadline) -> Result<UniqueFd> {
+      .connect = [&](Deadline deadline) -> Result<ByteStream> {
         return std::move(
             TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose, deadline))
-                .socket);
+                .stream);
       },
       .tell =
           [&](Interrupt wish) {
@@ -356,7 +356,7 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
           [&](const std::string& folder) {
             static_cast<void>(surely.call<&TrainController::save_to>(folder));
           }};
-  ProgressLines lines(std::move(road.socket), environment.clock, environment.output,
+  ProgressLines lines(std::move(road.stream), environment.clock, environment.output,
                       std::move(lines_options));
   auto end = lines.follow();
   told = lines.events();

@@ -1,12 +1,8 @@
 #include "train/trainer/driver_link.h"
 
-#include <sys/socket.h>
-
-#include <cerrno>
 #include <chrono>
 
 #include "runtime/base/clock.h"
-#include "runtime/memory/unix_socket.h"
 #include "train/report/format.h"
 
 namespace troupe::train {
@@ -22,9 +18,9 @@ std::string as_line(const json::Object& line) { return python_json(line) + "\n";
 
 }  // namespace
 
-void DriverLink::connect(UniqueFd socket, const json::Object& first) {
+void DriverLink::connect(ByteStream stream, const json::Object& first) {
   drop();
-  socket_ = std::move(socket);
+  stream_ = std::move(stream);
   if (!first.empty()) unsent_.insert(0, as_line(first));
   flush();
 }
@@ -40,13 +36,11 @@ void DriverLink::send(const json::Object& line) {
 }
 
 void DriverLink::flush() {
-  while (socket_.valid() && sent_ < unsent_.size()) {
-    const auto n = ::send(socket_.get(), unsent_.data() + sent_, unsent_.size() - sent_,
-                          MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (n <= 0) return drop();
-    sent_ += static_cast<std::size_t>(n);
+  while (stream_.valid() && sent_ < unsent_.size()) {
+    const StreamIo io = stream_.write(std::as_bytes(std::span(unsent_).subspan(sent_)));
+    if (io.state != StreamIo::State::kOpen) return drop();
+    if (io.count == 0) break;
+    sent_ += io.count;
   }
   // What was sent of whole lines is done with.
   const auto end = sent_ == 0 ? std::string::npos : unsent_.rfind('\n', sent_ - 1);
@@ -56,17 +50,16 @@ void DriverLink::flush() {
 }
 
 void DriverLink::flush_at_end() {
-  if (!socket_.valid() || sent_ >= unsent_.size()) return;
-  const Status sent =
-      memory::send_all(socket_.get(), std::as_bytes(std::span(unsent_).subspan(sent_)),
-                       Deadline::after(kLastLineTimeout));
+  if (!stream_.valid() || (sent_ >= unsent_.size() && !stream_.unsent())) return;
+  const Status sent = send_all(stream_, std::as_bytes(std::span(unsent_).subspan(sent_)),
+                               Deadline::after(kLastLineTimeout));
   if (!sent.ok()) return drop();
   unsent_.clear();
   sent_ = 0;
 }
 
 void DriverLink::drop() {
-  socket_.reset();
+  stream_.reset();
   sent_ = 0;  // the next connection gets the line from its beginning
 }
 

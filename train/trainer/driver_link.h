@@ -16,7 +16,7 @@ class DriverLink {
  public:
   // A new connection. `first`: the line that tells where the run is; empty: none. Lines that were
   // not sent before follow.
-  void connect(UniqueFd socket, const json::Object& first);
+  void connect(ByteStream stream, const json::Object& first);
   // Sent as far as the driver reads; the rest waits, also for a connection, up to a limit beyond
   // which the oldest lines are dropped.
   void send(const json::Object& line);
@@ -28,7 +28,7 @@ class DriverLink {
  private:
   void drop();
 
-  UniqueFd socket_;
+  ByteStream stream_;
   std::string unsent_;  // whole lines but for the first, of which `sent_` bytes are gone
   std::size_t sent_ = 0;
 };

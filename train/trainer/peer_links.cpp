@@ -26,12 +26,12 @@ bool parse_target(const std::string& target, std::uint64_t& generation, int& ran
 
 PeerLinks::PeerLinks(ActorContext& context) : context_(context) {
   context_.accept_connections(kCommunicatorPurpose,
-                              [this](UniqueFd socket, std::string target, bool same_node) {
-                                accepted(std::move(socket), target, same_node);
+                              [this](ByteStream stream, std::string target, bool same_node) {
+                                accepted(std::move(stream), target, same_node);
                               });
 }
 
-void PeerLinks::accepted(UniqueFd socket, const std::string& target, bool same_node) {
+void PeerLinks::accepted(ByteStream stream, const std::string& target, bool same_node) {
   std::uint64_t generation = 0;
   int rank = 0;
   if (!parse_target(target, generation, rank)) {
@@ -39,7 +39,7 @@ void PeerLinks::accepted(UniqueFd socket, const std::string& target, bool same_n
     return;
   }
   MutexLock lock(mutex_);
-  waiting_.insert_or_assign(Key{generation, rank}, Accepted{std::move(socket), same_node});
+  waiting_.insert_or_assign(Key{generation, rank}, Accepted{std::move(stream), same_node});
   changed_.notify_all();
 }
 
@@ -65,7 +65,7 @@ Result<std::vector<collective::PeerLink>> PeerLinks::form(const GenerationPlan& 
       auto connected =
           context_.connect_to(plan.ranks[static_cast<std::size_t>(peer)], purpose, attempt);
       if (connected.ok()) {
-        links.push_back({peer, connected->same_node, std::move(connected->socket)});
+        links.push_back({peer, connected->same_node, std::move(connected->stream)});
         break;
       }
       const bool may_come = connected.status().code() == Code::kDeadlineExceeded ||
@@ -87,7 +87,7 @@ Result<std::vector<collective::PeerLink>> PeerLinks::form(const GenerationPlan& 
           .with("peer", peer);
     }
     auto node = waiting_.extract(key);
-    links.push_back({peer, node.mapped().same_node, std::move(node.mapped().socket)});
+    links.push_back({peer, node.mapped().same_node, std::move(node.mapped().stream)});
   }
   return links;
 }

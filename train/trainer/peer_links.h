@@ -29,12 +29,12 @@ class PeerLinks {
 
  private:
   struct Accepted {
-    UniqueFd socket;
+    ByteStream stream;
     bool same_node = false;
   };
   using Key = std::pair<std::uint64_t, int>;  // generation, rank
 
-  void accepted(UniqueFd socket, const std::string& target, bool same_node);
+  void accepted(ByteStream stream, const std::string& target, bool same_node);
 
   ActorContext& context_;
   Mutex mutex_;

@@ -1,10 +1,9 @@
 #include "train/trainer/progress_lines.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <array>
 
 #include "train/report/format.h"
 #include "train/report/recovery_table.h"
@@ -57,13 +56,14 @@ void ProgressLines::say(const std::string& text) {
 }
 
 bool ProgressLines::read_more() {
-  char chunk[1 << 16];
-  const ssize_t n = ::recv(socket_.get(), chunk, sizeof chunk, MSG_DONTWAIT);
-  if (n > 0) {
-    buffer_.append(chunk, static_cast<std::size_t>(n));
-    if (saved_by_) saved_by_ = clock_.now() + options_.stop_timeout;
-  }
-  return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+  std::array<std::byte, 1 << 16> chunk;
+  StreamIo io;
+  do {
+    io = stream_.read(chunk);
+    buffer_.append(reinterpret_cast<const char*>(chunk.data()), io.count);
+    if (io.count > 0 && saved_by_) saved_by_ = clock_.now() + options_.stop_timeout;
+  } while (io.count == chunk.size());
+  return io.state == StreamIo::State::kOpen;
 }
 
 void ProgressLines::show_step(const json::Value& line) {
@@ -150,8 +150,8 @@ Result<std::optional<RunEnd>> ProgressLines::show_lines() {
 }
 
 void ProgressLines::wait() {
-  pollfd fds[2] = {{socket_.get(), POLLIN, 0}, {stop_by_ ? -1 : options_.interrupt_fd, POLLIN, 0}};
-  const auto pause = socket_.valid() ? kLook : kConnectPause;
+  pollfd fds[2] = {{stream_.fd(), POLLIN, 0}, {stop_by_ ? -1 : options_.interrupt_fd, POLLIN, 0}};
+  const auto pause = stream_.valid() ? kLook : kConnectPause;
   ::poll(fds, 2, static_cast<int>(pause.count()));
   if (fds[1].revents != 0) take_wish();
 }
@@ -172,9 +172,9 @@ void ProgressLines::take_wish() {
 }
 
 Status ProgressLines::connect_again() {
-  auto socket = options_.connect(Deadline::after(kConnectAttempt));
-  if (socket.ok()) {
-    socket_ = std::move(*socket);
+  auto stream = options_.connect(Deadline::after(kConnectAttempt));
+  if (stream.ok()) {
+    stream_ = std::move(*stream);
     away_since_.reset();
     if (stop_by_) {
       options_.tell(Interrupt::kEnd);
@@ -183,22 +183,22 @@ Status ProgressLines::connect_again() {
     }
     return {};
   }
-  if (socket.status().code() == Code::kActorDied) {
-    return socket.status().prefixed("the run's controller is gone");
+  if (stream.status().code() == Code::kActorDied) {
+    return stream.status().prefixed("the run's controller is gone");
   }
   if (clock_.now() - *away_since_ < options_.reconnect_timeout) return {};
   return error(Code::kActorDied, "the run's controller is gone, and no new one can be reached: {}",
-               socket.status().to_string());
+               stream.status().to_string());
 }
 
 Result<RunEnd> ProgressLines::follow(std::optional<Deadline> deadline) {
   for (;;) {
     wait();
-    if (socket_.valid() && !read_more()) {
+    if (stream_.valid() && !read_more()) {
       // Half a line of a process that is gone; its successor tells what matters.
       if (auto end = TROUPE_TRY(show_lines())) return std::move(*end);
       buffer_.clear();
-      socket_.reset();
+      stream_.reset();
       away_since_ = clock_.now();
     }
     if (auto end = TROUPE_TRY(show_lines())) return std::move(*end);
@@ -212,7 +212,7 @@ Result<RunEnd> ProgressLines::follow(std::optional<Deadline> deadline) {
       return RunEnd{
           error(Code::kCancelled, "the run was told to stop, and its controller does not answer")};
     }
-    if (!socket_.valid()) TROUPE_RETURN_IF_ERROR(connect_again());
+    if (!stream_.valid()) TROUPE_RETURN_IF_ERROR(connect_again());
     if (deadline && deadline->passed(clock_.now()))
       return error(Code::kDeadlineExceeded, "the run goes on");
   }

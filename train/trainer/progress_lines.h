@@ -35,7 +35,7 @@ struct RunEnd {
 struct ProgressLinesOptions {
   // A new connection of kProgressPurpose, within the deadline. kActorDied: the controller is gone
   // for good.
-  std::function<Result<UniqueFd>(Deadline deadline)> connect;
+  std::function<Result<ByteStream>(Deadline deadline)> connect;
   // Passes a wish on to the controller; called again with it after the controller was replaced.
   std::function<void(Interrupt wish)> tell;
   // Gives the run's data to a controller that could not take them over from the one before.
@@ -57,9 +57,9 @@ struct ProgressLinesOptions {
 // One thread. `clock` and `output` outlive it.
 class ProgressLines {
  public:
-  ProgressLines(UniqueFd socket, const Clock& clock, ProgressOutput& output,
+  ProgressLines(ByteStream stream, const Clock& clock, ProgressOutput& output,
                 ProgressLinesOptions options)
-      : socket_(std::move(socket)), clock_(clock), output_(output), options_(std::move(options)) {}
+      : stream_(std::move(stream)), clock_(clock), output_(output), options_(std::move(options)) {}
 
   // Shows progress until the run has ended. A user who interrupts it waits for the controller's
   // word no longer than ProgressLinesOptions::stop_timeout. kActorDied: the controller is gone
@@ -85,7 +85,7 @@ class ProgressLines {
   Result<std::optional<RunEnd>> show_lines();
   Status connect_again();
 
-  UniqueFd socket_;  // invalid while the controller is away
+  ByteStream stream_;  // invalid while the controller is away
   const Clock& clock_;
   ProgressOutput& output_;
   const ProgressLinesOptions options_;

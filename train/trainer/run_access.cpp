@@ -32,9 +32,9 @@ Status hand_over(Cluster& cluster, const ActorHandle<TrainController>& controlle
   const auto bytes = encode_bundle(bundle);
   auto segment = TROUPE_TRY(memory::Segment::create("troupe-bundle", bytes.size()));
   std::memcpy(segment.data(), bytes.data(), bytes.size());
-  const auto connection = TROUPE_TRY(
+  auto connection = TROUPE_TRY(
       open_purpose(cluster, controller, kBundlePurpose, Deadline::after(kControllerTimeout)));
-  return send_bundle(connection.socket.get(), connection.same_node, segment,
+  return send_bundle(connection.stream, connection.same_node, segment,
                      Deadline::after(kBundleTimeout));
 }
 

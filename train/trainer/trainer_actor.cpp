@@ -150,21 +150,22 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
       beat_(progress_.record()),
       rank_(setup_.rank) {
   files_.observe(&recorder_, &injector_);
-  context_.accept_connections(kBundlePurpose, [this](UniqueFd socket, std::string, bool same_node) {
-    // A bundle may take long between nodes: not on the loop's thread.
-    auto shared = std::make_shared<UniqueFd>(std::move(socket));
-    context_.executor().post([this, shared, same_node] {
-      auto bundle = receive_bundle(shared->get(), same_node, Deadline::after(kBundleTimeout));
-      if (!bundle.ok()) {
-        context_.log().error("the run's data did not arrive: {}", bundle.status().to_string());
-        return;
-      }
-      MutexLock lock(mutex_);
-      bundle_ = std::move(*bundle);
-      took_bundle_ = true;
-      changed_.notify_all();
-    });
-  });
+  context_.accept_connections(
+      kBundlePurpose, [this](ByteStream stream, std::string, bool same_node) {
+        // A bundle may take long between nodes: not on the loop's thread.
+        auto shared = std::make_shared<ByteStream>(std::move(stream));
+        context_.executor().post([this, shared, same_node] {
+          auto bundle = receive_bundle(*shared, same_node, Deadline::after(kBundleTimeout));
+          if (!bundle.ok()) {
+            context_.log().error("the run's data did not arrive: {}", bundle.status().to_string());
+            return;
+          }
+          MutexLock lock(mutex_);
+          bundle_ = std::move(*bundle);
+          took_bundle_ = true;
+          changed_.notify_all();
+        });
+      });
   if (!setup_.on_gpu) warmth_ = std::thread(warm_up_products);
   thread_ = std::thread([this] {
     if (setup_.on_gpu) stay_near_device();
@@ -484,7 +485,7 @@ Result<std::shared_ptr<collective::Communicator>> TrainerActor::meet(const Gener
     MutexLock lock(mutex_);
     if (plan.generation <= aborted_) return abort_reason_;
     for (const auto& link : links)
-      forming_.emplace_back(::fcntl(link.socket.get(), F_DUPFD_CLOEXEC, 0));
+      forming_.emplace_back(::fcntl(link.stream.fd(), F_DUPFD_CLOEXEC, 0));
   }
   auto made = collective::make_cpu_communicator(
       {.rank = rank(),

@@ -188,11 +188,11 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
   if (lock.ok()) state->lock.emplace(std::move(*lock));
   state->controller = TROUPE_TRY(spawn_controller(cluster, state->spec));
   Training::State* s = state.get();
-  UniqueFd progress;
+  ByteStream progress;
   const auto begin = [&]() -> Status {
     progress = std::move(TROUPE_TRY(open_purpose(cluster, s->controller, kProgressPurpose,
                                                  Deadline::after(kControllerTimeout)))
-                             .socket);
+                             .stream);
     TROUPE_RETURN_IF_ERROR(hand_over(cluster, s->controller, s->bundle));
     return s->controller.call<&TrainController::start>().get(kControllerTimeout);
   };
@@ -204,10 +204,10 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
   s->lines.emplace(
       std::move(progress), s->clock, s->output,
       ProgressLinesOptions{
-          .connect = [s](Deadline deadline) -> Result<UniqueFd> {
+          .connect = [s](Deadline deadline) -> Result<ByteStream> {
             return std::move(
                 TROUPE_TRY(open_purpose(s->cluster, s->controller, kProgressPurpose, deadline))
-                    .socket);
+                    .stream);
           },
           .tell = [](Interrupt) {},
           .hand_over = [s] { return hand_over(s->cluster, s->controller, s->bundle); }});

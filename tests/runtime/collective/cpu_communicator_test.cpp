@@ -79,8 +79,8 @@ TEST_CASE("TCP between machines: all operations, the same bits") {
       std::vector<int> nodes(static_cast<std::size_t>(world_size));
       std::iota(nodes.begin(), nodes.end(), 0);
       auto links = make_local_links(nodes).value();
-      if (world_size > 2) CHECK(within_machine(links[1][1].socket.get()));
-      std::tie(links[0][0].socket, links[1][0].socket) = distant_pair();
+      if (world_size > 2) CHECK(within_machine(links[1][1].stream.fd()));
+      std::tie(links[0][0].stream, links[1][0].stream) = distant_pair();
       std::vector<std::thread> threads;
       for (std::size_t r = 0; r < nodes.size(); ++r) {
         threads.emplace_back([&, r] {

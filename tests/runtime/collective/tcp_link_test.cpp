@@ -29,14 +29,14 @@ bool choose(int socket, std::string_view algorithm) {
 TEST_CASE("a link within a machine is not paced, one between machines is the system's affair") {
   for (const bool near : {true, false}) {
     auto links = make_local_links({0, 1}).value();
-    UniqueFd socket = std::move(links[0][0].socket);
-    const int fd = socket.get();
+    ByteStream stream = std::move(links[0][0].stream);
+    const int fd = stream.fd();
     if (!choose(fd, "bbr") && !choose(fd, "cubic")) {
       MESSAGE("skipped: this system has no congestion control but Reno");
       return;
     }
     const std::string systems = congestion_control(fd);
-    const TcpLink link(std::move(socket), near);
+    const TcpLink link(std::move(stream), near);
     CHECK(congestion_control(fd) == (near ? "reno" : systems));
   }
 }
@@ -50,10 +50,10 @@ int buffer_bytes(int socket, int which) {
 
 TEST_CASE("the kernel sizes a link's buffers: what may be asked for is less on most systems") {
   auto links = make_local_links({0, 1}).value();
-  UniqueFd socket = std::move(links[0][0].socket);
-  const int fd = socket.get();
+  ByteStream stream = std::move(links[0][0].stream);
+  const int fd = stream.fd();
   const int sending = buffer_bytes(fd, SO_SNDBUF), receiving = buffer_bytes(fd, SO_RCVBUF);
-  const TcpLink link(std::move(socket), false);
+  const TcpLink link(std::move(stream), false);
   CHECK(buffer_bytes(fd, SO_SNDBUF) == sending);
   CHECK(buffer_bytes(fd, SO_RCVBUF) == receiving);
 }

@@ -61,7 +61,7 @@ struct Link {
       ListenOptions options;
       options.host = "127.0.0.1";
       listener = listen(loop, options, kProxyToken, random, log, [this](AcceptedSocket socket) {
-                   accepted[arrived++]->set(socket.socket.release());
+                   accepted[arrived++]->set(socket.socket.take_socket().release());
                  }).value();
       proxy = make_fault_proxy(loop, {.target = listener->address()}).value();
       return 0;
@@ -78,7 +78,8 @@ struct Link {
     const auto index = connected++;
     UniqueFd near = connect_blocking(proxy->address(), "target", kProxyToken,
                                      Deadline::after(std::chrono::seconds(10)))
-                        .value();
+                        .value()
+                        .take_socket();
     return {std::move(near), UniqueFd(accepted[index]->get())};
   }
   template <typename Work>

@@ -293,7 +293,7 @@ TEST_CASE("not a byte beyond the handshake is read") {
   client.send(bytes);
   const AcceptedSocket socket = accepted.get();
   char text[5] = {};
-  REQUIRE(::recv(socket.socket.get(), text, 4, MSG_WAITALL) == 4);
+  REQUIRE(::recv(socket.socket.fd(), text, 4, MSG_WAITALL) == 4);
   CHECK(std::string(text) == "next");
   tests::on_loop(thread.loop(), [&] {
     listener.reset();

@@ -112,8 +112,7 @@ TEST_CASE("a recorded handshake, played again, never gets in") {
   std::string recorded;
   {
     tests::Tap tap(server.address);
-    auto socket = connect_blocking(tap.address, "head", kTlsToken, tests::patience(),
-                                   [&]() -> EventLoop& { return server.client.loop(); });
+    auto socket = connect_blocking(tap.address, "head", kTlsToken, tests::patience());
     REQUIRE(socket.ok());
     socket->reset();
     (void)server.accepted();
@@ -272,8 +271,7 @@ TEST_CASE("a client names what does not answer as a Troupe listener does") {
       while (::recv(peer.get(), scrap, sizeof(scrap), 0) > 0) {
       }
     });
-    const auto refused = connect_blocking(address, "head", kTlsToken, tests::patience(),
-                                          [&]() -> EventLoop& { return loop.loop(); });
+    const auto refused = connect_blocking(address, "head", kTlsToken, tests::patience());
     CHECK(refused.status().code() == c.code);
     CHECK(refused.status().message().find("127.0.0.1") != std::string::npos);
     server.join();

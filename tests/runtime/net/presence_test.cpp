@@ -83,7 +83,7 @@ TEST_CASE("a listener goes on with the socket of another one, and with those who
   f.stop_listening();
   Promise<Status> connected;
   connect(f.thread.loop(), before, "head", kPresenceToken, Deadline::after(20s),
-          [&](Result<UniqueFd> socket) { connected.set(socket.status()); });
+          [&](Result<ByteStream> socket) { connected.set(socket.status()); });
   CHECK(f.listen(kept.get()).port == before.port);
   CHECK(connected.get().ok());
 }

@@ -79,13 +79,11 @@ class TlsServer {
       return last_->get();
     });
   }
-  Result<UniqueFd> connect(const std::string& target, const Token& token = kTlsToken) {
-    return net::connect_blocking(address, target, token, patience(),
-                                 [this]() -> net::EventLoop& { return client.loop(); });
+  Result<ByteStream> connect(const std::string& target, const Token& token = kTlsToken) {
+    return net::connect_blocking(address, target, token, patience());
   }
 
   net::LoopThread thread{"server"};
-  net::LoopThread client{"client"};
   net::Address address;
   std::function<void(net::AcceptedSocket)> on_accept;  // set on the loop
 
@@ -109,6 +107,9 @@ inline UniqueFd raw_connect(const net::Address& address) {
 inline void send_all(const UniqueFd& socket, std::string_view text) {
   (void)::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
 }
+inline void send_all(ByteStream& stream, std::string_view text) {
+  REQUIRE(troupe::send_all(stream, bytes_of(text), patience()).ok());
+}
 
 // Until the other side ends, or `count` bytes.
 inline std::string receive(const UniqueFd& socket, std::size_t count = 1u << 20) {
@@ -121,6 +122,20 @@ inline std::string receive(const UniqueFd& socket, std::size_t count = 1u << 20)
         ::recv(socket.get(), chunk, std::min(count - data.size(), sizeof(chunk)), 0);
     if (got <= 0) break;
     data.append(chunk, static_cast<std::size_t>(got));
+  }
+  return data;
+}
+
+inline std::string receive(ByteStream& stream, std::size_t count = 1u << 20) {
+  std::string data;
+  std::array<std::byte, 4096> chunk;
+  while (data.size() < count) {
+    const StreamIo io =
+        stream.read(std::span(chunk).first(std::min(count - data.size(), chunk.size())));
+    if (io.state != StreamIo::State::kOpen) break;
+    data += as_text(std::span(chunk).first(io.count));
+    pollfd waiting{stream.fd(), POLLIN, 0};
+    if (io.count == 0) REQUIRE(::poll(&waiting, 1, 10'000) == 1);
   }
   return data;
 }

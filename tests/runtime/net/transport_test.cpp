@@ -78,21 +78,21 @@ TEST_CASE("connect, authenticate and name a target, over TCP and over the local 
     if (same_node) address.local_name = local;
     auto socket = connect_blocking(address, "actor/12/comm/run", kToken, patience());
     REQUIRE_MESSAGE(socket.ok(), socket.status().to_string());
-    const AcceptedSocket accepted = server.accepted.get();
+    AcceptedSocket accepted = server.accepted.get();
     CHECK(accepted.target == "actor/12/comm/run");
     CHECK(accepted.same_node == same_node);
     CHECK((accepted.peer == "local") == same_node);
-    CHECK((::fcntl(accepted.socket.get(), F_GETFL) & O_NONBLOCK) == 0);
-    CHECK((::fcntl(socket->get(), F_GETFL) & O_NONBLOCK) == 0);
-    CHECK((::fcntl(socket->get(), F_GETFD) & FD_CLOEXEC) != 0);
-    check_joined(*socket, accepted.socket);
+    CHECK((::fcntl(accepted.socket.fd(), F_GETFL) & O_NONBLOCK) == 0);
+    CHECK((::fcntl(socket->fd(), F_GETFL) & O_NONBLOCK) == 0);
+    CHECK((::fcntl(socket->fd(), F_GETFD) & FD_CLOEXEC) != 0);
+    check_joined(socket->take_socket(), accepted.socket.take_socket());
   }
 }
 
-std::string algorithm_of(const UniqueFd& socket) {
+std::string algorithm_of(const ByteStream& socket) {
   std::array<char, 32> name{};
   socklen_t size = name.size() - 1;
-  REQUIRE(::getsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &size) == 0);
+  REQUIRE(::getsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &size) == 0);
   return name.data();
 }
 
@@ -109,8 +109,8 @@ TEST_CASE(
     auto socket = connect_blocking(server.address, "head", kToken, patience());
     REQUIRE_MESSAGE(socket.ok(), socket.status().to_string());
     const AcceptedSocket accepted = server.accepted.get();
-    CHECK(within_machine(socket->get()) == near);
-    CHECK(within_machine(accepted.socket.get()) == near);
+    CHECK(within_machine(socket->fd()) == near);
+    CHECK(within_machine(accepted.socket.fd()) == near);
     CHECK(algorithm_of(*socket) == (near ? "reno" : systems));
     CHECK(algorithm_of(accepted.socket) == (near ? "reno" : systems));
   }
@@ -127,9 +127,9 @@ TEST_CASE("connecting from a loop") {
   Server server;
   LoopThread client("client");
   Promise<bool> done;
-  connect(client.loop(), server.address, "head", kToken, patience(), [&](Result<UniqueFd> socket) {
-    done.set(socket.ok() && client.loop().in_loop_thread());
-  });
+  connect(
+      client.loop(), server.address, "head", kToken, patience(),
+      [&](Result<ByteStream> socket) { done.set(socket.ok() && client.loop().in_loop_thread()); });
   CHECK(done.get());
 }
 

@@ -227,7 +227,7 @@ TEST_CASE("connections are handed over, also between two processes") {
   const auto hear = [&](const net::Address& address) {
     auto socket = net::connect_blocking(address, target, f.token, Deadline::after(10s));
     REQUIRE_MESSAGE(socket.ok(), socket.status().to_string());
-    return std::move(*socket);
+    return socket->take_socket();
   };
   const auto expect_hello = [&](const UniqueFd& socket) {
     std::string text;

@@ -36,11 +36,11 @@ class Controllers {
     return UniqueFd(ends[1]);
   }
   // Waits in line for connect().
-  void then(const std::string& text) { later_.push_back(next(text)); }
+  void then(const std::string& text) { later_.emplace_back(ByteStream(next(text))); }
   void then_fail(Status status) { later_.push_back(std::move(status)); }
 
   ProgressLinesOptions options() {
-    return {.connect = [this](Deadline) -> Result<UniqueFd> {
+    return {.connect = [this](Deadline) -> Result<ByteStream> {
               if (later_.empty()) return error(Code::kUnavailable, "not up");
               auto first = std::move(later_.front());
               later_.pop_front();
@@ -58,7 +58,7 @@ class Controllers {
   std::vector<Interrupt> told;
 
  private:
-  std::deque<Result<UniqueFd>> later_;
+  std::deque<Result<ByteStream>> later_;
   std::vector<UniqueFd> kept_;
 };
 
@@ -174,7 +174,7 @@ TEST_CASE("a controller that is gone for good, or does not come back in time, en
 
   Followed late;
   auto options = late.controllers.options();
-  options.connect = [&](Deadline) -> Result<UniqueFd> {
+  options.connect = [&](Deadline) -> Result<ByteStream> {
     late.clock.advance(std::chrono::seconds(2));
     return error(Code::kUnavailable, "not up");
   };
