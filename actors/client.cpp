@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "actors/head_answer.h"
+#include "runtime/base/limits.h"
 #include "runtime/wire/spec_size.h"
 #include "scheduler/client/actor_words.h"
 #include "scheduler/client/ask_node.h"
@@ -52,6 +53,7 @@ ActorClient::~ActorClient() {
   MutexLock lock(mutex_);
   keep_forked(new auto(std::move(channels_)));
   keep_forked(new auto(options_.environment));
+  keep_forked(new auto(sender_));
 }
 
 std::shared_ptr<ActorChannel> ActorClient::channel(ActorId actor_id,
@@ -105,8 +107,12 @@ Result<wire::ActorSpec> ActorClient::spec_for(const ActorOptions& options,
   wire::ActorSpec spec = TROUPE_TRY(make_spec(options));
   spec.actor_id = ActorId::make(*options_.random);
   spec.type = interface.type;
-  spec.constructor_arguments = with_call_limits(
-      {options.max_concurrency, options.max_pending_calls}, std::move(constructor_arguments));
+  // (Hosts of light actors are alike, and get their actors' arguments in calls.)
+  const bool beside = constructor_arguments.size() > limits::kSpecArgumentBytesMax &&
+                      options.isolation != Isolation::kShared;
+  spec.constructor_arguments =
+      with_call_limits({options.max_concurrency, options.max_pending_calls},
+                       beside ? wire::Bytes() : std::exchange(constructor_arguments, {}));
   const Ownership owner = ownership(options.owner, options.detached);
   spec.job_id = owner.job_id;
   spec.owner = owner.client;
@@ -117,6 +123,7 @@ Result<wire::ActorSpec> ActorClient::spec_for(const ActorOptions& options,
   if (closed_) return closed_error();
   if (!image_) image_ = TROUPE_TRY(options_.image());
   spec.image = *image_;
+  if (beside) TROUPE_RETURN_IF_ERROR(sender_->take(spec, std::move(constructor_arguments)));
   return spec;
 }
 
@@ -135,8 +142,10 @@ void ActorClient::place(std::shared_ptr<const wire::ActorSpec> spec,
                         std::shared_ptr<ActorChannel> road) {
   directory().create({*spec}, false, false,
                      [weak = weak_from_this(), spec, road](const Status& status) {
-                       if (status.ok()) return;
                        const auto self = weak.lock();
+                       if (self && status.ok()) return self->sender_->begin(spec->actor_id);
+                       if (status.ok()) return;
+                       if (self && !head_is_away(status)) self->sender_->forget(spec->actor_id);
                        if (!self || !head_is_away(status)) return road->fail(status);
                        road->fail_waiting(status);
                        self->loop().call_after(kPlaceAgainAfter, [weak, spec, road] {
@@ -158,11 +167,16 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::get_or_create(const ActorOpti
                                                                  wire::Bytes constructor_arguments,
                                                                  Deadline deadline) {
   auto spec = TROUPE_TRY(spec_for(options, interface, std::move(constructor_arguments)));
-  const ActorId id =
-      TROUPE_TRY(wait_for_head<ActorId>(deadline, "getting or creating an actor", [&](auto done) {
-                   directory().get_or_create(std::move(spec), done);
-                 }).with("actor", options.name));
-  return channel(id, interface);
+  const ActorId new_id = spec.actor_id;
+  const auto id = wait_for_head<ActorId>(deadline, "getting or creating an actor", [&](auto done) {
+                    directory().get_or_create(std::move(spec), done);
+                  }).with("actor", options.name);
+  if (id.ok() && *id == new_id) {
+    sender_->begin(new_id);
+  } else {
+    sender_->forget(new_id);
+  }
+  return channel(TROUPE_TRY(id), interface);
 }
 
 Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
@@ -180,10 +194,14 @@ Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
   }
   if (specs.empty()) return error(Code::kInvalidArgument, "spawn_gang of no actors");
   const std::string names = names_of(specs);
-  TROUPE_RETURN_IF_ERROR(wait_for_head<void>(deadline, "creating actors", [&](auto done) {
-                           options_.environment->directory->create(std::move(specs), true, no_wait,
-                                                                   done);
-                         }).with("actors", names));
+  const Status created =
+      wait_for_head<void>(deadline, "creating actors", [&](auto done) {
+        options_.environment->directory->create(std::move(specs), true, no_wait, done);
+      }).with("actors", names);
+  for (const auto& road : roads) {
+    created.ok() ? sender_->begin(road->actor_id()) : sender_->forget(road->actor_id());
+  }
+  if (!created.ok()) return created;
   return roads;
 }
 
@@ -373,6 +391,7 @@ void ActorClient::close() {
     channels_.clear();
   }
   for (const auto& channel : channels) channel->close(closed_error());
+  sender_->close();
   options_.environment->directory->close();
 }
 

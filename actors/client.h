@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "actors/actor_channel.h"
+#include "actors/argument_sender.h"
 #include "actors/directory.h"
 #include "actors/executor.h"
 #include "actors/future.h"
@@ -60,7 +61,9 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
  public:
   using OnActor = std::function<void(const wire::ActorInfo&)>;
 
-  explicit ActorClient(ClientOptions options) : options_(std::move(options)) {}
+  explicit ActorClient(ClientOptions options)
+      : options_(std::move(options)),
+        sender_(std::make_shared<ArgumentSender>(options_.environment)) {}
 
   ~ActorClient();
 
@@ -182,6 +185,7 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
     std::shared_ptr<ActorChannel> host;
     std::uint32_t taken = 0;
   };
+  const std::shared_ptr<ArgumentSender> sender_;
   std::vector<LightRoom> light_rooms_ TROUPE_GUARDED_BY(light_mutex_);
 };
 

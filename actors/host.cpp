@@ -10,13 +10,17 @@
 #include <string_view>
 #include <utility>
 
+#include "actors/argument_sender.h"
+#include "actors/call_connection.h"
 #include "actors/call_runner.h"
 #include "actors/call_server.h"
 #include "actors/guarded.h"
 #include "actors/light_table.h"
 #include "actors/saved_state.h"
 #include "actors/segment_attacher.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/limits.h"
+#include "runtime/memory/segment_transfer.h"
 #include "runtime/net/handed_over.h"
 #include "runtime/process/host_channel.h"
 
@@ -118,6 +122,7 @@ class Host final : public HostServices {
   Status create_light(std::span<const std::byte> arguments, UniqueFd log, std::string state_lost);
   Status check_state_loss(const std::string& node) const;
   Status begin();
+  Result<memory::Segment> receive_arguments();
   Status load(UniqueFd segment);
   void serve();
   void take(QueuedCall call);
@@ -365,7 +370,7 @@ Status Host::prepare(Started& started) {
     MutexLock lock(known_mutex_);
     state_known_ = message.has_saved_state;
   }
-  constructor_arguments_ = spec_.constructor_arguments;
+  constructor_arguments_ = spec_.constructor_arguments;  // or its beginning: receive_arguments()
   const CallLimits limits = take_call_limits(constructor_arguments_);
   if (class_->exactly_once && limits.max_concurrency > 1) {
     return error(Code::kInvalidArgument,
@@ -403,6 +408,11 @@ Status Host::prepare(Started& started) {
 
 Status Host::create(Started& started) {
   const DecodeContext decode{client_};
+  memory::Segment beside;
+  if (spec_.arguments_beside_bytes > 0) {
+    beside = TROUPE_TRY(receive_arguments());
+    constructor_arguments_ = beside.bytes();
+  }
   Decoder prefix(constructor_arguments_);
   std::uint64_t hash = 0;
   if (!prefix.get(hash)) return prefix.status();
@@ -434,6 +444,47 @@ Status Host::create(Started& started) {
         guarded([&] { return actor_->load_lost(state_lost); }).prefixed("load_lost()"));
   }
   return begin();
+}
+
+// Those that are too large for the spec, from the process that created the actor.
+Result<memory::Segment> Host::receive_arguments() {
+  struct Arrived {
+    ByteStream stream;
+    bool same_node = false;
+  };
+  const std::uint64_t bytes = spec_.arguments_beside_bytes;
+  if (const auto limit = call_connection_options().attachment_bytes_max; bytes > limit) {
+    return error(Code::kResourceExhausted,
+                 "constructor arguments of {} bytes: a process here takes at most {}, half of the "
+                 "memory that it may use",
+                 bytes, limit);
+  }
+  auto arrived = std::make_shared<Promise<std::shared_ptr<Arrived>>>();
+  auto future = arrived->future();
+  accept_connections(kArgumentsPurpose,
+                     [arrived](ByteStream stream, const std::string&, bool same_node) {
+                       arrived->set(std::make_shared<Arrived>(
+                           Arrived{.stream = std::move(stream), .same_node = same_node}));
+                     });
+  const auto from = future.get(kArgumentsWait);
+  if (!from.ok()) {
+    return error(
+        Code::kUnavailable,
+        "{} bytes of constructor arguments have not come from the process that created "
+        "the actor, which keeps them: it has ended, or does not reach this node. Arguments "
+        "of at most {} bytes are kept by the head, for actors that outlive their creator",
+        bytes, limits::kSpecArgumentBytesMax);
+  }
+  auto received = memory::receive_segment((*from)->stream, (*from)->same_node, bytes,
+                                          Deadline::after(arguments_time(bytes)));
+  if (!received.ok()) {
+    return received.status().prefixed("receiving the constructor's arguments");
+  }
+  memory::Segment segment = std::move(*received);
+  if (segment.size() != bytes || xxh3_64(segment.bytes()) != spec_.arguments_beside_hash) {
+    return error(Code::kDataLoss, "the constructor's arguments came damaged");
+  }
+  return segment;
 }
 
 // Whether it may begin without the state that it had saved.

@@ -25,6 +25,9 @@ inline constexpr std::uint64_t kUnknownMemoryCallBytesMax = 1u << 30;
 // While more than this of an actor's answers to one caller waits to be sent, the actor begins no
 // further call of that caller. Calls that run already may each add a frame.
 inline constexpr std::size_t kUnreadAnswerBytesMax = 64u << 20;
+// Constructor arguments above this stay with the process that creates the actor, which sends them
+// to each process of it.
+inline constexpr std::size_t kSpecArgumentBytesMax = 64u << 10;
 // Everything of variable size in the spec of one actor: the constructor's arguments and the
 // environment, mostly. The head keeps it, with all others', in memory and in its journal, for as
 // long as the actor may be started again.

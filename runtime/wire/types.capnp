@@ -91,6 +91,8 @@ struct ActorSpec {
   health @28 :HealthPolicy;
   onHeadLoss @29 :UInt8;
   startEmptyOnStateLoss @30 :Bool;
+  argumentsBesideBytes @31 :UInt64;
+  argumentsBesideHash @32 :UInt64;
 }
 
 struct HealthPolicy {

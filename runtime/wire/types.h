@@ -108,6 +108,11 @@ struct ActorSpec {
   std::string type;  // registered name of the actor class
   std::string name;  // unique among living actors of its namespace; empty: unnamed
   Bytes constructor_arguments;
+  // Constructor arguments of so many bytes that are not in the spec: the process that created the
+  // actor keeps them, and sends them to each process of the actor (actors/argument_sender.h). 0:
+  // there are none. Their XXH3, to tell them from others.
+  std::uint64_t arguments_beside_bytes = 0;
+  std::uint64_t arguments_beside_hash = 0;
   Resources resources;
   RestartPolicy restart;
   std::optional<NodeId> node_affinity;  // hard: this node or nowhere

@@ -178,6 +178,8 @@ void write(schema::ActorSpec::Builder out, const ActorSpec& value) {
   out.setType(text(value.type));
   out.setName(text(value.name));
   out.setConstructorArguments(data(value.constructor_arguments));
+  out.setArgumentsBesideBytes(value.arguments_beside_bytes);
+  out.setArgumentsBesideHash(value.arguments_beside_hash);
   write(out.initResources(count(value.resources.size())), value.resources);
   write(out.initRestart(), value.restart);
   if (value.node_affinity) write(out.initNodeAffinity(), *value.node_affinity);
@@ -217,6 +219,8 @@ ActorSpec read(schema::ActorSpec::Reader in) {
   value.type = text(in.getType());
   value.name = text(in.getName());
   value.constructor_arguments = data(in.getConstructorArguments());
+  value.arguments_beside_bytes = in.getArgumentsBesideBytes();
+  value.arguments_beside_hash = in.getArgumentsBesideHash();
   value.resources = read_resources(in.getResources());
   value.restart = read(in.getRestart());
   if (in.hasNodeAffinity()) value.node_affinity = read_id<NodeId>(in.getNodeAffinity());

@@ -45,7 +45,9 @@ Result<ActorId> HeadState::existing(const wire::ActorSpec& spec) const {
     return error(Code::kInvalidArgument, "the actor {} is a {}, not a {}", describe(name_of(spec)),
                  actor->spec.type, spec.type);
   }
-  if (actor->spec.constructor_arguments != spec.constructor_arguments) {
+  if (actor->spec.constructor_arguments != spec.constructor_arguments ||
+      actor->spec.arguments_beside_bytes != spec.arguments_beside_bytes ||
+      actor->spec.arguments_beside_hash != spec.arguments_beside_hash) {
     return error(Code::kInvalidArgument,
                  "the actor {} was created with other constructor arguments: get it by its name, "
                  "or ask for one with the same",

@@ -191,7 +191,9 @@ void FakeNode::on_exit(ActorId id, wire::ExitStatus exit) {
   publish(actor);
   if (!again) return;
   ++actor.info.restarts;
+  actor.info.state = wire::ActorState::kStarting;
   launch(actor);
+  publish(actor);
 }
 
 void FakeNode::publish(const Actor& actor) {

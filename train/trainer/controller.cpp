@@ -4,7 +4,6 @@
 
 #include "runtime/base/json.h"
 #include "train/report/run_event.h"
-#include "train/trainer/bundle_transfer.h"
 #include "train/trainer/told_reports.h"
 
 namespace troupe::train {

@@ -2,8 +2,8 @@
 
 #include <cstring>
 
+#include "runtime/memory/segment_transfer.h"
 #include "runtime/memory/segment.h"
-#include "train/trainer/bundle_transfer.h"
 
 namespace troupe::train {
 
@@ -34,7 +34,7 @@ Status hand_over(Cluster& cluster, const ActorHandle<TrainController>& controlle
   std::memcpy(segment.data(), bytes.data(), bytes.size());
   auto connection = TROUPE_TRY(
       open_purpose(cluster, controller, kBundlePurpose, Deadline::after(kControllerTimeout)));
-  return send_bundle(connection.stream, connection.same_node, segment,
+  return memory::send_segment(connection.stream, connection.same_node, segment,
                      Deadline::after(kBundleTimeout));
 }
 

@@ -22,6 +22,11 @@ inline constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
 // anew with the same number takes the place of the one before.
 inline constexpr const char* kNodeRankLabel = "troupe-node-rank";
 
+// How long a run's bundle may take, between nodes with a slow network too.
+inline constexpr std::chrono::seconds kBundleTimeout{600};
+// Larger bundles are a mistake: 64 GiB of tokens do not fit a trainer's memory either.
+inline constexpr std::uint64_t kBundleBytesMax = std::uint64_t{64} << 30;
+
 // How a trainer is set up, for all its generations.
 struct TrainerSetup {
   std::string run;
