@@ -2,17 +2,27 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/huge_pages.h"
 
 namespace troupe::net {
 namespace {
 
 constexpr std::size_t kLargeStepBytes = 256u << 10;
-// An attachment's buffer is of its final size at once up to here: the system gives it memory only
-// where something was written.
-constexpr std::uint64_t kReserveBytesMax = 64u << 20;
+// Buffers of so many bytes are worth huge pages: most of the time of their first touch.
+constexpr std::uint64_t kHugeBytesMin = 4u << 20;
+
+// A buffer of its final size at once: the system gives it memory only where something was written.
+bool reserve_all(std::vector<std::byte>& bytes, std::uint64_t length) try {
+  bytes.reserve(length);
+  if (length >= kHugeBytesMin) advise_huge({bytes.data(), bytes.capacity()});
+  return true;
+} catch (const std::exception&) {  // more than there is, or than there can be
+  return false;
+}
 
 }  // namespace
 
@@ -66,11 +76,10 @@ void FrameReader::begin_large(std::size_t length, std::span<const std::byte> fir
 
 void FrameReader::begin_attachment(std::uint64_t length, std::span<const std::byte> first) {
   attachment_left_ = length - first.size();
-  if (length > attachment_bytes_max_) {
+  if (length > attachment_bytes_max_ || !reserve_all(attachment_.bytes, length)) {
     attachment_.refused_bytes = length;
     return;
   }
-  attachment_.bytes.reserve(std::min(length, kReserveBytesMax));
   attachment_.bytes.assign(first.begin(), first.end());
   attachment_have_ = first.size();
 }
