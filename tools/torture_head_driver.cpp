@@ -2,16 +2,27 @@
 // stopped and slowed down.
 //
 // COUNT actors count what they are told, exactly once each, and are called all the time over the
-// handles that were made at the beginning. Beside them actors are made, called and ended, one after
-// the other. With the end of its standard input the load stops, and one line of JSON says what
-// became of it: calls that did not succeed by their code, counts that differ from what was
-// acknowledged, processes that are not those of the beginning.
+// handles that were made at the beginning. Beside these "kept" ones there are "fenced" ones, which
+// their node ends when the head is silent, and "mortal" and "supervised" ones, which are killed
+// while the head may be away: those are started again, and count on from what they saved. Actors
+// are made, called and ended, one after the other. Drivers connect, find the counters by name, call
+// and go. With the end of its standard input the load stops, and one line of JSON says what became
+// of it: calls that did not succeed, counts that differ from what was acknowledged, processes that
+// are not those of the beginning.
+//
+// The folder that TROUPE_TORTURE_FOLDER names holds what processes say themselves: "made" a line
+// for each start of an actor that was made, "twice" one for each start of a counter while another
+// process of it ran.
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <boost/json.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -21,6 +32,7 @@
 
 #include "actors/actor_class.h"
 #include "actors/host.h"
+#include "runtime/base/unique_fd.h"
 #include "tools/cluster_driver.h"
 
 namespace {
@@ -30,25 +42,51 @@ using namespace std::chrono_literals;
 
 // Longer than any strike, so that a call which ends by its deadline has met a fault.
 constexpr auto kCallTimeout = 45s;
-constexpr auto kPause = 2ms;
+constexpr auto kPause = 5ms;
+constexpr auto kFindPause = 300ms;
+constexpr auto kKillPause = 1500ms;
+constexpr int kFenced = 2;
+constexpr int kSupervised = 2;
+
+Duration since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::steady_clock::now() - begin;
+}
+
+// One write: what several processes add does not mix.
+void add_line(const std::string& path, const std::string& text) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  const std::string line = text + "\n";
+  if (::write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) ::abort();
+}
 
 class Counter {
  public:
+  // Its process holds a lock for as long as it lives.
+  Counter(const std::string& folder, const std::string& name)
+      : lock_(::open((folder + "/" + name + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) add_line(folder + "/twice", name);
+  }
   std::int64_t add(std::int64_t n) { return count_ += n; }
   std::int64_t count() const { return count_; }
   std::int64_t pid() const { return ::getpid(); }
   std::int64_t save() const { return count_; }
   void load(std::int64_t count) { count_ = count; }
   static constexpr bool kExactlyOnce = true;
+  static constexpr auto constructor = troupe::constructor<std::string, std::string>;
   static constexpr auto methods = troupe::methods<&Counter::add, &Counter::count, &Counter::pid>;
 
  private:
+  UniqueFd lock_;
   std::int64_t count_ = 0;
 };
 
 class Passing {
  public:
+  Passing(const std::string& folder, std::int64_t n) {
+    add_line(folder + "/made", std::to_string(n));
+  }
   std::int64_t twice(std::int64_t n) const { return 2 * n; }
+  static constexpr auto constructor = troupe::constructor<std::string, std::int64_t>;
   static constexpr auto methods = troupe::methods<&Passing::twice>;
 };
 
@@ -64,32 +102,56 @@ struct Seen {
   void failed(const Status& why) { ++failures[why.to_string()]; }
 };
 
+struct Row {
+  std::string kind;
+  std::string name;
+  ActorHandle<Counter> counter;
+  std::int64_t pid = 0;
+  Seen called;
+};
+
 struct Load {
-  explicit Load(Cluster& c) : cluster(&c) {}
+  Load(Cluster& c, std::string f) : cluster(&c), folder(std::move(f)) {}
   Load(Load&&) = delete;
   ~Load() { report(); }
 
-  void call(std::size_t index);
+  Status add(const std::string& kind, ActorOptions options);
+  void call(Row& row);
   void make_and_end();
+  void find_and_call();
+  void kill_mortals();
+  Status find(const Row& row, std::int64_t& before);
   void report();
 
   Cluster* cluster;
+  const std::string folder;
   std::atomic<bool> ending = false;
-  std::vector<ActorHandle<Counter>> counters;
-  std::vector<std::int64_t> pids;
-  std::vector<Seen> called;
+  std::vector<Row> rows;
   Seen made;
+  Seen found;
+  Seen killed;
   std::vector<std::thread> threads;
 };
 
+Status Load::add(const std::string& kind, ActorOptions options) {
+  Row row{
+      .kind = kind, .name = "counter-" + std::to_string(rows.size()), .counter = {}, .called = {}};
+  options.name = row.name;
+  options.num_cpus = 0;
+  row.counter = TROUPE_TRY(cluster->spawn<Counter>(options, folder, row.name));
+  row.pid = TROUPE_TRY(row.counter.call<&Counter::pid>().get(kCallTimeout));
+  rows.push_back(std::move(row));
+  return {};
+}
+
 // Each counter has a thread of its own: one that waits does not keep the others from being called.
-void Load::call(std::size_t index) {
-  const auto counter = counters[index].with(kPatient);
-  Seen& seen = called[index];
+void Load::call(Row& row) {
+  const auto counter = row.counter.with(kPatient);
+  Seen& seen = row.called;
   while (!ending) {
     const auto begin = std::chrono::steady_clock::now();
     const auto count = counter.call<&Counter::add>(1).get(kCallTimeout + 5s);
-    seen.longest = std::max<Duration>(seen.longest, std::chrono::steady_clock::now() - begin);
+    seen.longest = std::max<Duration>(seen.longest, since(begin));
     ++seen.calls;
     if (!count.ok()) {
       seen.failed(count.status());
@@ -105,7 +167,7 @@ void Load::make_and_end() {
   for (std::int64_t n = 0; !ending; ++n) {
     const auto begin = std::chrono::steady_clock::now();
     ++made.calls;
-    auto actor = cluster->spawn<Passing>({.num_cpus = 0});
+    auto actor = cluster->spawn<Passing>({.num_cpus = 0}, folder, n);
     if (!actor.ok()) {
       made.failed(actor.status());
       continue;
@@ -118,11 +180,70 @@ void Load::make_and_end() {
     } else {
       ++made.acknowledged;
     }
-    if (const Status ended = cluster->kill(*actor); !ended.ok()) {
-      made.failed(ended.prefixed("kill"));
+    // kill() has a deadline of its own, which a disk that is slow for two writes passes.
+    Status ended = cluster->kill(*actor);
+    while (ended.code() == Code::kDeadlineExceeded && since(begin) < 2 * kCallTimeout) {
+      ended = cluster->kill(*actor);
     }
-    made.longest = std::max<Duration>(made.longest, std::chrono::steady_clock::now() - begin);
+    if (!ended.ok()) made.failed(ended.prefixed("kill"));
+    made.longest = std::max<Duration>(made.longest, since(begin));
     std::this_thread::sleep_for(kPause);
+  }
+}
+
+// A driver of its own, as one that is started while the head is away.
+Status Load::find(const Row& row, std::int64_t& before) {
+  ConnectOptions options;
+  options.host = cluster->head_address().host;
+  options.port = cluster->head_address().port;
+  options.token = cluster->token();
+  options.timeout = kCallTimeout;
+  options.follow_output = false;
+  auto driver = TROUPE_TRY(Cluster::connect(options));
+  const auto counter = TROUPE_TRY(driver.get_actor<Counter>(
+      row.name, {.namespace_name = cluster->namespace_name(), .timeout = kCallTimeout}));
+  const auto count =
+      TROUPE_TRY(counter.with(kPatient).call<&Counter::count>().get(kCallTimeout + 5s));
+  if (count < before) return Status(Code::kDataLoss, "a counter went back");
+  before = count;
+  return {};
+}
+
+void Load::find_and_call() {
+  std::vector<std::int64_t> before(rows.size());
+  for (std::size_t i = 0; !ending; i = (i + 1) % rows.size()) {
+    const auto begin = std::chrono::steady_clock::now();
+    ++found.calls;
+    // Where nobody listens one is told so at once: until the next head is there.
+    Status status = find(rows[i], before[i]);
+    while (status.code() == Code::kUnavailable && since(begin) < kCallTimeout) {
+      std::this_thread::sleep_for(kPause);
+      status = find(rows[i], before[i]);
+    }
+    if (status.ok()) {
+      ++found.acknowledged;
+    } else {
+      found.failed(status);
+    }
+    found.longest = std::max<Duration>(found.longest, since(begin));
+    std::this_thread::sleep_for(kFindPause);
+  }
+}
+
+// One process after the other, when it has answered.
+void Load::kill_mortals() {
+  for (std::size_t i = 0; !ending; i = (i + 1) % rows.size()) {
+    if (rows[i].kind != "mortal" && rows[i].kind != "supervised") continue;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto pid = rows[i].counter.with(kPatient).call<&Counter::pid>().get(kCallTimeout + 5s);
+    killed.longest = std::max<Duration>(killed.longest, since(begin));
+    if (pid.ok()) {
+      ++killed.calls;
+      ::kill(static_cast<pid_t>(*pid), SIGKILL);
+    } else {
+      killed.failed(pid.status());
+    }
+    std::this_thread::sleep_for(kKillPause);
   }
 }
 
@@ -138,33 +259,46 @@ boost::json::object described(const Seen& seen) {
 void Load::report() {
   ending = true;
   for (std::thread& thread : threads) thread.join();
-  boost::json::array rows;
-  for (std::size_t i = 0; i < counters.size(); ++i) {
-    boost::json::object row = described(called[i]);
-    const auto count = counters[i].with(kPatient).call<&Counter::count>().get(kCallTimeout);
-    const auto pid = counters[i].with(kPatient).call<&Counter::pid>().get(kCallTimeout);
-    row["count"] = count.ok() ? *count : -1;
-    row["same_process"] = pid.ok() && *pid == pids[i];
-    rows.push_back(std::move(row));
+  boost::json::array counters;
+  for (const Row& row : rows) {
+    boost::json::object counter = described(row.called);
+    const auto count = row.counter.with(kPatient).call<&Counter::count>().get(kCallTimeout);
+    const auto pid = row.counter.with(kPatient).call<&Counter::pid>().get(kCallTimeout);
+    counter["kind"] = row.kind;
+    counter["count"] = count.ok() ? *count : -1;
+    counter["same_process"] = pid.ok() && *pid == row.pid;
+    counters.push_back(std::move(counter));
   }
-  std::cout << boost::json::serialize(
-                   boost::json::object{{"counters", std::move(rows)}, {"made", described(made)}})
+  std::cout << boost::json::serialize(boost::json::object{{"counters", std::move(counters)},
+                                                          {"made", described(made)},
+                                                          {"found", described(found)},
+                                                          {"killed", described(killed)}})
             << std::endl;
 }
 
 Result<std::unique_ptr<Load>> start(Cluster& cluster, int count) {
-  auto load = std::make_unique<Load>(cluster);
-  load->called.resize(static_cast<std::size_t>(count));
+  const char* folder = std::getenv("TROUPE_TORTURE_FOLDER");
+  if (folder == nullptr) return Status(Code::kInvalidArgument, "TROUPE_TORTURE_FOLDER is not set");
+  auto load = std::make_unique<Load>(cluster, folder);
   for (int i = 0; i < count; ++i) {
-    const auto counter = TROUPE_TRY(cluster.spawn<Counter>(
-        {.name = "counter-" + std::to_string(i), .num_cpus = 0, .max_restarts = -1}));
-    load->pids.push_back(TROUPE_TRY(counter.call<&Counter::pid>().get(kCallTimeout)));
-    load->counters.push_back(counter);
+    TROUPE_RETURN_IF_ERROR(load->add("kept", {.max_restarts = -1}));
   }
-  for (std::size_t i = 0; i < load->counters.size(); ++i) {
-    load->threads.emplace_back([&load = *load, i] { load.call(i); });
+  for (int i = 0; i < kFenced; ++i) {
+    TROUPE_RETURN_IF_ERROR(
+        load->add("fenced", {.max_restarts = -1, .on_head_loss = OnHeadLoss::kFence}));
+  }
+  TROUPE_RETURN_IF_ERROR(load->add("mortal", {.max_restarts = -1}));
+  const auto group = TROUPE_TRY(cluster.supervise(
+      {.name = "pair", .strategy = RestartStrategy::kAllForOne, .max_restarts = -1}));
+  for (int i = 0; i < kSupervised; ++i) {
+    TROUPE_RETURN_IF_ERROR(load->add("supervised", {.supervisor = group.id()}));
+  }
+  for (Row& row : load->rows) {
+    load->threads.emplace_back([&load = *load, &row] { load.call(row); });
   }
   load->threads.emplace_back([&load = *load] { load.make_and_end(); });
+  load->threads.emplace_back([&load = *load] { load.find_and_call(); });
+  load->threads.emplace_back([&load = *load] { load.kill_mortals(); });
   return load;
 }
 

@@ -47,7 +47,18 @@ Status write_cluster_record(FileSystem& files, const std::string& path,
   const json::Object object{
       {"host", record.host}, {"port", record.port},           {"token_file", record.token_file},
       {"pid", record.pid},   {"host_name", record.host_name}, {"insecure", record.insecure}};
-  return write_file_atomically(files, path, json::write(object) + "\n", 0600);
+  // Not synced: it names a head that a power loss ends, and the loop of a head that comes back
+  // would stand still for a slow disk while nodes and drivers wait to be let in again.
+  const std::string temporary = path + ".tmp";
+  const auto write = [&]() -> Status {
+    const auto file = TROUPE_TRY(files.create(temporary, 0600));
+    TROUPE_RETURN_IF_ERROR(file->append(json::write(object) + "\n"));
+    TROUPE_RETURN_IF_ERROR(file->close());
+    return files.rename(temporary, path);
+  };
+  Status status = write();
+  if (!status.ok()) static_cast<void>(files.remove(temporary));
+  return status;
 }
 
 Result<ClusterRecord> read_cluster_record(FileSystem& files, const std::string& path) {

@@ -41,8 +41,8 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
         const HeadClientOptions& o)
       : loop(l), address(std::move(a)), token(std::move(t)), hello(std::move(h)), options(o) {}
 
-  void connect_now(std::function<void(Status)> first);
-  void connected(ByteStream socket, std::function<void(Status)> first);
+  void connect_now(Duration patience, std::function<void(Status)> first);
+  void connected(ByteStream socket, Duration patience, std::function<void(Status)> first);
   void lost(const Status& why);
   void cut(const Status& why);
   void try_again(Duration pause);
@@ -98,19 +98,21 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
 
 // --- connecting ---------------------------------------------------------------------------------
 
-void HeadClient::State::connect_now(std::function<void(Status)> first) {
-  net::connect(loop, address, "head", token, Deadline::after(options.attempt_timeout, loop.clock()),
-               [self = shared_from_this(), first](Result<ByteStream> socket) {
+// One attempt, which may take `patience` to connect, and then to be answered.
+void HeadClient::State::connect_now(Duration patience, std::function<void(Status)> first) {
+  net::connect(loop, address, "head", token, Deadline::after(patience, loop.clock()),
+               [self = shared_from_this(), patience, first](Result<ByteStream> socket) {
                  if (self->closed) return;
                  if (!socket.ok()) {
                    first(socket.status());
                  } else {
-                   self->connected(std::move(*socket), first);
+                   self->connected(std::move(*socket), patience, first);
                  }
                });
 }
 
-void HeadClient::State::connected(ByteStream socket, std::function<void(Status)> first) {
+void HeadClient::State::connected(ByteStream socket, Duration patience,
+                                  std::function<void(Status)> first) {
   introduced = false;
   unsent_from = 0;
   connection = net::make_connection(loop, std::move(socket), address.to_string());
@@ -139,7 +141,7 @@ void HeadClient::State::connected(ByteStream socket, std::function<void(Status)>
         first(std::move(status));
       }};
   transmit(hello.request_id);
-  loop.call_after(options.attempt_timeout, [weak, attempt = hello.request_id] {
+  loop.call_after(patience, [weak, attempt = hello.request_id] {
     auto self = weak.lock();
     // Something listens, but no head answers there.
     if (self && self->requests.contains(attempt)) {
@@ -192,7 +194,7 @@ void HeadClient::State::try_again(Duration pause) {
   retrying = true;
   loop.call_after(pause, [self = shared_from_this(), pause] {
     if (self->closed) return;
-    self->connect_now([self, pause](Status status) {
+    self->connect_now(self->options.attempt_timeout, [self, pause](Status status) {
       if (self->closed) return;
       if (status.ok()) {
         self->retrying = false;
@@ -439,8 +441,12 @@ Result<std::shared_ptr<HeadClient>> HeadClient::connect(
   auto state = std::make_shared<State>(loop, address, token, hello, options);
   auto promise = std::make_shared<std::promise<Status>>();
   auto answer = promise->get_future();
-  loop.post([state, promise] {
-    state->connect_now([promise](Status status) { promise->set_value(std::move(status)); });
+  // The only attempt waits as long as its caller does: a head that stands still answers later, and
+  // then all that wait at its door.
+  const Duration patience = std::max<Duration>(deadline.remaining(), options.attempt_timeout);
+  loop.post([state, promise, patience] {
+    state->connect_now(patience,
+                       [promise](Status status) { promise->set_value(std::move(status)); });
   });
   std::shared_ptr<HeadClient> client(new HeadClient(state));
   if (answer.wait_until(deadline.time()) != std::future_status::ready) {

@@ -27,7 +27,7 @@ namespace troupe::scheduler {
 struct HeadClientOptions {
   // How long the head may be away before requests end with kUnavailable.
   Duration reconnect_timeout = std::chrono::seconds(30);
-  // How long one attempt may take to connect, and then to be answered.
+  // How long one attempt to come back may take to connect, and then to be answered.
   Duration attempt_timeout = std::chrono::seconds(5);
 };
 

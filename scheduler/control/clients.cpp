@@ -64,7 +64,9 @@ void HeadState::on(PeerId peer, wire::ClientHello& message) {
   client.peer = peer;
   client.return_by.reset();
   peers_[peer].client_id = message.client_id;
-  reply(peer, message.request_id, {});
+  // Nothing is decided by it, and one that waits for a slow disk here gives this connection up,
+  // comes back ever later, and in the end too late for its actors.
+  commands_.push_back(SendMessage{peer, wire::Reply{message.request_id, Status(), {}}, true});
 }
 
 void HeadState::drop_watches(PeerId peer, const PeerRecord& record) {

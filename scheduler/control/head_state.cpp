@@ -1,6 +1,7 @@
 #include "scheduler/control/head_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/base/sort_by.h"
@@ -14,7 +15,8 @@ HeadState::HeadState(const HeadConfig& config)
     : config_(config), suspicion_deviations_(deviations_at(config.suspicion_phi)) {}
 
 Outcome HeadState::apply(Event event, Moment now) {
-  now_ = now;
+  const TimePoint before = std::exchange(now_, now).steady;
+  excuse_those_away(before);
   run_timers();
   if (auto* arrived = get_if<MessageArrived>(&event)) {
     dispatch(*arrived);
@@ -101,6 +103,8 @@ void HeadState::reply(PeerId peer, std::uint64_t request_id, Status status) {
 constexpr Duration kHeadPause = std::chrono::milliseconds(200);
 constexpr Duration kAfterPause = std::chrono::milliseconds(200);
 constexpr Duration kBetweenLooks = std::chrono::milliseconds(20);
+// So late comes no timer of a head that is merely busy.
+constexpr Duration kLongHeadPause = std::chrono::seconds(1);
 
 void HeadState::arm(TimePoint at, TimerKind kind, std::uint64_t high, std::uint64_t low,
                     bool second) {
@@ -118,6 +122,25 @@ bool HeadState::looked_twice(const Timer& timer) {
   const auto& [at, kind, high, low, second] = timer;
   if (!second) arm(second_look(at), kind, high, low, true);
   return second;
+}
+
+// Who is away cannot come back to a head that stands still: that time is no part of theirs. One
+// look more would not do for those that are between two attempts, nor where it stands still again.
+void HeadState::excuse_those_away(TimePoint before) {
+  const auto due = next_deadline();
+  if (!due || now_.steady - std::max(*due, before) < kLongHeadPause) return;
+  // It may have begun right behind the event before.
+  const Duration pause = now_.steady - before;
+  for (auto& [id, node] : nodes_) {
+    if (!node.return_by) continue;
+    *node.return_by += pause;
+    look_at(node, *node.return_by);
+  }
+  for (auto& [id, client] : clients_) {
+    if (!client.return_by) continue;
+    *client.return_by += pause;
+    arm(*client.return_by, TimerKind::kClient, id.high, id.low);
+  }
 }
 
 std::optional<TimePoint> HeadState::next_deadline() const {

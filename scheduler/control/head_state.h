@@ -127,6 +127,7 @@ class HeadState {
   bool head_stood_still(TimePoint due) const;
   TimePoint second_look(TimePoint due) const;
   bool looked_twice(const Timer& timer);
+  void excuse_those_away(TimePoint before);
   void log_event(std::string kind, NodeId node_id, ActorId actor_id, std::uint64_t generation,
                  std::string text);
   void changed(ActorRecord& actor);

@@ -3,8 +3,8 @@
 //
 // Messages that arrive together are decided together, their decisions are made durable with one
 // sync, and only then do the answers leave. The sync is done on a thread of its own
-// (journal_writer.h): while it takes its time heartbeats are answered, and what is decided
-// meanwhile is the next batch.
+// (journal_writer.h): while it takes its time heartbeats are answered and clients let in, and what
+// is decided meanwhile is the next batch.
 
 #include <cstdint>
 #include <functional>

@@ -114,6 +114,7 @@ class FakeHead {
   ~FakeHead() { away(); }
 
   const net::Address& address() const { return address_; }
+  net::EventLoop& loop() { return thread_.loop(); }
   // The first message of this type that fits and was not taken yet.
   template <typename Message>
   Message take(std::function<bool(const Message&)> wanted = {}) {

@@ -70,12 +70,13 @@ class Cluster:
             raise Fault(f"the worker did not join: {line!r}")
         return taken
 
-    def start_driver(self, program, count):
+    def start_driver(self, program, count, environment=None):
         """A program that gives this cluster `count` actors, says "ready", and ends with its input."""
         host, port = self.address.rsplit(":", 1)
         with open(self._place.file("driver.log"), "wb") as log:
             driver = subprocess.Popen([program, host, port, self.token_file, str(count)],
-                                      env=self._place.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      env={**self._place.environment(), **(environment or {})},
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                       stderr=log, text=True, start_new_session=True)
         if driver.stdout.readline() != "ready\n":
             raise Fault(f"the driver's actors did not start: {self._last_words('driver')[-1000:]}")

@@ -161,14 +161,25 @@ TEST_CASE("a client says who it is, first and once") {
 TEST_CASE("no head, a wrong token, a silent head: each by its name") {
   Fixture f;
   f.greets = false;
-  CHECK(f.try_connect(Deadline::after(100ms)).status().code() == Code::kDeadlineExceeded);
   f.options.attempt_timeout = 50ms;
-  CHECK(f.try_connect().status().code() == Code::kUnavailable);
+  CHECK(f.try_connect(Deadline::after(100ms)).status().code() == Code::kDeadlineExceeded);
   const auto stranger = HeadClient::connect(f.thread.loop(), f.head.address(),
                                             net::Token(32, std::byte{1}), {}, tests::patience());
   CHECK(stranger.status().code() == Code::kUnauthenticated);
   f.head.away();
   CHECK(f.try_connect().status().code() == Code::kUnavailable);
+}
+
+TEST_CASE("who connects waits for a head that stands still for as long as it wants to") {
+  Fixture f;
+  f.options.attempt_timeout = 50ms;
+  std::promise<void> stands_still;
+  f.head.loop().post([&stands_still] {
+    stands_still.set_value();
+    std::this_thread::sleep_for(300ms);
+  });
+  stands_still.get_future().wait();
+  CHECK(f.try_connect().status().code() == Code::kOk);
 }
 
 TEST_CASE("answers come to those who asked, refusals as they are") {

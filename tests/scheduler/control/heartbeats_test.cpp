@@ -267,6 +267,35 @@ TEST_CASE("who comes back while the head stands still has come back in time") {
   }
 }
 
+// Who is between two attempts when the head goes on is not heard at the second look.
+TEST_CASE("who is away has as long to come back as if the head had not stood still") {
+  for (const int pause_ms : {2'500, 3'900, 10'000}) {
+    for (const int times : {1, 4}) {
+      CAPTURE(pause_ms);
+      CAPTURE(times);
+      Beats beats;
+      beats.create({7, 7});
+      beats.say(kBeatingPeer, wire::ActorStarted{{7, 7}, 1, 42});
+      beats.say(kBeatingPeer, wire::ActorReady{{7, 7}, 1});
+      beats.take(beats.head.apply(PeerClosed{1}, beats.now));
+      beats.take(beats.head.apply(PeerClosed{kBeatingPeer}, beats.now));
+      for (int i = 0; i < times; ++i) {
+        beats.pass(milliseconds(100));
+        beats.now.steady += milliseconds(pause_ms);
+        beats.take(beats.head.apply(Tick{}, beats.now));
+      }
+      beats.pass(milliseconds(900));
+      CHECK(beats.count("owner_gone") == 0);
+      beats.pass(milliseconds(200));
+      CHECK(beats.count("owner_gone") == 1);
+      beats.pass(milliseconds(2'800));
+      CHECK(beats.count("node_died") == 0);
+      beats.pass(milliseconds(200));
+      CHECK(beats.count("node_died") == 1);
+    }
+  }
+}
+
 TEST_CASE("an idle head has one timer a node") {
   Beats beats;
   for (int i = 0; i < 50; ++i) {

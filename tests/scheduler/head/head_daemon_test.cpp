@@ -622,6 +622,21 @@ TEST_CASE("while the disk stands still heartbeats are answered, decisions in the
   CHECK(f.client(3)->actors(true, tests::patience()).value().size() == 2);
 }
 
+// Clients that wait for their introduction give the connection up, and their actors' grace begins.
+TEST_CASE("while the disk stands still clients are let in") {
+  Fixture f;
+  const auto client = f.client(1);
+  Answer created;
+  f.disk.hold();
+  client->create_actors({spec(1)}, false, false, created.callback());
+  f.disk.await_write();
+  const auto second = f.client(2);
+  CHECK_FALSE(created.arrived());
+  f.disk.go_on();
+  CHECK(created.get().ok());
+  CHECK(second->actors(false, tests::patience()).value().size() == 1);
+}
+
 TEST_CASE("a disk that does not come back in time fails the journal; it is whole when it does") {
   Fixture f;
   f.stop();
