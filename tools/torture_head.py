@@ -29,7 +29,7 @@ MIXED_PAUSE_S = (0.0, 0.4)
 # What of a training's time is left to strikes that take longer than they do on average.
 STRIKE_S = 5.5
 # What the load may take to its end: longer than the longest of its calls.
-END_S = 150
+END_S = 240
 # What is still to be told, or to end, is so within these.
 SETTLE_S = 20
 
@@ -165,6 +165,8 @@ def head(figures, place, bin_folder, options):
     _report(figures, told, wrong, witness.grave, told_in)
     for difference in run.differences(plain):
         figures.note(f"  {difference}")
+    if sum(struck.values()) < rounds:
+        figures.note("  the training ended before the last strike: --steps-a-second makes it longer")
     figures.bar(f"struck {rounds} times while it trained", sum(struck.values()) == rounds)
     figures.bar("the training's weights, losses and norms are the undisturbed run's", not run.differences(plain))
     figures.bar("no rank died, no step was computed twice",

@@ -40,8 +40,9 @@ namespace {
 using namespace troupe;
 using namespace std::chrono_literals;
 
-// Longer than any strike, so that a call which ends by its deadline has met a fault.
-constexpr auto kCallTimeout = 45s;
+// Longer than strikes take that follow on each other: a call which ends by its deadline has met a
+// fault. (A restart needs the head for three writes in a row, of 4 s each.)
+constexpr auto kCallTimeout = 90s;
 constexpr auto kPause = 5ms;
 constexpr auto kFindPause = 300ms;
 constexpr auto kKillPause = 1500ms;
