@@ -96,6 +96,10 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   const ProcessStamp process;
 };
 
+// An attempt outlasts the deadline of who waits for it, so that it is the deadline that ends the
+// wait and says so.
+constexpr Duration kBeyondDeadline = std::chrono::seconds(1);
+
 // --- connecting ---------------------------------------------------------------------------------
 
 // One attempt, which may take `patience` to connect, and then to be answered.
@@ -443,7 +447,8 @@ Result<std::shared_ptr<HeadClient>> HeadClient::connect(
   auto answer = promise->get_future();
   // The only attempt waits as long as its caller does: a head that stands still answers later, and
   // then all that wait at its door.
-  const Duration patience = std::max<Duration>(deadline.remaining(), options.attempt_timeout);
+  const Duration patience =
+      std::max<Duration>(deadline.remaining() + kBeyondDeadline, options.attempt_timeout);
   loop.post([state, promise, patience] {
     state->connect_now(patience,
                        [promise](Status status) { promise->set_value(std::move(status)); });
