@@ -24,9 +24,9 @@
 #include <vector>
 
 #include "actors/call_connection.h"
-#include "actors/caller_generations.h"
+#include "actors/session/caller_generations.h"
 #include "actors/host_road.h"
-#include "actors/kept_answers.h"
+#include "actors/session/kept_answers.h"
 #include "actors/mailbox.h"
 #include "actors/method_table.h"
 #include "runtime/base/mutex.h"

@@ -14,7 +14,7 @@
 
 #include "actors/actor_channel.h"
 #include "actors/call_cycles.h"
-#include "actors/call_sink.h"
+#include "actors/session/call_sink.h"
 #include "actors/future.h"
 #include "actors/light_actor.h"
 #include "actors/options.h"
@@ -35,10 +35,10 @@ class SlabMemory final : public LargeMemory {
     return lease_.space();
   }
   // The slab with what `encoder` wrote; none where that is on the heap.
-  SlabLease release(const Encoder& encoder) {
-    if (!encoder.in_large_memory()) return {};
+  std::unique_ptr<LentArguments> release(const Encoder& encoder) {
+    if (!encoder.in_large_memory()) return nullptr;
     lease_.set_used(encoder.size());
-    return std::move(lease_);
+    return std::make_unique<SlabLease>(std::move(lease_));
   }
 
  private:

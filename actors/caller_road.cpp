@@ -98,7 +98,7 @@ bool CallerRoad::write(const Call& call) {
   if (call.slab != nullptr) {
     header.flags |= RoadCall::kInSlab;
     header.slab_offset = call.slab->offset();
-    header.slab_bytes = static_cast<std::uint32_t>(call.slab->used());
+    header.slab_bytes = static_cast<std::uint32_t>(call.slab->bytes().size());
   } else {
     if (call.arguments.size() > kRoadInlineBytesMax) return false;
     header.bytes = static_cast<std::uint32_t>(call.arguments.size());

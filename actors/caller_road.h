@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "actors/call_road.h"
+#include "actors/session/call_request.h"
 #include "runtime/base/mutex.h"
 #include "runtime/memory/adaptive_spin.h"
 #include "runtime/memory/byte_ring.h"
@@ -143,12 +144,14 @@ class CallerRoad : public std::enable_shared_from_this<CallerRoad> {
   bool releasing_ TROUPE_GUARDED_BY(slab_mutex_) = false;
 };
 
-class SlabLease {
+class SlabLease final : public LentArguments {
  public:
   SlabLease() = default;
   SlabLease(SlabLease&& other) noexcept;
   SlabLease& operator=(SlabLease&& other) noexcept;
-  ~SlabLease();
+  ~SlabLease() override;
+
+  std::span<const std::byte> bytes() const override { return space_.first(used_); }
 
   bool valid() const { return road_ != nullptr; }
   std::span<std::byte> space() const { return space_; }
@@ -156,7 +159,6 @@ class SlabLease {
   std::size_t offset() const { return offset_; }
   // How much of the space is the arguments.
   void set_used(std::size_t bytes) { used_ = bytes; }
-  std::size_t used() const { return used_; }
 
  private:
   friend class CallerRoad;

@@ -7,16 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "actors/session/head_is_away.h"
 #include "runtime/base/status.h"
 #include "runtime/wire/types.h"
 
 namespace troupe::detail {
-
-// Whether a status says that the head could not be asked, rather than what it answered: it is away,
-// or another one is there for now. The same question may have an answer later.
-inline bool head_is_away(const Status& status) {
-  return status.code() == Code::kUnavailable || status.code() == Code::kUnauthenticated;
-}
 
 // Thread-safe. Callbacks come on the loop's thread, never from within the call that asked, unless
 // it is refused because the directory was closed or belongs to the parent of a forked process.

@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/call_sink.h"
+#include "actors/session/call_sink.h"
 #include "actors/executor.h"
 #include "actors/running_call.h"
 #include "runtime/base/check.h"

@@ -109,7 +109,7 @@ class ActorHandle {
                               .retry = options_.retry,
                               .despite_state_loss = options_.despite_state_loss,
                               .sink = detail::CallSinkRef(std::move(state)),
-                              .slab = slabs.release(encoder),
+                              .lent = slabs.release(encoder),
                               .deadline_of = deadline.of,
                               .made = deadline.made}));
     if (nested) call.with_outer().attach(nested, options_);
@@ -141,7 +141,6 @@ class ActorHandle {
                                 .retry = false,
                                 .despite_state_loss = options_.despite_state_loss,
                                 .sink = detail::CallSinkRef(state),
-                                .slab = {},
                                 .deadline_of = deadline.of,
                                 .stream_items = options_.stream_window,
                                 .made = deadline.made}));

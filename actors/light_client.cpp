@@ -33,8 +33,7 @@ Future<Value> call_host(const std::shared_ptr<ActorClient>& client,
                         .deadline = deadline,
                         .retry = true,
                         .despite_state_loss = true,
-                        .sink = CallSinkRef(std::move(state)),
-                        .slab = {}}));
+                        .sink = CallSinkRef(std::move(state))}));
   return future;
 }
 

@@ -22,6 +22,7 @@
 
 #include "actors/bytes_view.h"
 #include "actors/serialize.h"
+#include "actors/session/interface.h"
 #include "actors/type_name.h"
 
 namespace troupe {
@@ -232,17 +233,6 @@ constexpr bool names_are_unique(const std::array<std::string_view, N>& names) {
   return true;
 }
 
-struct MethodSignature {
-  std::string_view name;
-  std::uint64_t hash = 0;
-  std::string_view type = {};  // for people: "int (Counter::*)(int)"
-};
-
-// Where the two programs of a call differ in a method, the error says what it is in each of them:
-// the actor adds the one, the caller the other.
-inline constexpr std::string_view kInActorsProgram = "in the actor's program";
-inline constexpr std::string_view kInCallersProgram = "in the caller's program";
-
 template <auto... Methods>
 constexpr std::array<MethodSignature, sizeof...(Methods)> signatures(MethodList<Methods...>) {
   static_assert(
@@ -293,12 +283,6 @@ concept HasSave = requires(const T& actor) {
   actor.save();
 };
 
-struct ActorInterface {
-  std::string_view type;
-  std::span<const MethodSignature> methods;
-  bool light = false;  // of a host of light actors (light_actor.h)
-  bool saves = false;  // whether the class has save() and load()
-};
 template <typename T>
 inline constexpr ActorInterface kActorInterface{
     ActorClassTraits<T>::kType, ActorClassTraits<T>::kSignatures, false, HasSave<T>};

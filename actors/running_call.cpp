@@ -1,10 +1,6 @@
 #include "actors/running_call.h"
 
-#include <fmt/format.h>
-
 namespace troupe::detail {
-
-std::string MethodLabel::to_string() const { return fmt::format("{}::{}", type, method); }
 
 const std::stop_token& RunningCall::stop_token() {
   if (!asked_) {

@@ -5,21 +5,12 @@
 #include <chrono>
 #include <cstdint>
 #include <stop_token>
-#include <string>
-#include <string_view>
 
+#include "actors/session/interface.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
 
 namespace troupe::detail {
-
-// A method as errors name it. The text lives as long as the program.
-struct MethodLabel {
-  std::string_view type;
-  std::string_view method;
-  bool empty() const { return method.empty(); }
-  std::string to_string() const;  // "Counter::add"
-};
 
 inline Deadline earlier(Deadline a, Deadline b) { return a.time() < b.time() ? a : b; }
 

@@ -24,7 +24,7 @@
 #include <utility>
 
 #include "actors/actor_channel.h"
-#include "actors/call_sink.h"
+#include "actors/session/call_sink.h"
 #include "actors/call_state.h"
 #include "actors/future.h"
 #include "actors/serialize.h"

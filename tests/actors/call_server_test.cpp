@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "actors/future.h"
-#include "actors/kept_answers.h"
+#include "actors/session/kept_answers.h"
 #include "runtime/base/limits.h"
 #include "runtime/memory/unix_socket.h"
 #include "tests/actors/raw_caller.h"

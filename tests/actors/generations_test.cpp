@@ -7,7 +7,7 @@
 
 #include "actors/actor_channel.h"
 #include "actors/call_server.h"
-#include "actors/call_sink.h"
+#include "actors/session/call_sink.h"
 #include "runtime/base/random.h"
 #include "runtime/memory/unix_socket.h"
 #include "tests/actors/call_fixture.h"
@@ -154,8 +154,7 @@ struct Callers {
     static_cast<void>(channel.call({.method = 0,
                                     .arguments = {},
                                     .deadline = Deadline::after(20s),
-                                    .sink = CallSinkRef(answer),
-                                    .slab = {}}));
+                                    .sink = CallSinkRef(answer)}));
     return answer->inbox.take();
   }
 };
@@ -189,8 +188,7 @@ TEST_CASE_FIXTURE(Callers,
   static_cast<void>(channel->call({.method = 0,
                                    .arguments = {},
                                    .deadline = Deadline::after(20s),
-                                   .sink = CallSinkRef(answer),
-                                   .slab = {}}));
+                                   .sink = CallSinkRef(answer)}));
   CHECK(first.superseded.take().code() == Code::kUnavailable);
   head->tell(second.info());
   CHECK(answer->inbox.take().value() == 2);

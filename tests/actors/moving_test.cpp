@@ -9,7 +9,7 @@
 
 #include "actors/light_actors.h"
 #include "actors/spawn.h"
-#include "actors/state_loss.h"
+#include "actors/session/state_loss.h"
 #include "scheduler/head/head_daemon.h"
 #include "scheduler/node/node_daemon.h"
 #include "tests/actors/driver_client.h"

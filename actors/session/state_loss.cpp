@@ -1,4 +1,4 @@
-#include "actors/state_loss.h"
+#include "actors/session/state_loss.h"
 
 #include <algorithm>
 #include <cstring>

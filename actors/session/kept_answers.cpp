@@ -1,4 +1,4 @@
-#include "actors/kept_answers.h"
+#include "actors/session/kept_answers.h"
 
 namespace troupe::detail {
 

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "actors/method_table.h"
+#include "actors/session/interface.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
 #include "runtime/wire/types.h"
