@@ -22,17 +22,4 @@ net::ConnectionOptions call_connection_options() {
   return options;
 }
 
-Status too_large_error(std::string_view what, std::uint64_t bytes,
-                       const net::ConnectionOptions& options) {
-  if (bytes <= options.attachment_bytes_max) {
-    return error(Code::kResourceExhausted, "{} of {} bytes: the process had no memory for it", what,
-                 bytes);
-  }
-  return error(
-      Code::kResourceExhausted,
-      "{} of {} bytes: a process here takes at most {} at once, half of the memory that it "
-      "may use. Pass it in pieces",
-      what, bytes, options.attachment_bytes_max);
-}
-
 }  // namespace troupe::detail

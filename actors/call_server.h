@@ -1,34 +1,28 @@
 #pragma once
-// The callers of one actor: their connections, what they believe the actor's methods to be, and
-// which of their calls were answered already.
-//
-// A caller that reads more slowly than it is answered: what waits to be sent to it is bounded.
-// Above limits::kUnreadAnswerBytesMax no further call of it is begun (held_back()) until it has
-// read half of that; calls that run already may each add a result.
+// The calls from an actor's callers: the conversations' state machine (session/callee_session.h)
+// with what it needs of the machine: a lock, the callers' connections, their rings, and the mailbox
+// that takes what is to be run.
 //
 // Calls that come over sockets are read on the loop's thread, which puts them into the mailbox.
-// Calls that come over fast roads (call_road.h) are read by the actor's own thread when its mailbox
+// Calls that come through rings (call_road.h) are read by the actor's own thread when its mailbox
 // is empty, and by the loop's thread where the order or an end demands it: when the same caller's
 // next call or cancellation comes over its socket, and when its connection ends.
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <stop_token>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "actors/call_connection.h"
-#include "actors/session/caller_generations.h"
 #include "actors/host_road.h"
-#include "actors/session/kept_answers.h"
 #include "actors/mailbox.h"
 #include "actors/method_table.h"
+#include "actors/session/callee_session.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/net/connection.h"
@@ -116,37 +110,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   bool connected() override { return road_count_.load(std::memory_order_relaxed) > 0; }
 
  private:
-  Status refusal();
-  // A connection before and after it has bound.
-  struct Peer {
-    std::shared_ptr<net::Connection> connection;
-    bool bound = false;
-    ClientId caller;
-    std::uint64_t calls = 0;  // that came over this connection
-    bool stopped = false;     // it has said that it calls no more
-  };
-  // The caller's method numbers → ours, and why not where the two programs differ.
-  struct MethodNumbers {
-    std::vector<std::uint32_t> ours;
-    std::map<std::uint32_t, Status> refused;
-  };
-  // A caller, across its connections: one that comes back with calls it sent before gets their
-  // answers, and none is run twice.
-  struct Session {
-    std::shared_ptr<Peer> peer;      // null between two connections
-    std::shared_ptr<HostRoad> road;  // the connection's fast road
-    std::uint64_t road_number = 0;   // the highest that was offered
-    MethodNumbers methods;
-    std::uint64_t highest = 0;       // sequence of the last call that was accepted
-    std::deque<std::uint64_t> open;  // accepted and not answered; ascending
-    // Of open calls whose method asked for it, or that were cancelled.
-    std::vector<std::pair<std::uint64_t, std::stop_source>> stops;
-    std::map<std::uint64_t, std::uint64_t> credits;  // of open calls that are streams
-    // The actor whose process the caller is; empty: the caller is a driver.
-    ActorId actor;
-    std::uint64_t actor_generation = 0;
-    bool held_back = false;  // too much of its answers waits to be sent
-  };
+  class Peer;  // a connection
   using Roads = std::vector<std::shared_ptr<HostRoad>>;
   static constexpr int kWholeRing = 1 << 20;  // more calls than a ring holds
 
@@ -160,27 +124,15 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   void on_probe(const std::shared_ptr<Peer>& peer, const wire::CallProbe& probe);
   void on_draining(const std::shared_ptr<Peer>& peer);
   void on_close(const std::shared_ptr<Peer>& peer);
-  void give_back_locked(const Session& session, const QueuedCall& call) TROUPE_REQUIRES(mutex_);
   void on_drained(const std::shared_ptr<Peer>& peer);
-  void send_small(const std::shared_ptr<Peer>& peer, const wire::CallMessage& message);
-  void send_answer_locked(Session& session, wire::EncodedCall answer) TROUPE_REQUIRES(mutex_);
-  Status send_to(const std::shared_ptr<Peer>& peer, wire::EncodedCall message, bool soon);
-  void hold_back_locked(Session& session) TROUPE_REQUIRES(mutex_);
-  // Whether the runner is to be told.
-  bool end_holding_back_locked(Session& session) TROUPE_REQUIRES(mutex_);
-  void tell_caller_reads(ClientId caller);
+  void carry_out(CalleeSession::Change change, ClientId caller);
+  std::shared_ptr<HostRoad> ring_of(const std::shared_ptr<Peer>& peer);
   void read_whole_ring(const std::shared_ptr<Peer>& peer);
-  void request_stop(ClientId caller, std::uint64_t sequence);
-  std::vector<std::stop_source> stops_of_streams_locked(Session& session) TROUPE_REQUIRES(mutex_);
-  std::stop_source& stop_of_locked(Session& session, std::uint64_t sequence)
-      TROUPE_REQUIRES(mutex_);
-  Result<MethodNumbers> translate(const wire::Bind& bind) const;
-  Status check_generations(const wire::Bind& bind);
-  void end_older_callers(ActorId actor, std::uint64_t generation);
   // What becomes of a call that arrived: it is to be run, or it needs nothing more.
   std::optional<QueuedCall> admit(QueuedCall call);
   void push(QueuedCall call);
-  void forget_old_sessions_locked() TROUPE_REQUIRES(mutex_);
+  std::shared_ptr<Peer> peer_of_locked(ClientId caller) const TROUPE_REQUIRES(mutex_);
+  void count_held_back_locked() TROUPE_REQUIRES(mutex_);
 
   // Fast roads.
   void on_offer(std::uint64_t number);
@@ -195,9 +147,6 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   const Roads& polled_roads();
 
   net::EventLoop& loop_;
-  const ActorId actor_id_;
-  const std::uint64_t generation_;
-  const ActorInterface interface_;
   const std::shared_ptr<Mailbox> mailbox_;
   const std::shared_ptr<HostPageSegment> host_page_;
   const net::ConnectionOptions connections_;
@@ -205,19 +154,13 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   std::function<void(const Status& why)> on_superseded_;
   // Lock order: a road's reading(), then this.
   Mutex mutex_;
-  std::map<ClientId, Session> sessions_ TROUPE_GUARDED_BY(mutex_);
-  KeptAnswers kept_ TROUPE_GUARDED_BY(mutex_);
-  std::deque<ClientId> disconnected_ TROUPE_GUARDED_BY(mutex_);  // oldest first
-  std::set<std::shared_ptr<Peer>> peers_;                        // loop thread, as the next
-  CallerGenerations callers_;
+  CalleeSession session_ TROUPE_GUARDED_BY(mutex_);
+  std::set<std::shared_ptr<Peer>> peers_;  // loop thread
   // Loop thread: sockets over which roads are being offered.
   std::map<std::uint64_t, UniqueFd> offers_;
   std::uint64_t next_offer_ = 0;
   Roads roads_ TROUPE_GUARDED_BY(mutex_);
-  std::atomic<int> held_back_count_{0};  // sessions that are; written under the lock
-  std::atomic<bool> refuses_{false};
-  Status refusal_ TROUPE_GUARDED_BY(mutex_);
-  bool gives_back_ TROUPE_GUARDED_BY(mutex_) = false;
+  std::atomic<std::size_t> held_back_count_{0};  // the session's; written under the lock
   std::atomic<std::uint64_t> roads_version_{0};
   std::atomic<int> road_count_{0};
   std::atomic<std::int64_t> spin_ns_{0};

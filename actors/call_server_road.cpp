@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "actors/call_peer.h"
 #include "actors/call_server.h"
 #include "runtime/base/file_system.h"
 #include "scheduler/node/resources_detect.h"
@@ -78,17 +79,14 @@ Result<std::shared_ptr<HostRoad>> CallServer::attach_road(HostRoad::Arrived arri
   if (cpu_limit_ == 0) cpu_limit_ = granted_cpu_count();
   MutexLock reading(road->reading());
   MutexLock lock(mutex_);
-  const auto it = sessions_.find(caller);
-  if (it == sessions_.end() || !it->second.peer) {
-    return error(Code::kNotFound, "the caller has no connection");
-  }
-  Session& session = it->second;
-  if (number <= session.road_number || session.road) {
+  const std::shared_ptr<Peer> peer = peer_of_locked(caller);
+  if (!peer) return error(Code::kNotFound, "the caller has no connection");
+  if (number <= peer->ring_number || peer->ring) {
     return error(Code::kAlreadyExists, "the connection of this road is over, or has one");
   }
-  session.road_number = number;
-  session.road = road;
-  road->begin(session.peer->calls);
+  peer->ring_number = number;
+  peer->ring = road;
+  road->begin(peer->calls);
   roads_.push_back(road);
   ++road_count_;
   ++roads_version_;
@@ -104,8 +102,8 @@ void CallServer::detach_road(const std::shared_ptr<HostRoad>& road) {
     road->detach();
   }
   MutexLock lock(mutex_);
-  const auto it = sessions_.find(road->caller());
-  if (it != sessions_.end() && it->second.road == road) it->second.road.reset();
+  const std::shared_ptr<Peer> peer = peer_of_locked(road->caller());
+  if (peer && peer->ring == road) peer->ring.reset();
   if (std::erase(roads_, road) == 0) return;
   --road_count_;
   ++roads_version_;
@@ -170,8 +168,8 @@ void CallServer::on_damaged(const std::shared_ptr<HostRoad>& road) {
     std::shared_ptr<Peer> peer;
     {
       MutexLock lock(self->mutex_);
-      const auto it = self->sessions_.find(road->caller());
-      if (it != self->sessions_.end() && it->second.road == road) peer = it->second.peer;
+      peer = self->peer_of_locked(road->caller());
+      if (peer && peer->ring != road) peer.reset();
     }
     if (peer) self->on_close(peer);
   });

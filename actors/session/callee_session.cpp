@@ -1,0 +1,425 @@
+#include "actors/session/callee_session.h"
+
+#include <algorithm>
+
+#include "runtime/base/canary.h"
+
+namespace troupe::detail {
+namespace {
+
+// Callers that have no link are remembered, up to so many.
+constexpr std::size_t kDisconnectedCallersMax = 1024;
+// Actors of whose processes it is remembered which is the newest that has bound.
+constexpr std::size_t kGenerationsMax = 4096;
+constexpr std::uint32_t kNoMethod = ~0u;
+
+wire::CallMessage reply_of(std::uint64_t sequence, Result<wire::Bytes> result) {
+  wire::CallReply reply;
+  reply.sequence = sequence;
+  if (result.ok()) {
+    reply.result = std::move(*result);
+  } else {
+    reply.status = result.status();
+  }
+  return reply;
+}
+
+}  // namespace
+
+Reply::Reply(std::uint64_t sequence, Result<wire::Bytes> result, bool keep) {
+  const std::size_t bytes = result.ok() ? result->size() : 0;
+  wire::CallMessage message = reply_of(sequence, std::move(result));
+  if (keep && bytes <= KeptAnswers::kAnswerBytesMax) kept = wire::encode(message);
+  if (kept && bytes < wire::kAttachedBytesMin) {
+    sent.frame = *kept;
+  } else {
+    sent = wire::encode_attached(std::move(message));
+  }
+}
+
+CalleeSession::CalleeSession(Config config) : config_(config), generations_(kGenerationsMax) {}
+
+CalleeSession::Caller* CalleeSession::find(ClientId caller) {
+  const auto it = callers_.find(caller);
+  return it != callers_.end() ? &it->second : nullptr;
+}
+
+const CalleeSession::Caller* CalleeSession::find(ClientId caller) const {
+  const auto it = callers_.find(caller);
+  return it != callers_.end() ? &it->second : nullptr;
+}
+
+CalleeSession::Caller* CalleeSession::with_open(ClientId caller, std::uint64_t sequence) {
+  Caller* const known = find(caller);
+  if (known == nullptr) return nullptr;
+  const bool open = std::binary_search(known->open.begin(), known->open.end(), sequence);
+  return open ? known : nullptr;
+}
+
+// --- binding -------------------------------------------------------------------------------------
+
+CalleeSession::Introduction CalleeSession::introduce(const wire::Bind& bind) {
+  Introduction result;
+  result.refusal = check_generations(bind);
+  result.superseded = result.refusal.code() == Code::kUnavailable;
+  if (!result.refusal.ok()) return result;
+  auto methods = translate(bind);
+  result.refusal = methods.status();
+  if (!methods.ok()) return result;
+  result.methods = std::move(*methods);
+  if (bind.caller_actor.empty()) return result;
+  for (const auto& [id, caller] : callers_) {
+    if (caller.link && caller.actor == bind.caller_actor &&
+        caller.actor_generation < bind.caller_generation) {
+      result.older.push_back(caller.link);
+    }
+  }
+  return result;
+}
+
+// kUnavailable: this process is the older one of two. kAborted: the caller is.
+Status CalleeSession::check_generations(const wire::Bind& bind) {
+  if (bind.actor_id != config_.actor_id) return {};
+  if (bind.generation > config_.generation) {
+    return error(Code::kUnavailable,
+                 "this is process {} of actor {}, and a caller knows process {}: its node was lost "
+                 "to the head, and it was started again elsewhere",
+                 config_.generation, config_.actor_id.brief(), bind.generation);
+  }
+  if (bind.caller_actor.empty() || TROUPE_CANARY("older-callers-may-call")) return {};
+  const std::uint64_t newest = generations_.note(bind.caller_actor, bind.caller_generation);
+  if (bind.caller_generation < newest) {
+    return error(Code::kAborted,
+                 "process {} of actor {} calls, and process {} has called already: its node was "
+                 "lost to the head, and it was started again elsewhere",
+                 bind.caller_generation, bind.caller_actor.brief(), newest);
+  }
+  return {};
+}
+
+// Methods that the two programs know differently are refused at their calls: the others work.
+Result<CalleeSession::MethodNumbers> CalleeSession::translate(const wire::Bind& bind) const {
+  const ActorInterface& interface = config_.interface;
+  if (bind.actor_id != config_.actor_id) {
+    return error(Code::kNotFound, "this process hosts actor {}, not {}", config_.actor_id.brief(),
+                 bind.actor_id.brief());
+  }
+  if (bind.type != interface.type) {
+    return error(Code::kInvalidArgument, "the actor is a {}, not a {}", interface.type, bind.type);
+  }
+  MethodNumbers numbers;
+  for (const auto& theirs : bind.methods) {
+    const auto ours = std::find_if(interface.methods.begin(), interface.methods.end(),
+                                   [&](const auto& m) { return m.name == theirs.name; });
+    const bool known = ours != interface.methods.end();
+    const bool same = known && ours->hash == theirs.hash;
+    if (!same) {
+      numbers.refused.emplace(
+          static_cast<std::uint32_t>(numbers.ours.size()),
+          error(Code::kFailedPrecondition,
+                "the caller's and the actor's program differ: {}::{} {}. Build both from the same "
+                "sources",
+                bind.type, theirs.name,
+                known ? "has other argument or result types, or they contain something else"
+                      : "is unknown to the actor")
+              .with(kInActorsProgram, known ? ours->type : "no such method"));
+    }
+    numbers.ours.push_back(same ? static_cast<std::uint32_t>(ours - interface.methods.begin())
+                                : kNoMethod);
+  }
+  return numbers;
+}
+
+CalleeSession::Change CalleeSession::bind(std::shared_ptr<CalleeLink> link, const wire::Bind& bind,
+                                          MethodNumbers methods) {
+  Change change;
+  Caller& caller = callers_[bind.caller];
+  change.replaced = std::exchange(caller.link, std::move(link));
+  caller.methods = std::move(methods);
+  caller.actor = bind.caller_actor;
+  caller.actor_generation = bind.caller_generation;
+  std::erase(disconnected_, bind.caller);
+  change.stops = stops_of_streams(caller);
+  change.may_begin = end_holding_back(caller);  // on the link before
+  // Before any answer of an earlier link's calls.
+  tell(caller.link, wire::BindReply{{}, config_.generation});
+  if (gives_back_) tell(caller.link, wire::Draining{});
+  return change;
+}
+
+void CalleeSession::refuse(CalleeLink& link, const Status& why) {
+  const Status sent =
+      link.send({wire::encode(wire::BindReply{why, config_.generation}), nullptr}, false);
+  if (!sent.ok() && sent.code() != Code::kUnavailable) link.end();
+}
+
+std::optional<CalleeSession::Change> CalleeSession::unbind(ClientId caller,
+                                                           const CalleeLink& link) {
+  Caller* const known = find(caller);
+  if (known == nullptr || !known->link) return std::nullopt;
+  if (known->link.get() != &link && !TROUPE_CANARY("older-links-unbind")) return std::nullopt;
+  Change change;
+  change.stops = stops_of_streams(*known);
+  change.may_begin = end_holding_back(*known);
+  known->link.reset();
+  disconnected_.push_back(caller);
+  forget_old_callers();
+  return change;
+}
+
+std::shared_ptr<CalleeLink> CalleeSession::link(ClientId caller) const {
+  const Caller* const known = find(caller);
+  return known != nullptr ? known->link : nullptr;
+}
+
+void CalleeSession::forget_old_callers() {
+  while (disconnected_.size() > kDisconnectedCallersMax) {
+    const auto it = callers_.find(disconnected_.front());
+    if (it != callers_.end() && !it->second.link) {
+      kept_.forget(it->first);
+      callers_.erase(it);
+    }
+    disconnected_.pop_front();
+  }
+}
+
+// --- sending -------------------------------------------------------------------------------------
+
+// A link that does not take a message is ended, which its caller notices. One that is over says so
+// by itself.
+Status CalleeSession::send(const std::shared_ptr<CalleeLink>& link, wire::EncodedCall message,
+                           bool soon) {
+  Status sent = link->send(std::move(message), soon);
+  if (!sent.ok() && sent.code() != Code::kUnavailable) link->end();
+  return sent;
+}
+
+void CalleeSession::tell(const std::shared_ptr<CalleeLink>& link,
+                         const wire::CallMessage& message) {
+  static_cast<void>(
+      send(link, {wire::encode(message), nullptr}, false));  // its caller notices the end
+}
+
+void CalleeSession::send_answer(Caller& to, wire::EncodedCall answer, bool soon) {
+  if (!to.link || !send(to.link, std::move(answer), soon).ok()) return;
+  if (to.held_back || !to.link->unread()) return;
+  to.held_back = true;
+  ++held_back_count_;
+}
+
+bool CalleeSession::end_holding_back(Caller& caller) {
+  if (!std::exchange(caller.held_back, false)) return false;
+  --held_back_count_;
+  return true;
+}
+
+bool CalleeSession::on_read(ClientId caller, const CalleeLink& link) {
+  Caller* const known = find(caller);
+  return known != nullptr && known->link.get() == &link && end_holding_back(*known);
+}
+
+std::vector<ClientId> CalleeSession::held_back() const {
+  std::vector<ClientId> held;
+  for (const auto& [id, caller] : callers_) {
+    if (caller.held_back) held.push_back(id);
+  }
+  return held;
+}
+
+bool CalleeSession::holds_back(ClientId caller) const {
+  const Caller* const known = find(caller);
+  return known != nullptr && known->held_back;
+}
+
+// --- calls ---------------------------------------------------------------------------------------
+
+CalleeSession::Admission CalleeSession::admit(ClientId caller, std::uint64_t sequence,
+                                              std::uint32_t method, const wire::Bytes& arguments) {
+  Caller* const known = find(caller);
+  if (known == nullptr) return {};
+  if (sequence <= known->highest && !TROUPE_CANARY("runs-again-what-is-sent-again")) {
+    if (std::binary_search(known->open.begin(), known->open.end(), sequence)) return {};
+    const wire::Bytes* const answer = kept_.find(caller, sequence);
+    send_answer(*known,
+                {answer != nullptr
+                     ? *answer
+                     : wire::encode(reply_of(
+                           sequence, error(Code::kUnavailable,
+                                           "the call ran before its connection broke, and its "
+                                           "answer is no longer kept"))),
+                 nullptr},
+                false);
+    return {};
+  }
+  // It has not run, and its number is free for the next process.
+  if (gives_back_) {
+    give_back(*known, sequence, arguments);
+    return {};
+  }
+  known->highest = sequence;
+  known->open.push_back(sequence);
+  if (!refusal_.ok()) return {Verdict::kRefused, kNoMethod, refusal_};
+  const MethodNumbers& methods = known->methods;
+  const std::uint32_t ours = method < methods.ours.size() ? methods.ours[method] : kNoMethod;
+  if (ours != kNoMethod) return {Verdict::kRun, ours};
+  const auto refused = methods.refused.find(method);
+  return {Verdict::kRefused, kNoMethod,
+          refused != methods.refused.end()
+              ? refused->second
+              : error(Code::kProtocol, "there is no method {}", method)};
+}
+
+bool CalleeSession::ended(ClientId caller, std::uint64_t sequence) {
+  Caller* const known = find(caller);
+  if (known == nullptr) return false;
+  const auto open = std::lower_bound(known->open.begin(), known->open.end(), sequence);
+  if (open != known->open.end() && *open == sequence) known->open.erase(open);
+  if (!known->stops.empty()) {
+    std::erase_if(known->stops, [&](const auto& stop) { return stop.first == sequence; });
+  }
+  if (!known->credits.empty()) known->credits.erase(sequence);
+  return true;
+}
+
+void CalleeSession::reply(ClientId caller, std::uint64_t sequence, Reply reply, bool sent,
+                          bool soon) {
+  Caller* const known = find(caller);
+  if (known == nullptr) return;
+  if (reply.kept && !TROUPE_CANARY("keeps-no-answers")) {
+    kept_.add(caller, sequence, std::move(*reply.kept));
+  }
+  if (!sent) send_answer(*known, std::move(reply.sent), soon);
+}
+
+void CalleeSession::give_back(Caller& to, std::uint64_t sequence, const wire::Bytes& arguments) {
+  if (!to.link) return;
+  // (What lies in the caller's own memory stays there until the call has an answer.)
+  static_cast<void>(
+      send(to.link, wire::encode_attached(wire::CallGivenBack{sequence, arguments}), false));
+}
+
+void CalleeSession::give_back(ClientId caller, std::uint64_t sequence,
+                              const wire::Bytes& arguments) {
+  if (Caller* const known = find(caller)) give_back(*known, sequence, arguments);
+}
+
+void CalleeSession::refuse_new(Status why) {
+  if (refusal_.ok()) refusal_ = std::move(why);
+}
+
+void CalleeSession::give_back_new() {
+  if (std::exchange(gives_back_, true)) return;
+  for (const auto& [id, caller] : callers_) {
+    if (caller.link) tell(caller.link, wire::Draining{});
+  }
+}
+
+std::size_t CalleeSession::open_calls() const {
+  std::size_t count = 0;
+  for (const auto& [id, caller] : callers_) count += caller.open.size();
+  return count;
+}
+
+void CalleeSession::clear() {
+  callers_.clear();
+  held_back_count_ = 0;
+}
+
+// --- calls that run ------------------------------------------------------------------------------
+
+std::stop_source& CalleeSession::stop_of(Caller& caller, std::uint64_t sequence) {
+  for (auto& [number, stop] : caller.stops) {
+    if (number == sequence) return stop;
+  }
+  return caller.stops.emplace_back(sequence, std::stop_source()).second;
+}
+
+// Of a link that is over: nobody takes what its streams give.
+std::vector<std::stop_source> CalleeSession::stops_of_streams(Caller& caller) {
+  std::vector<std::stop_source> stops;
+  for (const auto& [sequence, items] : caller.credits) stops.push_back(stop_of(caller, sequence));
+  return stops;
+}
+
+std::stop_token CalleeSession::stop_token_of(ClientId caller, std::uint64_t sequence) {
+  Caller* const known = with_open(caller, sequence);
+  return known != nullptr ? stop_of(*known, sequence).get_token() : std::stop_token();
+}
+
+std::stop_source CalleeSession::stop_of(ClientId caller, std::uint64_t sequence) {
+  Caller* const known = with_open(caller, sequence);
+  return known != nullptr ? stop_of(*known, sequence) : std::stop_source(std::nostopstate);
+}
+
+Status CalleeSession::send_item(ClientId caller, std::uint64_t sequence, std::uint64_t index,
+                                wire::Bytes item) {
+  Caller* const known = find(caller);
+  if (known == nullptr || !known->link) {
+    return Status(Code::kUnavailable, "the stream's caller is gone");
+  }
+  Status sent =
+      send(known->link, wire::encode_attached(wire::StreamItem{sequence, index, std::move(item)}),
+           false);
+  if (sent.ok() && !known->held_back && known->link->unread()) {
+    known->held_back = true;
+    ++held_back_count_;
+  }
+  return sent;
+}
+
+bool CalleeSession::on_credit(ClientId caller, const wire::StreamCredit& credit) {
+  Caller* const known = with_open(caller, credit.sequence);
+  if (known == nullptr) return false;
+  std::uint64_t& items = known->credits[credit.sequence];
+  items = std::max(items, credit.items);
+  return true;
+}
+
+std::uint64_t CalleeSession::credit(ClientId caller, std::uint64_t sequence) const {
+  const Caller* const known = find(caller);
+  if (known == nullptr) return 0;
+  const auto credit = known->credits.find(sequence);
+  return credit != known->credits.end() ? credit->second : 0;
+}
+
+// --- exactly once over deaths --------------------------------------------------------------------
+
+std::vector<AnsweredCaller> CalleeSession::answered(ClientId caller, std::uint64_t sequence,
+                                                    const Result<wire::Bytes>& result) const {
+  const wire::Bytes frame = wire::encode(reply_of(sequence, Result<wire::Bytes>(result)));
+  std::vector<AnsweredCaller> saved;
+  saved.reserve(callers_.size());
+  for (const auto& [id, known] : callers_) {
+    // A caller's calls run in order: what is open has not run, but for the one that just has.
+    auto open = known.open.begin();
+    const bool own = id == caller;
+    if (own && open != known.open.end() && *open == sequence) ++open;
+    if (TROUPE_CANARY("saves-what-has-not-run")) open = known.open.end();
+    const std::uint64_t highest = open != known.open.end() ? *open - 1 : known.highest;
+    if (highest == 0) continue;
+    auto& of = saved.emplace_back(AnsweredCaller{id, highest, {}});
+    if (own && frame.size() <= KeptAnswers::kAnswerBytesMax) of.answers.emplace(sequence, frame);
+  }
+  kept_.for_saved([&](ClientId id, std::uint64_t number, const wire::Bytes& answer) {
+    const auto of =
+        std::lower_bound(saved.begin(), saved.end(), id,
+                         [](const AnsweredCaller& c, ClientId other) { return c.caller < other; });
+    if (of == saved.end() || of->caller != id) return;
+    // Those above were refused without running.
+    if (number <= of->highest) of->answers.emplace(number, answer);
+  });
+  return saved;
+}
+
+void CalleeSession::restore_answered(std::vector<AnsweredCaller> callers) {
+  if (TROUPE_CANARY("restores-no-answers")) return;
+  for (auto& saved : callers) {
+    callers_[saved.caller].highest = saved.highest;
+    for (auto& [sequence, frame] : saved.answers) {
+      kept_.add(saved.caller, sequence, std::move(frame));
+    }
+    disconnected_.push_back(saved.caller);
+  }
+}
+
+}  // namespace troupe::detail
