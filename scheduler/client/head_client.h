@@ -4,7 +4,8 @@
 // A control connection that comes back by itself: while the head is away, requests wait up to
 // `reconnect_timeout` and are sent again, which is safe because every request of this class may be
 // repeated (clients choose the ids of the actors and groups they create). Watches stay, and are
-// renewed: while the head is away they are told kUnavailable each `reconnect_timeout`.
+// renewed: while the head is away they are told kUnavailable each `reconnect_timeout`. What is said
+// when is decided by head_session.h; here are its socket, its timer and its callbacks.
 //
 // Thread-safe. Callbacks come on the loop's thread, never from within the call that asked: they
 // must be short and must not wait. After close() none comes. In a forked child of the process that
@@ -21,19 +22,13 @@
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
 #include "runtime/wire/control_messages.h"
+#include "scheduler/client/head_session.h"
 
 namespace troupe::scheduler {
 
-struct HeadClientOptions {
-  // How long the head may be away before requests end with kUnavailable.
-  Duration reconnect_timeout = std::chrono::seconds(30);
-  // How long one attempt to come back may take to connect, and then to be answered.
-  Duration attempt_timeout = std::chrono::seconds(5);
-};
-
 class HeadClient {
  public:
-  using WatchId = std::uint64_t;
+  using WatchId = scheduler::WatchId;
   using OnStatus = std::function<void(Status)>;
   using OnNode = std::function<void(const wire::NodeInfo&)>;
   using OnActor = std::function<void(Result<wire::ActorInfo>)>;
@@ -71,7 +66,7 @@ class HeadClient {
   // that namespace; empty: the client's own.
   WatchId watch_actor(ActorId actor_id, const std::string& name, OnActor on_actor,
                       const std::string& namespace_name = {});
-  // Of a watch of an actor or of a supervisor.
+  // Of a watch of an actor, a group or a supervisor.
   void unwatch(WatchId watch);
   // Calls `on_state` with every state of an actor that the head tells, until close(): of those that
   // are watched, and, unasked, of one that this client owns when it has to wait for room (without
@@ -92,7 +87,7 @@ class HeadClient {
   void remove_group(GroupId group_id, const std::string& reason, OnStatus done);
   // As watch_actor. `group_id` empty: the group called `name`.
   WatchId watch_group(GroupId group_id, const std::string& name, OnGroup on_group);
-  void unwatch_group(WatchId watch);
+  void unwatch_group(WatchId watch) { unwatch(watch); }
   void list_groups(bool include_removed, OnGroups done);
   void create_supervisor(wire::SupervisorSpec spec, OnStatus done);
   void end_supervisor(SupervisorId id, const std::string& reason, OnStatus done);
@@ -122,12 +117,10 @@ class HeadClient {
 
  private:
   struct State;
-  static WatchId next_watch();
   explicit HeadClient(std::shared_ptr<State> state);
+  template <typename Id, typename Info>
+  WatchId watch(Id id, WatchedName name, std::function<void(Result<Info>)> on_change);
   std::shared_ptr<State> state_;
 };
-
-// The status in an answer that carries nothing else.
-Status answer_status(const Result<wire::ControlMessage>& answer);
 
 }  // namespace troupe::scheduler

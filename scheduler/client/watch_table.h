@@ -1,11 +1,12 @@
 #pragma once
-// What a client of the head watches of one kind (actors, placement groups, supervisors), and whom
-// an update concerns: found by what it is about, however much else is watched.
+// What a client of the head watches of one kind (actors, placement groups, supervisors), and which
+// watches an update concerns: found by what it is about, however much else is watched.
 //
 // A watch ends by itself with the last update: an actor's death, a group's removal, a supervisor's
 // end. The head forgets it then, too.
 
-#include <functional>
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,11 +15,12 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/status.h"
 #include "runtime/wire/types.h"
 
 namespace troupe::scheduler {
 
+// A watch of whoever uses the client; never used twice, never 0.
+using WatchId = std::uint64_t;
 using WatchedName = std::pair<std::string, std::string>;  // namespace, name
 
 inline ActorId watched_id(const wire::ActorInfo& info) { return info.actor_id; }
@@ -31,6 +33,13 @@ inline WatchedName watched_name(const wire::ActorInfo& info) {
 inline WatchedName watched_name(const wire::PlacementGroupInfo& info) { return {{}, info.name}; }
 inline WatchedName watched_name(const wire::SupervisorInfo&) { return {}; }
 
+// Grows, or stays, from one update to the next. A supervisor has no such number.
+inline std::uint64_t watched_generation(const wire::ActorInfo& info) { return info.generation; }
+inline std::uint64_t watched_generation(const wire::PlacementGroupInfo& info) {
+  return info.generation;
+}
+inline std::uint64_t watched_generation(const wire::SupervisorInfo&) { return 0; }
+
 inline bool is_last_update(const wire::ActorInfo& info) {
   return info.state == wire::ActorState::kDead;
 }
@@ -41,16 +50,14 @@ inline bool is_last_update(const wire::SupervisorInfo& info) {
   return info.state == wire::SupervisorState::kEnded;
 }
 
-template <typename WatchId, typename Id, typename Info>
+template <typename Id, typename Info>
 class WatchTable {
  public:
-  using OnChange = std::function<void(Result<Info>)>;
   struct Watch {
     Id id;  // empty until a watch by name has its first update
     WatchedName name;
-    OnChange on_change;
-    std::uint64_t request_id = 0;  // of a request to watch that was not answered yet
     TimePoint until{};             // when it is told that the head is away
+    std::uint64_t request_id = 0;  // of a request to watch that was not answered yet
   };
   struct Ended {
     Watch watch;
@@ -59,6 +66,7 @@ class WatchTable {
 
   void add(WatchId watch_id, Watch watch) {
     index(watch_id, watch);
+    due_ = std::min(due_, watch.until);
     watches_.emplace(watch_id, std::move(watch));
   }
   Watch* find(WatchId watch_id) {
@@ -74,26 +82,30 @@ class WatchTable {
     ended.last = !by_id_.contains(ended.watch.id);
     return ended;
   }
-  // Whom to tell of `info`, in the order in which they began.
-  std::vector<OnChange> updated(const Info& info) {
+  // Whether a watch has been told of a later generation.
+  bool is_outdated(const Info& info) const {
+    const auto found = by_id_.find(watched_id(info));
+    return found != by_id_.end() && watched_generation(info) < found->second.generation;
+  }
+  // Which are to be told of `info`, in the order in which they began.
+  std::vector<WatchId> updated(const Info& info) {
     const Id id = watched_id(info);
     if (const auto named = by_name_.extract(watched_name(info)); !named.empty()) {
       for (const WatchId watch_id : named.mapped()) {
         watches_.at(watch_id).id = id;
-        by_id_[id].insert(watch_id);
+        by_id_[id].watches.insert(watch_id);
       }
     }
-    std::vector<OnChange> concerned;
     const auto found = by_id_.find(id);
-    if (found == by_id_.end()) return concerned;
-    for (const WatchId watch_id : found->second) {
-      concerned.push_back(watches_.at(watch_id).on_change);
-    }
+    if (found == by_id_.end()) return {};
+    found->second.generation = watched_generation(info);
+    const std::set<WatchId>& concerned = found->second.watches;
+    std::vector<WatchId> told(concerned.begin(), concerned.end());
     if (is_last_update(info)) {
-      for (const WatchId watch_id : found->second) watches_.erase(watch_id);
+      for (const WatchId watch_id : told) watches_.erase(watch_id);
       by_id_.erase(found);
     }
-    return concerned;
+    return told;
   }
 
   bool empty() const { return watches_.empty(); }
@@ -107,53 +119,61 @@ class WatchTable {
   }
   // The head has gone: all are told of it when it is away at that time still.
   void wait_until(TimePoint until) {
+    due_ = until;
     for (auto& [watch_id, watch] : watches_) watch.until = until;
   }
-  // Whom to tell now that it is away; they stay, and are told again at `next`.
-  std::vector<OnChange> late(TimePoint now, TimePoint next) {
-    std::vector<OnChange> found;
+  // Not later than the first `until`.
+  TimePoint due() const { return watches_.empty() ? TimePoint::max() : due_; }
+  // Which are to be told now that the head is away; they stay, and are told again at `next`.
+  std::vector<WatchId> late(TimePoint now, TimePoint next) {
+    std::vector<WatchId> found;
+    due_ = next;
     for (auto& [watch_id, watch] : watches_) {
-      if (watch.until > now) continue;
-      watch.until = next;
-      found.push_back(watch.on_change);
+      if (watch.until <= now) {
+        watch.until = next;
+        found.push_back(watch_id);
+      }
+      due_ = std::min(due_, watch.until);
     }
     return found;
   }
-  // Ends all; whom to tell.
-  std::vector<OnChange> clear() {
-    std::vector<OnChange> found;
-    for (auto& [watch_id, watch] : watches_) found.push_back(std::move(watch.on_change));
+  // Ends all.
+  std::vector<WatchId> clear() {
+    std::vector<WatchId> ended;
+    for (const auto& [watch_id, watch] : watches_) ended.push_back(watch_id);
     watches_.clear();
     by_id_.clear();
     by_name_.clear();
-    return found;
+    return ended;
   }
 
  private:
+  struct Known {
+    std::set<WatchId> watches;
+    std::uint64_t generation = 0;  // of the last update
+  };
+
   void index(WatchId watch_id, const Watch& watch) {
     if (!watch.id.empty()) {
-      by_id_[watch.id].insert(watch_id);
+      by_id_[watch.id].watches.insert(watch_id);
     } else if (!watch.name.second.empty()) {
       by_name_[watch.name].insert(watch_id);
     }
   }
   void unindex(WatchId watch_id, const Watch& watch) {
-    const auto forget = [watch_id](auto& index, const auto& key) {
-      const auto found = index.find(key);
-      if (found == index.end()) return;
-      found->second.erase(watch_id);
-      if (found->second.empty()) index.erase(found);
-    };
-    if (!watch.id.empty()) {
-      forget(by_id_, watch.id);
-    } else {
-      forget(by_name_, watch.name);
+    if (const auto found = by_id_.find(watch.id); found != by_id_.end()) {
+      found->second.watches.erase(watch_id);
+      if (found->second.watches.empty()) by_id_.erase(found);
+    } else if (const auto named = by_name_.find(watch.name); named != by_name_.end()) {
+      named->second.erase(watch_id);
+      if (named->second.empty()) by_name_.erase(named);
     }
   }
 
   std::map<WatchId, Watch> watches_;
-  std::map<Id, std::set<WatchId>> by_id_;
+  std::map<Id, Known> by_id_;
   std::map<WatchedName, std::set<WatchId>> by_name_;  // of those whose id is not known yet
+  TimePoint due_ = TimePoint::max();
 };
 
 }  // namespace troupe::scheduler
