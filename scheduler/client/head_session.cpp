@@ -79,7 +79,7 @@ void HeadSession::attempt(Duration timeout) {
 void HeadSession::connected(TimePoint now) {
   if (phase_ != Phase::kConnecting) return;
   phase_ = Phase::kIntroducing;
-  answer_by_ = now + timeout_;
+  answer_by_ = TROUPE_CANARY("session-trusts-silence") ? TimePoint::max() : now + timeout_;
   hello_.request_id = unsent_from_ = next_request_++;
   blocked_ = false;
 }
@@ -123,7 +123,7 @@ void HeadSession::disconnected(const Status& why, TimePoint now) {
   if (TROUPE_CANARY("session-reuses-ids")) next_request_ = hello_.request_id;
   away_since_ = now;
   failure_ = why;
-  const TimePoint until = now + options_.reconnect_timeout;
+  const TimePoint until = patience_end(now);
   for (auto& [id, request] : requests_) request.until = until;
   each_table([until](auto& table) { table.wait_until(until); });
   pause(kRetryFirst, now);
@@ -142,8 +142,7 @@ void HeadSession::attempt_failed(const Status& why, TimePoint now) {
   if (why.code() == Code::kUnauthenticated) {
     finish_all(why);
     each_table([&](auto& table) {
-      const TimePoint next = now + options_.reconnect_timeout;
-      for (const WatchId id : table.late(TimePoint::max(), next)) {
+      for (const WatchId id : table.late(TimePoint::max(), patience_end(now))) {
         commands_.push_back(WatchFailed{id, why});
       }
     });
@@ -162,6 +161,12 @@ bool HeadSession::wanted() const {
          !supervisors_.empty() || watches_nodes_;
 }
 
+// When what waits for the head from now on is told that it is away.
+TimePoint HeadSession::patience_end(TimePoint now) const {
+  return TROUPE_CANARY("session-forgets-timeout") ? TimePoint::max()
+                                                  : now + options_.reconnect_timeout;
+}
+
 // Ends the requests that have waited for as long as they may, and tells the watches, which stay.
 void HeadSession::end_late(TimePoint now) {
   const double away_s = std::chrono::duration<double>(now - away_since_).count();
@@ -172,7 +177,7 @@ void HeadSession::end_late(TimePoint now) {
   }
   each_table([&](auto& table) {
     if (table.due() > now) return;
-    for (const WatchId id : table.late(now, now + options_.reconnect_timeout)) {
+    for (const WatchId id : table.late(now, patience_end(now))) {
       commands_.push_back(WatchFailed{id, why});
     }
   });
@@ -220,7 +225,7 @@ HeadRequestId HeadSession::add_request(wire::ControlMessage message, Asker asker
   if (closed()) return id;
   wire::set_request_id(message, id);
   Request& request = requests_[id];
-  request = {wire::encode(message), asker, watch, now + options_.reconnect_timeout};
+  request = {wire::encode(message), asker, watch, patience_end(now)};
   if (request.frame.size() > limits::kFrameBytesMax) {
     finish(id, error(Code::kInvalidArgument,
                      "the request does not fit into one message to the head: {} bytes, above the "
@@ -335,7 +340,7 @@ template <typename Table>
 void HeadSession::begin_watch(Table& table, WatchId id, typename Table::Watch watch,
                               TimePoint now) {
   if (closed()) return;
-  watch.until = now + options_.reconnect_timeout;
+  watch.until = patience_end(now);
   table.add(id, std::move(watch));
   ask_watch(table, id, now);
 }

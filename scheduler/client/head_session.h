@@ -163,6 +163,7 @@ class HeadSession {
   void pause(Duration pause, TimePoint now);
   void introduced(const Status& status, TimePoint now);
   void give_up(const Status& why);
+  TimePoint patience_end(TimePoint now) const;
   void end_late(TimePoint now);
 
   HeadRequestId add_request(wire::ControlMessage message, Asker asker, WatchId watch,

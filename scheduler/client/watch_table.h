@@ -66,7 +66,7 @@ class WatchTable {
 
   void add(WatchId watch_id, Watch watch) {
     index(watch_id, watch);
-    due_ = std::min(due_, watch.until);
+    due_ = watches_.empty() ? watch.until : std::min(due_, watch.until);
     watches_.emplace(watch_id, std::move(watch));
   }
   Watch* find(WatchId watch_id) {

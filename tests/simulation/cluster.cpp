@@ -186,6 +186,12 @@ void Cluster::pump(std::uint64_t from, ActorId to) {
       return next();
     }
     const std::uint64_t pid = target->place().pid;
+    Process& caller = *find(from);
+    std::uint64_t& newest = callers_[{pid, caller.place().spec.actor_id}];
+    if (caller.place().incarnation < newest) {
+      return kill(caller, "a process that its successor has called refuses it");
+    }
+    newest = caller.place().incarnation;
     target->later(Duration::zero(), [target, what = first.what] { what(*target); });
     if (!first.repeats) return next();
     world_.timeline.after(world_.delay(), [this, from, to, pid, next] {

@@ -325,6 +325,8 @@ class Cluster {
   std::uint64_t next_pid_ = 100;
   scheduler::FdHandle next_fd_ = 1;
   std::map<std::pair<std::uint64_t, ActorId>, Route> routes_;
+  // The newest process of an actor that has called this process: it refuses older ones.
+  std::map<std::pair<std::uint64_t, ActorId>, std::uint64_t> callers_;
 };
 
 }  // namespace troupe::simulation

@@ -192,20 +192,7 @@ std::string SchedulerOracle::unsettled() const {
   }
   for (const auto& driver : *drivers_) {
     if (auto why = driver->waits_for(); !why.empty()) return why;
-    if (driver->ended()) continue;
-    for (const ActorId& id : driver->actors()) {
-      const auto actor = head->actors().find(id);
-      if (actor != head->actors().end() && !driver->knows(actor->second.info)) {
-        return fmt::format("{} has not heard how {} is", driver->name(), id.brief());
-      }
-    }
-    for (const wire::PlacementGroupSpec& spec : driver->groups()) {
-      const auto group = head->groups().find(spec.group_id);
-      if (group != head->groups().end() && !driver->knows(group->second.info)) {
-        return fmt::format("{} has not heard how group {} is", driver->name(),
-                           spec.group_id.brief());
-      }
-    }
+    if (auto why = driver->unheard(*head); !why.empty()) return why;
   }
   return unsettled_line();
 }

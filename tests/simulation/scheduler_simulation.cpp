@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "canaries.h"
 #include "cluster.h"
 #include "scheduler/policy/resources.h"
 #include "scheduler_faults.h"
@@ -263,6 +264,8 @@ void Scenario::work(SimDriver& driver) {
     driver.kill(any(), world_.chance(2), world_.chance(2) ? 0 : 200);
   } else if (dice < 75) {
     driver.end_job();
+  } else if (dice < 80) {
+    driver.watch_again(any());
   } else {
     for (int i = 0; i < 3 + actors_ / 100; ++i) driver.call(any());
   }
@@ -313,12 +316,10 @@ void Scenario::run() {
   for (int i = 0; i < count; ++i) {
     drivers_.push_back(std::make_unique<SimDriver>(cluster_, result_, i));
   }
+  drivers_.front()->watch_nodes();
   boot_nodes();
   for (const auto& driver : drivers_) {
-    world_.timeline.after(world_.between(0, 200), [this, &driver = *driver] {
-      driver.begin();
-      work(driver);
-    });
+    world_.timeline.after(world_.between(0, 200), [this, &driver = *driver] { work(driver); });
   }
   // Half of the nodes die for good.
   world_.timeline.after(join_time_, [this] {
@@ -332,7 +333,6 @@ void Scenario::run() {
   world_.note("all is where it should be; the drivers end");
   // Somebody comes and ends what would stay.
   drivers_.push_back(std::make_unique<SimDriver>(cluster_, result_, count));
-  drivers_.back()->begin();
   for (const auto& [id, actor] : cluster_.head()->actors()) {
     if (actor.spec.detached && !actor.dead()) drivers_.back()->kill(id, false, 0);
   }
@@ -413,6 +413,7 @@ SchedulerResult& SchedulerResult::operator+=(const SchedulerResult& other) {
 
 SchedulerResult simulate_scheduler(const SchedulerOptions& options) {
   World world(options.seed, options.trace);
+  const PlantedCanary canary(options.canary);
   SchedulerResult result;
   try {
     Scenario(world, options, result).run();

@@ -41,6 +41,7 @@ struct SchedulerOptions {
   int faults = -1;  // besides the nodes that die for good; -1: as many as fit the size
   int kills = 0;    // of actors' processes, besides
   SchedulerMistake mistake = SchedulerMistake::kNone;
+  std::string canary;  // canaries.h; empty: none
   bool trace = false;  // prints what happens
 };
 

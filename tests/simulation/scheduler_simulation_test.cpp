@@ -7,6 +7,7 @@
 
 #include <set>
 
+#include "canaries.h"
 #include "seeds.h"
 #include "stall_simulation.h"
 
@@ -121,6 +122,16 @@ TEST_CASE("mistakes planted around the scheduler are noticed within the default 
     SchedulerOptions options;
     options.mistake = static_cast<SchedulerMistake>(number);
     CAPTURE(mistake_name(options.mistake));
+    while (options.seed <= 200 && simulate_scheduler(options).violation.empty()) ++options.seed;
+    CHECK(options.seed <= 200);
+  }
+}
+
+TEST_CASE("mistakes planted in a client's conversation with the head are noticed") {
+  for (const std::string_view canary : kHeadSessionCanaries) {
+    CAPTURE(canary);
+    SchedulerOptions options;
+    options.canary = canary;
     while (options.seed <= 200 && simulate_scheduler(options).violation.empty()) ++options.seed;
     CHECK(options.seed <= 200);
   }

@@ -15,6 +15,20 @@ constexpr auto kFindTimeout = seconds(3);
 
 }  // namespace
 
+Controller::Controller(Cluster& cluster, Run& run, Place place)
+    : Process(cluster, std::move(place)),
+      run_(run),
+      state_(settings()),
+      head_(cluster, this->place().node,
+            wire::ClientHello{
+                .client_id = {this->place().spec.actor_id.high, this->place().spec.actor_id.low},
+                .job_id = this->place().spec.job_id,
+                .name = label(),
+                .kind = "actor"},
+            {},
+            [this](Duration delay, std::function<void()> what) { later(delay, std::move(what)); }) {
+}
+
 RunSettings Controller::settings() const {
   RunSettings settings;
   settings.world_size = run_.ranks;
@@ -28,7 +42,6 @@ RunSettings Controller::settings() const {
 void Controller::start(MemoryPtr saved) {
   later(world_.between(1, 20), [this, saved] {
     become_ready();
-    connect();
     later(seconds(1), [this] { tick(); });
     const auto memory = std::dynamic_pointer_cast<SavedController>(saved);
     if (memory && !memory->trainers.empty()) {
@@ -52,40 +65,15 @@ void Controller::start(MemoryPtr saved) {
   });
 }
 
-void Controller::on_death() {
-  if (link_) cluster_.close_from_far(LinkPtr(std::exchange(link_, nullptr)));
-}
-
-void Controller::connect() {
-  link_ = cluster_.connect(
-      place().node,
-      [this](wire::ControlMessage message) {
-        const auto* update = get_if<wire::ActorUpdate>(&message);
-        if (update == nullptr) return;
-        const auto found =
-            std::find(run_.trainers.begin(), run_.trainers.end(), update->actor.actor_id);
-        if (found == run_.trainers.end()) return;
-        later(Duration::zero(), [this, number = static_cast<int>(found - run_.trainers.begin()),
-                                 info = update->actor] { actor_changed(number, info); });
-      },
-      [this] {
-        link_ = nullptr;
-        later(world_.between(20, 400), [this] { connect(); });
-      });
-  if (!link_) return later(world_.between(100, 400), [this] { connect(); });
-  wire::ClientHello hello;
-  hello.request_id = next_request_++;
-  hello.client_id = ClientId{place().spec.actor_id.high, place().spec.actor_id.low};
-  hello.job_id = place().spec.job_id;
-  hello.kind = "actor";
-  cluster_.send_to_head(link_, hello);
-  watch();
-}
+void Controller::on_death() { head_.close(); }
 
 void Controller::watch() {
-  if (!link_ || trainers_.size() == 0) return;
-  for (const ActorId& id : run_.trainers) {
-    cluster_.send_to_head(link_, wire::WatchActor{next_request_++, id, "", false});
+  for (std::size_t i = 0; i < run_.trainers.size(); ++i) {
+    head_.watch(
+        run_.trainers[i], "",
+        [this, number = static_cast<int>(i)](const troupe::Result<wire::ActorInfo>& info, bool) {
+          if (info.ok()) actor_changed(number, *info);
+        });
   }
 }
 
@@ -126,11 +114,10 @@ void Controller::gave_bundle(int number, std::uint64_t incarnation, bool given) 
 void Controller::kill_and_restart(int number, const std::string& why) {
   world_.note("the controller kills trainer {}: {}", number, why);
   wire::KillActor kill;
-  kill.request_id = next_request_++;
   kill.actor_id = run_.trainers[static_cast<std::size_t>(number)];
   kill.allow_restart = true;
   kill.reason = why;
-  cluster_.send_to_head(link_, kill);
+  head_.ask(std::move(kill), {});
 }
 
 void Controller::tick() {

@@ -7,6 +7,7 @@
 
 #include "cluster.h"
 #include "run.h"
+#include "sim_head_client.h"
 #include "sim_trainer.h"
 #include "train/trainer/run_state.h"
 #include "train/trainer/trainer_processes.h"
@@ -15,8 +16,7 @@ namespace troupe::simulation {
 
 class Controller final : public Process {
  public:
-  Controller(Cluster& cluster, Run& run, Place place)
-      : Process(cluster, std::move(place)), run_(run), state_(settings()) {}
+  Controller(Cluster& cluster, Run& run, Place place);
 
   // From trainers.
   void report(const train::RunInput& message);
@@ -36,7 +36,6 @@ class Controller final : public Process {
   void on_death() override;
 
   train::RunSettings settings() const;
-  void connect();
   void watch();
   void actor_changed(int number, const wire::ActorInfo& info);
   void give_bundle(int number);
@@ -59,8 +58,7 @@ class Controller final : public Process {
   train::RunState state_;
   train::TrainerProcesses trainers_;
   std::vector<train::RunInput> unheard_;  // while it looks for its run
-  LinkPtr link_;
-  std::uint64_t next_request_ = 1;
+  SimHeadClient head_;
 };
 
 }  // namespace troupe::simulation

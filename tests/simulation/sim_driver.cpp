@@ -2,21 +2,21 @@
 
 #include <algorithm>
 
-#include "runtime/wire/request_id.h"
-
 namespace troupe::simulation {
 
+using namespace scheduler;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 namespace {
 
-constexpr Duration kRetryFirst = milliseconds(50);
-constexpr Duration kRetryMost = seconds(1);
 // What nobody has answered by then, though everything is whole, never will be.
 constexpr Duration kAnswerWithin = seconds(5);
 // A connection waits 10 s for its actor's next process, at most (NodeConfig::hand_over_timeout).
 constexpr Duration kCallWithin = seconds(15);
+
+// Whether the head may have done what was asked, or may still do it.
+bool is_unknown(const Status& status) { return status.code() == Code::kUnavailable; }
 
 }  // namespace
 
@@ -27,106 +27,30 @@ SimDriver::SimDriver(Cluster& cluster, SchedulerResult& result, int number)
       id_(ClientId::make(world_.random)),
       job_(JobId::make(world_.random)),
       name_(fmt::format("driver-{}", number)),
-      back_off_(kRetryFirst) {}
+      client_(cluster, kOutside,
+              wire::ClientHello{.client_id = id_, .job_id = job_, .name = name_, .kind = "driver"},
+              options(), [this](Duration delay, std::function<void()> what) {
+                world_.timeline.after(delay, std::move(what));
+              }) {}
 
-// --- the connection ------------------------------------------------------------------------------
-
-void SimDriver::connect() {
-  world_.timeline.after(world_.delay(), [this, attempt = ++links_] {
-    if (ended_ || attempt != links_) return;
-    link_ = cluster_.connect(
-        kOutside,
-        [this, attempt](const wire::ControlMessage& message) {
-          if (attempt == links_) received(message);
-        },
-        [this, attempt] {
-          if (attempt == links_) lost();
-        });
-    if (!link_) return lost();
-    connected();
-  });
-}
-
-void SimDriver::connected() {
-  wire::ClientHello hello;
-  hello.request_id = hello_ = next_request_++;
-  hello.client_id = id_;
-  hello.job_id = job_;
-  hello.name = name_;
-  hello.kind = "driver";
-  hello.reconnect = reconnects_;
-  cluster_.send_to_head(link_, hello);
-}
-
-void SimDriver::lost() {
-  if (ended_) return;
-  link_ = nullptr;
-  introduced_ = false;
-  if (!away_since_) away_since_ = world_.timeline.now();
-  world_.timeline.after(back_off_, [this, attempt = ++links_] {
-    if (!ended_ && attempt == links_) connect();
-  });
-  back_off_ = std::min(2 * back_off_, kRetryMost);
-}
-
-void SimDriver::break_connection() {
-  if (!link_ || ended_) return;
-  world_.note("the connection of {} breaks", name_);
-  cluster_.close_from_far(LinkPtr(link_), world_.chance(2));
-  lost();
+// Some give up waiting for a head that is away as long as a new one takes at times.
+HeadClientOptions SimDriver::options() {
+  HeadClientOptions options;
+  options.attempt_timeout = seconds(1);
+  if (world_.chance(2)) options.reconnect_timeout = seconds(1);
+  return options;
 }
 
 void SimDriver::end() {
   if (std::exchange(ended_, true)) return;
   world_.note("{} ends", name_);
-  if (link_) cluster_.close_from_far(LinkPtr(std::exchange(link_, nullptr)), world_.chance(2));
-  requests_.clear();
+  client_.close();
   calls_.clear();
+  result_.requests += client_.requests();
+  result_.requests_repeated += client_.requests_repeated();
 }
 
 // --- requests ------------------------------------------------------------------------------------
-
-void SimDriver::ask(wire::ControlMessage message, std::function<void(const Status&)> done) {
-  if (ended_) return;
-  const std::uint64_t id = next_request_++;
-  wire::set_request_id(message, id);
-  ++result_.requests;
-  const TimePoint now = world_.timeline.now();
-  auto& request = requests_[id] = {std::move(message), std::move(done), now, introduced_};
-  if (introduced_) cluster_.send_to_head(link_, request.message);
-}
-
-void SimDriver::received(const wire::ControlMessage& message) {
-  if (const auto* update = get_if<wire::ActorUpdate>(&message)) return updated(update->actor);
-  if (const auto* update = get_if<wire::PlacementGroupUpdate>(&message)) {
-    return updated(update->group);
-  }
-  const std::uint64_t id = wire::request_id_of(message).value_or(0);
-  if (id == 0) return;
-  const auto* reply = get_if<wire::Reply>(&message);
-  if (id != hello_) return answered(id, reply != nullptr ? reply->status : Status());
-  require(reply != nullptr && reply->status.ok() && !introduced_, "{} is not taken in", name_);
-  introduced_ = reconnects_ = true;
-  back_off_ = kRetryFirst;
-  away_since_.reset();
-  // The head may have done them: then its answers were lost.
-  for (auto& [number, request] : requests_) {
-    request.asked = world_.timeline.now();
-    result_.requests_repeated += request.was_sent ? 1 : 0;
-    request.was_sent = true;
-    cluster_.send_to_head(link_, request.message);
-  }
-  for (const auto& [actor, view] : views_) watch(actor);
-  for (const auto& [group, view] : group_views_) watch(group);
-}
-
-void SimDriver::answered(std::uint64_t request_id, const Status& status) {
-  const auto found = requests_.find(request_id);
-  require(found != requests_.end(), "request {} of {} is answered twice", request_id, name_);
-  const auto done = std::move(found->second.done);
-  requests_.erase(found);
-  if (done) done(status);
-}
 
 void SimDriver::create(std::vector<wire::ActorSpec> specs, bool gang, bool no_wait) {
   wire::CreateActors message;
@@ -137,11 +61,21 @@ void SimDriver::create(std::vector<wire::ActorSpec> specs, bool gang, bool no_wa
     spec.owner = id_;
     spec.job_id = job_;
     ids.push_back(spec.actor_id);
+    names_[spec.actor_id] = spec.name;
   }
   message.specs = std::move(specs);
-  ask(std::move(message), [this, ids = std::move(ids)](const Status& status) {
-    if (!status.ok()) {
-      world_.note("{} is refused: {}", name_, status.to_string());
+  client_.ask(std::move(message), [this, ids = std::move(ids)](const Answer& answer) {
+    created(ids, answer_status(answer));
+  });
+}
+
+void SimDriver::created(const std::vector<ActorId>& ids, const Status& status) {
+  if (status.ok()) {
+    result_.actors += static_cast<int>(ids.size());
+    actors_.insert(actors_.end(), ids.begin(), ids.end());
+  } else {
+    world_.note("{} is refused: {}", name_, status.to_string());
+    if (!is_unknown(status)) {
       for (const ActorId& id : ids) {
         const bool known = cluster_.head_up() && cluster_.head()->actors().contains(id);
         require(!known, "{} is refused actor {}, which the head knows: {}", name_, id.brief(),
@@ -149,48 +83,29 @@ void SimDriver::create(std::vector<wire::ActorSpec> specs, bool gang, bool no_wa
       }
       return;
     }
-    result_.actors += static_cast<int>(ids.size());
-    for (const ActorId& id : ids) {
-      actors_.push_back(id);
-      watch(id);
-    }
-  });
-}
-
-void SimDriver::watch(ActorId actor) {
-  wire::WatchActor message;
-  message.actor_id = actor;
-  views_.try_emplace(actor);
-  ask(std::move(message), [this, actor](const Status& status) {
-    // Dead for so long that the head has forgotten it.
-    if (!status.ok()) views_.erase(actor);
-  });
+  }
+  for (const ActorId& id : ids) watch(id);
 }
 
 void SimDriver::create_group(wire::PlacementGroupSpec spec) {
   spec.owner = id_;
   spec.job_id = job_;
-  ask(wire::CreatePlacementGroup{0, spec}, [this, spec](const Status& status) {
-    if (!status.ok()) {
-      world_.note("{} is refused: {}", name_, status.to_string());
-      const bool known = cluster_.head_up() && cluster_.head()->groups().contains(spec.group_id);
-      return require(!known, "{} is refused group {}, which the head knows: {}", name_,
-                     spec.group_id.brief(), status.to_string());
-    }
-    ++result_.groups;
-    groups_.push_back(spec);
-    usable_groups_.push_back(spec);
-    watch(spec.group_id);
-  });
+  client_.ask(wire::CreatePlacementGroup{0, spec},
+              [this, spec](const Answer& answer) { group_created(spec, answer_status(answer)); });
 }
 
-void SimDriver::watch(GroupId group) {
-  wire::WatchPlacementGroup message;
-  message.group_id = group;
-  group_views_.try_emplace(group);
-  ask(std::move(message), [this, group](const Status& status) {
-    if (!status.ok()) group_views_.erase(group);
-  });
+void SimDriver::group_created(const wire::PlacementGroupSpec& spec, const Status& status) {
+  if (!status.ok()) {
+    world_.note("{} is refused: {}", name_, status.to_string());
+    if (is_unknown(status)) return;
+    const bool known = cluster_.head_up() && cluster_.head()->groups().contains(spec.group_id);
+    return require(!known, "{} is refused group {}, which the head knows: {}", name_,
+                   spec.group_id.brief(), status.to_string());
+  }
+  ++result_.groups;
+  groups_.push_back(spec);
+  usable_groups_.push_back(spec);
+  watch(spec.group_id);
 }
 
 void SimDriver::forget_usable(GroupId group) {
@@ -199,7 +114,7 @@ void SimDriver::forget_usable(GroupId group) {
 
 void SimDriver::remove_group(GroupId group) {
   forget_usable(group);
-  ask(wire::RemovePlacementGroup{0, group, "it is not needed any more"}, {});
+  client_.ask(wire::RemovePlacementGroup{0, group, "it is not needed any more"}, {});
 }
 
 void SimDriver::kill(ActorId actor, bool allow_restart, std::int64_t grace_ms) {
@@ -207,58 +122,116 @@ void SimDriver::kill(ActorId actor, bool allow_restart, std::int64_t grace_ms) {
   message.actor_id = actor;
   message.allow_restart = allow_restart;
   message.grace_ms = grace_ms;
-  ask(std::move(message), {});
+  client_.ask(std::move(message), {});
 }
 
-void SimDriver::list() { ask(wire::ListActors{0, world_.chance(2)}, {}); }
+void SimDriver::list() { client_.ask(wire::ListActors{0, world_.chance(2)}, {}); }
 
-void SimDriver::end_job() { ask(wire::EndJob{0, job_, "its work is done"}, {}); }
+void SimDriver::end_job() { client_.ask(wire::EndJob{0, job_, "its work is done"}, {}); }
 
 // --- what it hears -------------------------------------------------------------------------------
 
+void SimDriver::watch(ActorId actor, const std::string& name) {
+  const auto on_actor = [this, actor, name](const troupe::Result<wire::ActorInfo>& info,
+                                            bool last) {
+    if (info.ok()) return updated(*info);
+    if (!last) return;
+    views_.erase(actor);
+    // Nobody living has that name. By its id it is not found where it has been dead for so long
+    // that the head has forgotten it.
+    if (!name.empty()) watch(actor);
+  };
+  ActorView& view = views_[actor];
+  view.watch = client_.watch(name.empty() ? actor : ActorId(), name, on_actor);
+}
+
+void SimDriver::watch_again(ActorId actor) {
+  const auto view = views_.find(actor);
+  if (view == views_.end() || is_last_update(view->second.info)) return;
+  client_.unwatch(view->second.watch);
+  watch(actor, names_[actor]);
+}
+
+void SimDriver::watch(GroupId group) {
+  group_views_.try_emplace(group);
+  client_.watch(group,
+                [this, group](const troupe::Result<wire::PlacementGroupInfo>& info, bool last) {
+                  if (info.ok()) return updated(*info);
+                  if (last) group_views_.erase(group);
+                });
+}
+
+void SimDriver::watch_nodes() {
+  client_.watch_nodes([this](const wire::NodeInfo& node) { nodes_[node.node_id] = node.state; });
+}
+
 void SimDriver::updated(const wire::ActorInfo& info) {
-  const auto found = views_.find(info.actor_id);
-  if (found == views_.end()) return;
-  wire::ActorInfo& view = found->second;
+  wire::ActorInfo& view = views_.at(info.actor_id).info;
   require(info.generation >= view.generation, "{} hears of generation {} of {} after generation {}",
           name_, info.generation, info.actor_id.brief(), view.generation);
-  require(view.state != wire::ActorState::kDead || info.state == wire::ActorState::kDead,
-          "{} hears that {} is {} after it was dead", name_, info.actor_id.brief(),
-          wire::actor_state_name(info.state));
+  require(!is_last_update(view) || is_last_update(info), "{} hears that {} is {} after it was dead",
+          name_, info.actor_id.brief(), wire::actor_state_name(info.state));
   view = info;
 }
 
 void SimDriver::updated(const wire::PlacementGroupInfo& info) {
-  const auto found = group_views_.find(info.group_id);
-  if (found == group_views_.end()) return;
-  wire::PlacementGroupInfo& view = found->second;
+  wire::PlacementGroupInfo& view = group_views_.at(info.group_id);
   require(info.generation >= view.generation,
           "{} hears of attempt {} to reserve group {} after attempt {}", name_, info.generation,
           info.group_id.brief(), view.generation);
-  require(view.state != wire::PlacementGroupState::kRemoved ||
-              info.state == wire::PlacementGroupState::kRemoved,
+  require(!is_last_update(view) || is_last_update(info),
           "{} hears of group {} after it was removed", name_, info.group_id.brief());
   view = info;
-  if (info.state == wire::PlacementGroupState::kRemoved) forget_usable(info.group_id);
+  if (is_last_update(info)) forget_usable(info.group_id);
 }
 
-bool SimDriver::knows(const wire::PlacementGroupInfo& truth) const {
-  const auto view = group_views_.find(truth.group_id);
-  return view != group_views_.end() && view->second.state == truth.state &&
-         view->second.generation == truth.generation;
-}
-
-bool SimDriver::knows(const wire::ActorInfo& truth) const {
-  const auto view = views_.find(truth.actor_id);
-  return view != views_.end() && view->second.state == truth.state &&
-         view->second.generation == truth.generation && view->second.pid == truth.pid;
+std::string SimDriver::unheard(const HeadState& head) const {
+  if (ended_) return {};
+  for (const ActorId& id : actors_) {
+    const auto actor = head.actors().find(id);
+    if (actor == head.actors().end()) continue;
+    const wire::ActorInfo& truth = actor->second.info;
+    const auto view = views_.find(id);
+    const bool knows = view != views_.end() && view->second.info.state == truth.state &&
+                       view->second.info.generation == truth.generation &&
+                       view->second.info.pid == truth.pid;
+    if (!knows) return fmt::format("{} has not heard how {} is", name_, id.brief());
+  }
+  for (const auto& [id, view] : views_) {
+    if (is_last_update(view.info) || head.actors().contains(id)) continue;
+    return fmt::format("{} waits for the end of {}, which is over", name_, id.brief());
+  }
+  for (const wire::PlacementGroupSpec& spec : groups_) {
+    const auto group = head.groups().find(spec.group_id);
+    if (group == head.groups().end()) continue;
+    const auto view = group_views_.find(spec.group_id);
+    const bool knows = view != group_views_.end() &&
+                       view->second.state == group->second.info.state &&
+                       view->second.generation == group->second.info.generation;
+    if (!knows)
+      return fmt::format("{} has not heard how group {} is", name_, spec.group_id.brief());
+  }
+  for (const auto& [id, view] : group_views_) {
+    if (is_last_update(view) || head.groups().contains(id)) continue;
+    return fmt::format("{} waits for the end of group {}, which is over", name_, id.brief());
+  }
+  for (const auto& [id, node] : head.nodes()) {
+    const auto view = nodes_.find(id);
+    const bool is_dead = node.info.state == wire::NodeState::kDead;
+    if (nodes_.empty() ||
+        (view != nodes_.end() && (view->second == wire::NodeState::kDead) == is_dead))
+      continue;
+    return fmt::format("{} has not heard how node {} is", name_, node.info.name);
+  }
+  return {};
 }
 
 // --- calls ---------------------------------------------------------------------------------------
 
 void SimDriver::call(ActorId actor) {
   const auto view = views_.find(actor);
-  if (ended_ || view == views_.end() || view->second.state != wire::ActorState::kAlive) return;
+  if (ended_ || view == views_.end()) return;
+  if (view->second.info.state != wire::ActorState::kAlive) return;
   const auto call = std::make_shared<CallRecord>();
   call->began = world_.timeline.now();
   std::erase_if(calls_, [](const auto& other) { return other->over; });
@@ -270,7 +243,7 @@ void SimDriver::call(ActorId actor) {
     });
   };
   // Where it is refused the connection ends, and that is the answer.
-  (void)cluster_.connect_actor(view->second.node_id, actor,
+  (void)cluster_.connect_actor(view->second.info.node_id, actor,
                                std::make_shared<CallConnection>(call, ended));
 }
 
@@ -282,15 +255,9 @@ void SimDriver::call_over(const std::shared_ptr<CallRecord>& call, bool was_answ
 
 std::string SimDriver::waits_for() const {
   if (ended_) return {};
-  if (!introduced_) return name_ + " has no connection";
-  const TimePoint now = world_.timeline.now();
-  for (const auto& [id, request] : requests_) {
-    if (now - request.asked > kAnswerWithin) {
-      return fmt::format("request {} of {} has no answer", id, name_);
-    }
-  }
+  if (auto why = client_.waits_for(kAnswerWithin); !why.empty()) return why;
   for (const auto& call : calls_) {
-    if (!call->over && now - call->began > kCallWithin) {
+    if (!call->over && world_.timeline.now() - call->began > kCallWithin) {
       return fmt::format("a call of {} has no end", name_);
     }
   }

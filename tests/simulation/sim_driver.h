@@ -1,6 +1,6 @@
 #pragma once
-// A driver in the scheduler's simulation: what scheduler/client does around its connection to the
-// head, and calls to the actors it watches.
+// A driver's program in the scheduler's simulation: what it asks of the head through the real
+// HeadSession, and calls to the actors it watches.
 
 #include <cstdint>
 #include <functional>
@@ -11,6 +11,7 @@
 
 #include "cluster.h"
 #include "scheduler_simulation.h"
+#include "sim_head_client.h"
 #include "sim_worker.h"
 
 namespace troupe::simulation {
@@ -22,7 +23,8 @@ class SimDriver {
   const ClientId& id() const { return id_; }
   const JobId& job() const { return job_; }
   const std::string& name() const { return name_; }
-  void begin() { connect(); }
+  // Watches the cluster's nodes.
+  void watch_nodes();
 
   // --- requests: each has one answer
   // Watches them, too, once they are accepted.
@@ -34,15 +36,17 @@ class SimDriver {
   void end_job();
   // Calls the actor where it is known to be, if it is known to live.
   void call(ActorId actor);
+  // Gives up its watch of the actor, and watches it anew: by its name, where it has one.
+  void watch_again(ActorId actor);
 
   // --- faults
-  void break_connection();
+  void break_connection() { client_.break_connection(); }
   // Its process ends, and takes the actors along that are not detached.
   void end();
 
   bool ended() const { return ended_; }
   // When its connection broke; nothing while it has one.
-  std::optional<TimePoint> away_since() const { return away_since_; }
+  std::optional<TimePoint> away_since() const { return client_.away_since(); }
   // Those that it created and that were accepted.
   const std::vector<ActorId>& actors() const { return actors_; }
   const std::vector<wire::PlacementGroupSpec>& groups() const { return groups_; }
@@ -50,28 +54,23 @@ class SimDriver {
   const std::vector<wire::PlacementGroupSpec>& usable_groups() const { return usable_groups_; }
   // Nothing, or what it waits for.
   std::string waits_for() const;
-  // Where what it knows of an actor is not `truth`.
-  bool knows(const wire::ActorInfo& truth) const;
-  bool knows(const wire::PlacementGroupInfo& truth) const;
+  // Nothing, or what it has not heard of what it watches.
+  std::string unheard(const scheduler::HeadState& head) const;
 
  private:
-  struct Request {
-    wire::ControlMessage message;
-    std::function<void(const Status&)> done;
-    TimePoint asked;
-    bool was_sent = false;
+  using Answer = troupe::Result<wire::ControlMessage>;
+  struct ActorView {
+    wire::ActorInfo info;
+    scheduler::WatchId watch = 0;
   };
 
-  void connect();
-  void connected();
-  void lost();
-  void received(const wire::ControlMessage& message);
-  void answered(std::uint64_t request_id, const Status& status);
-  void updated(const wire::ActorInfo& info);
-  void ask(wire::ControlMessage message, std::function<void(const Status&)> done);
-  void updated(const wire::PlacementGroupInfo& info);
-  void watch(ActorId actor);
+  scheduler::HeadClientOptions options();
+  void created(const std::vector<ActorId>& ids, const Status& status);
+  void group_created(const wire::PlacementGroupSpec& spec, const Status& status);
+  void watch(ActorId actor, const std::string& name = {});
   void watch(GroupId group);
+  void updated(const wire::ActorInfo& info);
+  void updated(const wire::PlacementGroupInfo& info);
   void forget_usable(GroupId group);
   void call_over(const std::shared_ptr<CallRecord>& call, bool answered);
 
@@ -81,21 +80,15 @@ class SimDriver {
   const ClientId id_;
   const JobId job_;
   const std::string name_;
-  LinkPtr link_;
-  std::uint64_t links_ = 0;
-  bool introduced_ = false;
-  bool reconnects_ = false;
+  SimHeadClient client_;
   bool ended_ = false;
-  Duration back_off_;
-  std::optional<TimePoint> away_since_;
-  std::uint64_t next_request_ = 1;
-  std::uint64_t hello_ = 0;
-  std::map<std::uint64_t, Request> requests_;
   std::vector<ActorId> actors_;
-  std::map<ActorId, wire::ActorInfo> views_;
+  std::map<ActorId, std::string> names_;
+  std::map<ActorId, ActorView> views_;
   std::vector<wire::PlacementGroupSpec> groups_;
   std::vector<wire::PlacementGroupSpec> usable_groups_;
   std::map<GroupId, wire::PlacementGroupInfo> group_views_;
+  std::map<NodeId, wire::NodeState> nodes_;
   std::vector<std::shared_ptr<CallRecord>> calls_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "canaries.h"
 #include "scheduler_figures.h"
 #include "scheduler_simulation.h"
 #include "simulation.h"
@@ -26,14 +28,16 @@ constexpr const char* kUsage =
     "simulate [--scenario training|scheduler] [--seeds N] [--first-seed N] [--seed N] [--trace]\n"
     "         [--nodes N] [--faults N] [--mistake NAME]\n"
     "         training:  [--ranks-per-node N] [--steps N]\n"
-    "         scheduler: [--actors N] [--groups N] [--kills N]\n"
+    "         scheduler: [--actors N] [--groups N] [--kills N] [--canary NAME]\n"
     "simulate --figures [--minutes N]\n"
     "\n"
     "Runs N seeds (200) on a simulated cluster, in virtual time: of a training run, or of a\n"
     "cluster that many drivers use while its nodes join and half of them die. A violation ends it\n"
     "with code 7 and the seed; --seed N --trace shows what happened. The same seeds give the same\n"
     "trace hash, printed at the end. --faults: of all kinds, 0 for none; --kills: of actors'\n"
-    "processes besides. --mistake plants a known one, which must be found (code 7). --figures\n"
+    "processes besides. --mistake plants a known one in the surroundings, --canary one in the "
+    "code\n"
+    "itself; it must be found (code 7). --figures\n"
     "measures the head's decisions at 1,000 nodes, N minutes (60) of heartbeats, and how soon a\n"
     "node that stands still is noticed.";
 
@@ -67,6 +71,14 @@ std::function<bool(const char*)> one_of(int count, Mistake& mistake) {
   };
 }
 
+std::function<bool(const char*)> canary_of(std::string& canary) {
+  return [&canary](const char* text) {
+    canary = text;
+    return std::find(kHeadSessionCanaries.begin(), kHeadSessionCanaries.end(), canary) !=
+           kHeadSessionCanaries.end();
+  };
+}
+
 template <typename Mistake>
 void print_mistakes(std::FILE* to, const char* scenario, int count) {
   fmt::print(to, "Mistakes ({}): ", scenario);
@@ -80,6 +92,7 @@ void print_help(std::FILE* to) {
   fmt::print(to, "{}\n", kUsage);
   print_mistakes<Mistake>(to, "training", kMistakes);
   print_mistakes<SchedulerMistake>(to, "scheduler", kSchedulerMistakes);
+  fmt::print(to, "Canaries (scheduler): {}\n", fmt::join(kHeadSessionCanaries, ", "));
 }
 
 // False, and what is wrong is said, for what is no flag or no value of it.
@@ -173,7 +186,8 @@ int run_scheduler(int argc, char** argv) {
                        {"--groups", at_least(0, options.groups)},
                        {"--faults", at_least(0, options.faults)},
                        {"--kills", at_least(0, options.kills)},
-                       {"--mistake", one_of(kSchedulerMistakes, options.mistake)}};
+                       {"--mistake", one_of(kSchedulerMistakes, options.mistake)},
+                       {"--canary", canary_of(options.canary)}};
   if (!read_seed_flags(argc, argv, flags, seeds, options.trace)) return kUsageCode;
   SchedulerResult total;
   const int code = run_seeds(seeds, options, "--scenario scheduler ", simulate_scheduler, total);

@@ -38,57 +38,36 @@ wire::ActorSpec spec_of(World& world, const char* type, std::string name, JobId 
 // Asks the head for the run's actors until it has them.
 class Driver {
  public:
-  Driver(Cluster& cluster, Run& run) : cluster_(cluster), run_(run) {
-    World& world = cluster.world();
-    const JobId job = JobId::make(world.random);
-    controller_.specs = {spec_of(world, "Controller", "controller", job, 0)};
+  Driver(Cluster& cluster, Run& run)
+      : world_(cluster.world()),
+        head_(cluster, 0, {.client_id = {1, 1}, .name = "driver", .kind = "driver"}, {},
+              [this](Duration delay, std::function<void()> what) {
+                world_.timeline.after(delay, std::move(what));
+              }) {
+    const JobId job = JobId::make(world_.random);
+    controller_.specs = {spec_of(world_, "Controller", "controller", job, 0)};
     for (int rank = 0; rank < run.ranks; ++rank) {
-      trainers_.specs.push_back(spec_of(world, "Trainer", fmt::format("trainer-{}", rank), job, 1));
+      trainers_.specs.push_back(
+          spec_of(world_, "Trainer", fmt::format("trainer-{}", rank), job, 1));
       run.trainers.push_back(trainers_.specs.back().actor_id);
     }
     trainers_.gang = true;
-    trainers_.request_id = 2;
-    controller_.request_id = 3;
     run.controller = controller_.specs.front().actor_id;
   }
 
+  // Trainers first; refused until enough nodes are there.
   void ask() {
-    if (done_) return;
-    link_ = cluster_.connect(
-        0,
-        [this](const wire::ControlMessage& message) {
-          const auto* reply = get_if<wire::Reply>(&message);
-          if (reply == nullptr || done_) return;
-          if (reply->request_id == 2 && reply->status.ok()) {
-            return cluster_.send_to_head(link_, controller_);
-          }
-          if (reply->request_id == 3) done_ = reply->status.ok();
-          if (reply->status.ok()) return;
-          // Not all nodes are there yet.
-          cluster_.close_from_far(link_);
-          later();
-        },
-        [this] { later(); });
-    if (!link_) return later();
-    wire::ClientHello hello;
-    hello.request_id = 1;
-    hello.client_id = ClientId{1, 1};
-    hello.kind = "driver";
-    cluster_.send_to_head(link_, hello);
-    cluster_.send_to_head(link_, trainers_);
+    head_.ask(trainers_, [this](const troupe::Result<wire::ControlMessage>& answer) {
+      if (scheduler::answer_status(answer).ok()) return head_.ask(controller_, {});
+      world_.timeline.after(std::chrono::milliseconds(200), [this] { ask(); });
+    });
   }
 
  private:
-  void later() {
-    cluster_.world().timeline.after(std::chrono::milliseconds(200), [this] { ask(); });
-  }
-
-  Cluster& cluster_;
-  Run& run_;
+  World& world_;
+  SimHeadClient head_;
   wire::CreateActors controller_;
   wire::CreateActors trainers_;
-  LinkPtr link_;
-  bool done_ = false;
 };
 
 std::string what_waits(Cluster& cluster, Run& run) {
