@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <future>
 #include <map>
 #include <optional>
-#include <tuple>
 #include <utility>
-#include <variant>
 
 #include "runtime/base/check.h"
 #include "runtime/base/process_stamp.h"
@@ -15,8 +12,6 @@
 
 namespace troupe::scheduler {
 namespace {
-
-using OnAnswer = std::function<void(Result<wire::ControlMessage>)>;
 
 // An attempt outlasts the deadline of who waits for it, so that it is the deadline that ends the
 // wait and says so.
@@ -27,8 +22,6 @@ constexpr Duration kBeyondDeadline = std::chrono::seconds(1);
 // The session with its socket, its timer and its callbacks. All members but the constant ones and
 // `closing` are the loop thread's.
 struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
-  using OnChange = std::variant<OnActor, OnGroup, OnSupervisor>;
-
   State(net::EventLoop& l, net::Address a, net::Token t, const wire::ClientHello& hello,
         const HeadClientOptions& options)
       : loop(l),
@@ -51,14 +44,11 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
   void carry_out(head_command::Send& command);
   void carry_out(head_command::Attempted& command);
   void carry_out(head_command::Answer& command);
-  template <typename Info>
-  void carry_out(head_command::Update<Info>& command);
+  void carry_out(head_command::Update& command);
   void carry_out(head_command::WatchFailed& command);
-  void carry_out(head_command::NodeUpdate& command);
   void connected(ByteStream socket);
   void received(std::span<const std::byte> frame);
-  template <typename Told>
-  void tell_watch(WatchId watch, const Told& told, bool last);
+  void tell_watch(WatchId watch, const Result<wire::ControlMessage>& told, bool last);
 
   net::EventLoop& loop;
   const net::Address address;
@@ -74,7 +64,7 @@ struct HeadClient::State : std::enable_shared_from_this<HeadClient::State> {
 
   OnStatus on_attempt;  // of connect(), which waits for it
   std::map<HeadRequestId, OnAnswer> answers;
-  std::map<WatchId, OnChange> watches;
+  std::map<WatchId, OnAnswer> watches;
   std::vector<OnNode> on_nodes;
   OnActorState on_actor_state;
 };
@@ -188,35 +178,29 @@ void HeadClient::State::carry_out(head_command::Answer& command) {
   done.mapped()(std::move(command.answer));
 }
 
-template <typename Told>
-void HeadClient::State::tell_watch(WatchId watch, const Told& told, bool last) {
+void HeadClient::State::tell_watch(WatchId watch, const Result<wire::ControlMessage>& told,
+                                   bool last) {
   const auto found = watches.find(watch);
   if (found == watches.end() || session.closed()) return;
-  const OnChange on_change = found->second;
+  const OnAnswer on_change = found->second;
   if (last) watches.erase(found);
-  std::visit(
-      [&](const auto& tell) {
-        if constexpr (std::is_invocable_v<decltype(tell), const Told&>) tell(told);
-      },
-      on_change);
+  on_change(told);
 }
 
-template <typename Info>
-void HeadClient::State::carry_out(head_command::Update<Info>& command) {
-  if constexpr (std::is_same_v<Info, wire::ActorInfo>) {
-    if (on_actor_state) on_actor_state(command.info);
+void HeadClient::State::carry_out(head_command::Update& command) {
+  const auto* actor = get_if<wire::ActorUpdate>(&command.update);
+  if (actor != nullptr && on_actor_state) on_actor_state(actor->actor);
+  if (const auto* changed = get_if<wire::NodeUpdate>(&command.update)) {
+    for (const auto& on_node : on_nodes) {
+      if (!session.closed()) on_node(changed->node);
+    }
   }
-  for (const WatchId watch : command.watches) tell_watch(watch, command.info, command.last);
+  const Result<wire::ControlMessage> told = std::move(command.update);
+  for (const WatchId watch : command.watches) tell_watch(watch, told, command.last);
 }
 
 void HeadClient::State::carry_out(head_command::WatchFailed& command) {
   tell_watch(command.watch, command.why, command.last);
-}
-
-void HeadClient::State::carry_out(head_command::NodeUpdate& command) {
-  for (const auto& on_node : on_nodes) {
-    if (!session.closed()) on_node(command.node);
-  }
 }
 
 // --- the client ----------------------------------------------------------------------------------
@@ -283,32 +267,35 @@ void HeadClient::request(wire::ControlMessage message, OnAnswer done) {
   });
 }
 
+void HeadClient::ask(wire::ControlMessage message, OnStatus done) {
+  request(std::move(message),
+          [done = std::move(done)](const auto& answer) { done(answer_status(answer)); });
+}
+
+void HeadClient::get_or_create_actor(wire::ActorSpec spec, OnCreated done) {
+  request(wire::CreateActors{.specs = {std::move(spec)}, .get_if_exists = true},
+          [done = std::move(done)](const Result<wire::ControlMessage>& answer) {
+            const Status status = answer_status(answer);
+            if (!status.ok()) return done(status);
+            done(get<wire::Reply>(*answer).actor_id);
+          });
+}
+
 // Every watch goes through here. Numbers are given here, so that the caller has its own before the
 // first callback.
-template <typename Id, typename Info>
-WatchId HeadClient::watch(Id id, WatchedName name, std::function<void(Result<Info>)> on_change) {
+WatchId HeadClient::watch(WatchedId id, WatchedName name, OnAnswer on_change) {
   static std::atomic<WatchId> next{1};
   const WatchId watch = next++;
   if (state_->process.is_forked()) {
     on_change(ProcessStamp::forked_error());
     return watch;
   }
-  state_->post([watch, id, name = std::move(name), on_change = std::move(on_change)](State& state) {
-    state.watches.emplace(watch, std::move(on_change));
-    state.session.watch(watch, id, std::move(name), state.now());
-  });
+  state_->post(
+      [watch, id, name = std::move(name), on_change = std::move(on_change)](State& state) mutable {
+        state.watches.emplace(watch, std::move(on_change));
+        state.session.watch(watch, id, std::move(name), state.now());
+      });
   return watch;
-}
-
-WatchId HeadClient::watch_actor(ActorId actor_id, const std::string& name, OnActor on_actor,
-                                const std::string& namespace_name) {
-  return watch(actor_id, {namespace_name, name}, std::move(on_actor));
-}
-WatchId HeadClient::watch_group(GroupId group_id, const std::string& name, OnGroup on_group) {
-  return watch(group_id, {{}, name}, std::move(on_group));
-}
-WatchId HeadClient::watch_supervisor(SupervisorId supervisor_id, OnSupervisor on_supervisor) {
-  return watch(supervisor_id, {}, std::move(on_supervisor));
 }
 
 void HeadClient::unwatch(WatchId watch) {
@@ -329,153 +316,6 @@ void HeadClient::watch_nodes(OnNode on_node) {
     state.on_nodes.push_back(std::move(on_node));
     state.session.watch_nodes(state.now());
   });
-}
-
-// --- requests ------------------------------------------------------------------------------------
-
-namespace {
-
-// For requests whose answer is success or failure.
-OnAnswer as_status(HeadClient::OnStatus done) {
-  return [done = std::move(done)](const Result<wire::ControlMessage>& answer) {
-    done(answer_status(answer));
-  };
-}
-
-// For those that are answered by the member of a message.
-template <typename Message, typename T>
-OnAnswer as_member(std::function<void(Result<T>)> done, T Message::*field) {
-  return [done = std::move(done), field](Result<wire::ControlMessage> answer) {
-    if (!answer.ok()) return done(answer.status());
-    if (auto* message = get_if<Message>(&*answer)) return done(std::move(message->*field));
-    const Status status = answer_status(answer);
-    done(status.ok() ? Status(Code::kProtocol, "the head gave an answer of another kind") : status);
-  };
-}
-
-// Asks by one of the functions whose last parameter is what the answer comes to, and waits for it.
-template <typename... Params, typename... Args>
-auto wait_for(HeadClient& client, Deadline deadline, void (HeadClient::*ask)(Params...),
-              const Args&... args) {
-  using Done = std::tuple_element_t<sizeof...(Args), std::tuple<Params...>>;
-  return [&]<typename T>(std::type_identity<std::function<void(T)>>) -> T {
-    auto promise = std::make_shared<std::promise<T>>();
-    auto answer = promise->get_future();
-    (client.*ask)(args..., [promise](T result) { promise->set_value(std::move(result)); });
-    if (answer.wait_until(deadline.time()) == std::future_status::ready) return answer.get();
-    return Status(Code::kDeadlineExceeded, "the head did not answer in time");
-  }(std::type_identity<Done>());
-}
-
-}  // namespace
-
-void HeadClient::create_actors(std::vector<wire::ActorSpec> specs, bool gang, bool no_wait,
-                               OnStatus done) {
-  request(wire::CreateActors{.specs = std::move(specs), .gang = gang, .no_wait = no_wait},
-          as_status(std::move(done)));
-}
-
-void HeadClient::get_or_create_actor(wire::ActorSpec spec, OnCreated done) {
-  request(wire::CreateActors{.specs = {std::move(spec)}, .get_if_exists = true},
-          [done = std::move(done)](Result<wire::ControlMessage> answer) {
-            const Status status = answer_status(answer);
-            if (!status.ok()) return done(status);
-            done(get<wire::Reply>(*answer).actor_id);
-          });
-}
-
-void HeadClient::kill_actor(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
-                            const std::string& reason, OnStatus done, bool drain) {
-  request(wire::KillActor{.actor_id = actor_id,
-                          .allow_restart = allow_restart,
-                          .grace_ms = grace_ms,
-                          .reason = reason,
-                          .drain = drain},
-          as_status(std::move(done)));
-}
-
-void HeadClient::list_nodes(OnNodes done) {
-  request(wire::ListNodes{}, as_member(std::move(done), &wire::NodeList::nodes));
-}
-
-void HeadClient::list_actors(bool include_dead, OnActors done) {
-  request(wire::ListActors{.include_dead = include_dead},
-          as_member(std::move(done), &wire::ActorList::actors));
-}
-
-void HeadClient::create_group(wire::PlacementGroupSpec spec, OnStatus done) {
-  request(wire::CreatePlacementGroup{.spec = std::move(spec)}, as_status(std::move(done)));
-}
-
-void HeadClient::remove_group(GroupId group_id, const std::string& reason, OnStatus done) {
-  request(wire::RemovePlacementGroup{.group_id = group_id, .reason = reason},
-          as_status(std::move(done)));
-}
-
-void HeadClient::list_groups(bool include_removed, OnGroups done) {
-  request(wire::ListPlacementGroups{.include_removed = include_removed},
-          as_member(std::move(done), &wire::PlacementGroupList::groups));
-}
-
-void HeadClient::create_supervisor(wire::SupervisorSpec spec, OnStatus done) {
-  request(wire::CreateSupervisor{.spec = std::move(spec)}, as_status(std::move(done)));
-}
-
-void HeadClient::end_supervisor(SupervisorId id, const std::string& reason, OnStatus done) {
-  request(wire::EndSupervisor{.supervisor_id = id, .reason = reason}, as_status(std::move(done)));
-}
-
-void HeadClient::list_supervisors(bool include_ended, OnSupervisors done) {
-  request(wire::ListSupervisors{.include_ended = include_ended},
-          as_member(std::move(done), &wire::SupervisorList::supervisors));
-}
-
-void HeadClient::drain_node(NodeId node_id, std::int64_t grace_ms, const std::string& reason,
-                            OnStatus done) {
-  request(wire::DrainNode{.node_id = node_id, .grace_ms = grace_ms, .reason = reason},
-          as_status(std::move(done)));
-}
-
-void HeadClient::list_events(std::uint64_t after_sequence, std::uint32_t count_max, OnEvents done) {
-  request(wire::ListEvents{.after_sequence = after_sequence, .count_max = count_max},
-          as_member(std::move(done), &wire::EventList::events));
-}
-
-void HeadClient::end_job(JobId job_id, const std::string& reason, OnStatus done) {
-  request(wire::EndJob{.job_id = job_id, .reason = reason}, as_status(std::move(done)));
-}
-
-void HeadClient::stop_cluster(const std::string& reason, OnStatus done) {
-  request(wire::StopCluster{.reason = reason}, as_status(std::move(done)));
-}
-
-// --- the same, waiting ---------------------------------------------------------------------------
-
-Result<std::vector<wire::NodeInfo>> HeadClient::nodes(Deadline deadline) {
-  return wait_for(*this, deadline, &HeadClient::list_nodes);
-}
-Result<std::vector<wire::ActorInfo>> HeadClient::actors(bool include_dead, Deadline deadline) {
-  return wait_for(*this, deadline, &HeadClient::list_actors, include_dead);
-}
-Result<std::vector<wire::PlacementGroupInfo>> HeadClient::groups(bool include_removed,
-                                                                 Deadline deadline) {
-  return wait_for(*this, deadline, &HeadClient::list_groups, include_removed);
-}
-Result<std::vector<wire::SupervisorInfo>> HeadClient::supervisors(bool include_ended,
-                                                                  Deadline deadline) {
-  return wait_for(*this, deadline, &HeadClient::list_supervisors, include_ended);
-}
-Result<std::vector<wire::EventRecord>> HeadClient::events(std::uint64_t after_sequence,
-                                                          std::uint32_t count_max,
-                                                          Deadline deadline) {
-  return wait_for(*this, deadline, &HeadClient::list_events, after_sequence, count_max);
-}
-Status HeadClient::drain(NodeId node_id, std::int64_t grace_ms, const std::string& reason,
-                         Deadline deadline) {
-  return wait_for(*this, deadline, &HeadClient::drain_node, node_id, grace_ms, reason);
-}
-Status HeadClient::stop(const std::string& reason, Deadline deadline) {
-  return wait_for(*this, deadline, &HeadClient::stop_cluster, reason);
 }
 
 }  // namespace troupe::scheduler

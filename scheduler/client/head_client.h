@@ -13,8 +13,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/clock.h"
@@ -25,10 +28,21 @@
 #include "scheduler/client/head_session.h"
 
 namespace troupe::scheduler {
+namespace detail {
+
+template <typename Done>
+struct AnswerTo;
+template <typename T>
+struct AnswerTo<std::function<void(T)>> {
+  using Type = T;
+};
+
+}  // namespace detail
 
 class HeadClient {
  public:
   using WatchId = scheduler::WatchId;
+  using OnAnswer = std::function<void(Result<wire::ControlMessage>)>;
   using OnStatus = std::function<void(Status)>;
   using OnNode = std::function<void(const wire::NodeInfo&)>;
   using OnActor = std::function<void(Result<wire::ActorInfo>)>;
@@ -54,20 +68,83 @@ class HeadClient {
                                           const HeadClientOptions& options = {});
   ~HeadClient();  // close()
 
+  // --- requests: any thread
   // `done` when the head has accepted or refused them, not when they run.
-  void create_actors(std::vector<wire::ActorSpec> specs, bool gang, bool no_wait, OnStatus done);
+  void create_actors(std::vector<wire::ActorSpec> specs, bool gang, bool no_wait, OnStatus done) {
+    ask(wire::CreateActors{0, std::move(specs), gang, no_wait}, std::move(done));
+  }
   // The living actor of the spec's name, or a new one: `done` says which it is.
   void get_or_create_actor(wire::ActorSpec spec, OnCreated done);
   void kill_actor(ActorId actor_id, bool allow_restart, std::int64_t grace_ms,
-                  const std::string& reason, OnStatus done, bool drain = false);
+                  const std::string& reason, OnStatus done, bool drain = false) {
+    ask(wire::KillActor{0, actor_id, allow_restart, grace_ms, reason, drain}, std::move(done));
+  }
+  void list_nodes(OnNodes done) { ask(wire::ListNodes{}, &wire::NodeList::nodes, std::move(done)); }
+  // `done` when the node is told, not when it is empty.
+  void drain_node(NodeId node_id, std::int64_t grace_ms, const std::string& reason, OnStatus done) {
+    ask(wire::DrainNode{0, node_id, grace_ms, reason}, std::move(done));
+  }
+  void list_actors(bool include_dead, OnActors done) {
+    ask(wire::ListActors{0, include_dead}, &wire::ActorList::actors, std::move(done));
+  }
+  void list_events(std::uint64_t after_sequence, std::uint32_t count_max, OnEvents done) {
+    ask(wire::ListEvents{0, after_sequence, count_max}, &wire::EventList::events, std::move(done));
+  }
+  // `done` when the head has accepted or refused it, not when it is reserved: watch_group tells
+  // that.
+  void create_group(wire::PlacementGroupSpec spec, OnStatus done) {
+    ask(wire::CreatePlacementGroup{0, std::move(spec)}, std::move(done));
+  }
+  void remove_group(GroupId group_id, const std::string& reason, OnStatus done) {
+    ask(wire::RemovePlacementGroup{0, group_id, reason}, std::move(done));
+  }
+  void list_groups(bool include_removed, OnGroups done) {
+    ask(wire::ListPlacementGroups{0, include_removed}, &wire::PlacementGroupList::groups,
+        std::move(done));
+  }
+  void create_supervisor(wire::SupervisorSpec spec, OnStatus done) {
+    ask(wire::CreateSupervisor{0, std::move(spec)}, std::move(done));
+  }
+  void end_supervisor(SupervisorId id, const std::string& reason, OnStatus done) {
+    ask(wire::EndSupervisor{0, id, reason}, std::move(done));
+  }
+  void list_supervisors(bool include_ended, OnSupervisors done) {
+    ask(wire::ListSupervisors{0, include_ended}, &wire::SupervisorList::supervisors,
+        std::move(done));
+  }
+  // Ends every actor of the job that is not detached, and removes its placement groups.
+  void end_job(JobId job_id, const std::string& reason, OnStatus done) {
+    ask(wire::EndJob{0, job_id, reason}, std::move(done));
+  }
+  // Ends all actors, all nodes, then the head.
+  void stop_cluster(const std::string& reason, OnStatus done) {
+    ask(wire::StopCluster{0, reason}, std::move(done));
+  }
+  // Any other request; only such as may be repeated. `done` gets the message that answers it.
+  void request(wire::ControlMessage message, OnAnswer done);
+
+  // --- watches: any thread
   // Calls `on_actor` now and at each change, until unwatch or the actor's death. An error is the
   // last call, too, unless it says that the head is away or another one (kUnavailable,
   // kUnauthenticated): then the watch goes on. `actor_id` empty: the living actor called `name` in
   // that namespace; empty: the client's own.
   WatchId watch_actor(ActorId actor_id, const std::string& name, OnActor on_actor,
-                      const std::string& namespace_name = {});
+                      const std::string& namespace_name = {}) {
+    return watch(actor_id, {namespace_name, name},
+                 as_member(std::move(on_actor), &wire::ActorUpdate::actor));
+  }
+  // As watch_actor. `group_id` empty: the group called `name`.
+  WatchId watch_group(GroupId group_id, const std::string& name, OnGroup on_group) {
+    return watch(group_id, {{}, name},
+                 as_member(std::move(on_group), &wire::PlacementGroupUpdate::group));
+  }
+  // As watch_actor.
+  WatchId watch_supervisor(SupervisorId id, OnSupervisor on_supervisor) {
+    return watch(id, {}, as_member(std::move(on_supervisor), &wire::SupervisorUpdate::supervisor));
+  }
   // Of a watch of an actor, a group or a supervisor.
   void unwatch(WatchId watch);
+  void unwatch_group(WatchId watch) { unwatch(watch); }
   // Calls `on_state` with every state of an actor that the head tells, until close(): of those that
   // are watched, and, unasked, of one that this client owns when it has to wait for room (without
   // what it waits for).
@@ -76,50 +153,67 @@ class HeadClient {
   // close(); again for all of them when the head was away. Not when only what is free of a node
   // changes.
   void watch_nodes(OnNode on_node);
-  void list_nodes(OnNodes done);
-  // `done` when the node is told, not when it is empty.
-  void drain_node(NodeId node_id, std::int64_t grace_ms, const std::string& reason, OnStatus done);
-  void list_actors(bool include_dead, OnActors done);
-  void list_events(std::uint64_t after_sequence, std::uint32_t count_max, OnEvents done);
-  // `done` when the head has accepted or refused it, not when it is reserved: watch_group tells
-  // that.
-  void create_group(wire::PlacementGroupSpec spec, OnStatus done);
-  void remove_group(GroupId group_id, const std::string& reason, OnStatus done);
-  // As watch_actor. `group_id` empty: the group called `name`.
-  WatchId watch_group(GroupId group_id, const std::string& name, OnGroup on_group);
-  void unwatch_group(WatchId watch) { unwatch(watch); }
-  void list_groups(bool include_removed, OnGroups done);
-  void create_supervisor(wire::SupervisorSpec spec, OnStatus done);
-  void end_supervisor(SupervisorId id, const std::string& reason, OnStatus done);
-  // As watch_actor.
-  WatchId watch_supervisor(SupervisorId id, OnSupervisor on_supervisor);
-  void list_supervisors(bool include_ended, OnSupervisors done);
-  // Ends every actor of the job that is not detached, and removes its placement groups.
-  void end_job(JobId job_id, const std::string& reason, OnStatus done);
-  // Any other request; only such as may be repeated. `done` gets the message that answers it.
-  void request(wire::ControlMessage message,
-               std::function<void(Result<wire::ControlMessage>)> done);
-  // Ends all actors, all nodes, then the head.
-  void stop_cluster(const std::string& reason, OnStatus done);
 
   // Ends the connection; what waits for an answer is not called back. Any thread but the loop's.
   void close();
 
-  // The same, waiting: for tools. Not on the loop's thread.
-  Result<std::vector<wire::NodeInfo>> nodes(Deadline deadline);
-  Result<std::vector<wire::ActorInfo>> actors(bool include_dead, Deadline deadline);
-  Result<std::vector<wire::PlacementGroupInfo>> groups(bool include_removed, Deadline deadline);
-  Result<std::vector<wire::SupervisorInfo>> supervisors(bool include_ended, Deadline deadline);
-  Status drain(NodeId node_id, std::int64_t grace_ms, const std::string& reason, Deadline deadline);
+  // --- the same, waiting: for tools. Not on the loop's thread
+  Result<std::vector<wire::NodeInfo>> nodes(Deadline deadline) {
+    return wait(deadline, &HeadClient::list_nodes);
+  }
+  Result<std::vector<wire::ActorInfo>> actors(bool include_dead, Deadline deadline) {
+    return wait(deadline, &HeadClient::list_actors, include_dead);
+  }
+  Result<std::vector<wire::PlacementGroupInfo>> groups(bool include_removed, Deadline deadline) {
+    return wait(deadline, &HeadClient::list_groups, include_removed);
+  }
+  Result<std::vector<wire::SupervisorInfo>> supervisors(bool include_ended, Deadline deadline) {
+    return wait(deadline, &HeadClient::list_supervisors, include_ended);
+  }
+  Status drain(NodeId node_id, std::int64_t grace_ms, const std::string& reason,
+               Deadline deadline) {
+    return wait(deadline, &HeadClient::drain_node, node_id, grace_ms, reason);
+  }
   Result<std::vector<wire::EventRecord>> events(std::uint64_t after_sequence,
-                                                std::uint32_t count_max, Deadline deadline);
-  Status stop(const std::string& reason, Deadline deadline);
+                                                std::uint32_t count_max, Deadline deadline) {
+    return wait(deadline, &HeadClient::list_events, after_sequence, count_max);
+  }
+  Status stop(const std::string& reason, Deadline deadline) {
+    return wait(deadline, &HeadClient::stop_cluster, reason);
+  }
 
  private:
   struct State;
   explicit HeadClient(std::shared_ptr<State> state);
-  template <typename Id, typename Info>
-  WatchId watch(Id id, WatchedName name, std::function<void(Result<Info>)> on_change);
+  WatchId watch(WatchedId id, WatchedName name, OnAnswer on_change);
+  // For what is answered by success or failure.
+  void ask(wire::ControlMessage message, OnStatus done);
+  // For what is answered, or told, by the member of a message.
+  template <typename Message, typename T>
+  static OnAnswer as_member(std::function<void(Result<T>)> done, T Message::*member) {
+    return [done = std::move(done), member](Result<wire::ControlMessage> answer) {
+      auto* const message = answer.ok() ? get_if<Message>(&*answer) : nullptr;
+      if (message != nullptr) return done(std::move(message->*member));
+      const Status status = answer_status(answer);
+      done(status.ok() ? answer_of_another_kind() : status);
+    };
+  }
+  template <typename Message, typename T>
+  void ask(wire::ControlMessage message, T Message::*member, std::function<void(Result<T>)> done) {
+    request(std::move(message), as_member(std::move(done), member));
+  }
+  // Calls one of the functions above, whose last parameter gets the answer, and waits for that.
+  template <typename... Params, typename... Args,
+            typename T = typename detail::AnswerTo<
+                std::tuple_element_t<sizeof...(Params) - 1, std::tuple<Params...>>>::Type>
+  T wait(Deadline deadline, void (HeadClient::*asks)(Params...), const Args&... args) {
+    auto promise = std::make_shared<std::promise<T>>();
+    auto answer = promise->get_future();
+    (this->*asks)(args..., [promise](T result) { promise->set_value(std::move(result)); });
+    if (answer.wait_until(deadline.time()) == std::future_status::ready) return answer.get();
+    return Status(Code::kDeadlineExceeded, "the head did not answer in time");
+  }
+
   std::shared_ptr<State> state_;
 };
 

@@ -21,17 +21,6 @@ namespace {
 constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
 constexpr Duration kRetryMost = std::chrono::milliseconds(1000);
 
-wire::ControlMessage watch_request(ActorId id, const WatchedName& name, bool stop) {
-  return wire::WatchActor{
-      .actor_id = id, .name = name.second, .stop = stop, .namespace_name = name.first};
-}
-wire::ControlMessage watch_request(GroupId id, const WatchedName& name, bool stop) {
-  return wire::WatchPlacementGroup{.group_id = id, .name = name.second, .stop = stop};
-}
-wire::ControlMessage watch_request(SupervisorId id, const WatchedName&, bool stop) {
-  return wire::WatchSupervisor{.supervisor_id = id, .stop = stop};
-}
-
 // A head that answers so refuses for good: the client is of another version, or its job has ended.
 bool is_refusal(const Status& status) {
   return status.code() == Code::kProtocol || status.code() == Code::kFailedPrecondition;
@@ -46,19 +35,16 @@ bool is_passing(const Status& status) {
 Status answer_status(const Result<wire::ControlMessage>& answer) {
   if (!answer.ok()) return answer.status();
   if (const auto* reply = get_if<wire::Reply>(&*answer)) return reply->status;
+  return answer_of_another_kind();
+}
+
+Status answer_of_another_kind() {
   return Status(Code::kProtocol, "the head gave an answer of another kind");
 }
 
 HeadSession::HeadSession(wire::ClientHello hello, std::string head,
                          const HeadClientOptions& options)
     : hello_(std::move(hello)), head_(std::move(head)), options_(options) {}
-
-template <typename Visit>
-void HeadSession::each_table(Visit visit) {
-  visit(actors_);
-  visit(groups_);
-  visit(supervisors_);
-}
 
 // --- connecting ----------------------------------------------------------------------------------
 
@@ -98,9 +84,7 @@ void HeadSession::introduced(const Status& status, TimePoint now) {
   }
   commands_.push_back(Attempted{status});
   if (TROUPE_CANARY("session-forgets-watches")) return;
-  each_table([&](auto& table) {
-    for (const WatchId id : table.unasked()) ask_watch(table, id, now);
-  });
+  for (const WatchId id : watches_.unasked()) ask_watch(id, now);
   if (watches_nodes_ && !requests_.contains(node_watch_)) ask_node_watch(now);
 }
 
@@ -110,9 +94,7 @@ void HeadSession::give_up(const Status& why) {
   commands_.push_back(Disconnect{});
   commands_.push_back(Attempted{why});
   finish_all(why);
-  each_table([&](auto& table) {
-    for (const WatchId id : table.clear()) commands_.push_back(WatchFailed{id, why, true});
-  });
+  fail_watches(watches_.clear(), why, true);
 }
 
 void HeadSession::disconnected(const Status& why, TimePoint now) {
@@ -125,7 +107,7 @@ void HeadSession::disconnected(const Status& why, TimePoint now) {
   failure_ = why;
   const TimePoint until = patience_end(now);
   for (auto& [id, request] : requests_) request.until = until;
-  each_table([until](auto& table) { table.wait_until(until); });
+  watches_.wait_until(until);
   pause(kRetryFirst, now);
 }
 
@@ -141,11 +123,7 @@ void HeadSession::attempt_failed(const Status& why, TimePoint now) {
   commands_.push_back(Attempted{why});
   if (why.code() == Code::kUnauthenticated) {
     finish_all(why);
-    each_table([&](auto& table) {
-      for (const WatchId id : table.late(TimePoint::max(), patience_end(now))) {
-        commands_.push_back(WatchFailed{id, why});
-      }
-    });
+    fail_watches(watches_.late(TimePoint::max(), patience_end(now)), why);
   }
   if (wanted()) {
     pause(std::clamp(2 * pause_, kRetryFirst, kRetryMost), now);
@@ -157,8 +135,7 @@ void HeadSession::attempt_failed(const Status& why, TimePoint now) {
 // Whether the head is needed as soon as it is back. Who was its client once comes back without
 // being asked: the head ends what belongs to clients that do not.
 bool HeadSession::wanted() const {
-  return hello_.reconnect || !requests_.empty() || !actors_.empty() || !groups_.empty() ||
-         !supervisors_.empty() || watches_nodes_;
+  return hello_.reconnect || !requests_.empty() || !watches_.empty() || watches_nodes_;
 }
 
 // When what waits for the head from now on is told that it is away.
@@ -175,12 +152,7 @@ void HeadSession::end_late(TimePoint now) {
   while (!requests_.empty() && requests_.begin()->second.until <= now) {
     finish(requests_.begin()->first, why);
   }
-  each_table([&](auto& table) {
-    if (table.due() > now) return;
-    for (const WatchId id : table.late(now, patience_end(now))) {
-      commands_.push_back(WatchFailed{id, why});
-    }
-  });
+  if (watches_.due() <= now) fail_watches(watches_.late(now, patience_end(now)), why);
 }
 
 void HeadSession::tick(TimePoint now) {
@@ -195,7 +167,7 @@ void HeadSession::tick(TimePoint now) {
 
 std::optional<TimePoint> HeadSession::next_deadline() const {
   if (!away()) return std::nullopt;
-  TimePoint due = std::min({actors_.due(), groups_.due(), supervisors_.due()});
+  TimePoint due = watches_.due();
   // The oldest request is the first to end.
   if (!requests_.empty()) due = std::min(due, requests_.begin()->second.until);
   if (phase_ == Phase::kPausing) due = std::min(due, retry_at_);
@@ -210,22 +182,22 @@ void HeadSession::close() {
   commands_.clear();
   if (connects) commands_.push_back(Disconnect{});
   requests_.clear();
-  each_table([](auto& table) { table.clear(); });
+  watches_.clear();
 }
 
 // --- requests ------------------------------------------------------------------------------------
 
 HeadRequestId HeadSession::ask(wire::ControlMessage message, TimePoint now) {
-  return add_request(std::move(message), Asker::kUser, 0, now);
+  return add_request(std::move(message), true, 0, now);
 }
 
-HeadRequestId HeadSession::add_request(wire::ControlMessage message, Asker asker, WatchId watch,
+HeadRequestId HeadSession::add_request(wire::ControlMessage message, bool is_users, WatchId watch,
                                        TimePoint now) {
   const HeadRequestId id = next_request_++;
   if (closed()) return id;
   wire::set_request_id(message, id);
   Request& request = requests_[id];
-  request = {wire::encode(message), asker, watch, patience_end(now)};
+  request = {wire::encode(message), is_users, watch, patience_end(now)};
   if (request.frame.size() > limits::kFrameBytesMax) {
     finish(id, error(Code::kInvalidArgument,
                      "the request does not fit into one message to the head: {} bytes, above the "
@@ -241,25 +213,11 @@ HeadRequestId HeadSession::add_request(wire::ControlMessage message, Asker asker
 void HeadSession::finish(HeadRequestId id, Result<wire::ControlMessage> answer) {
   const auto found = requests_.find(id);
   if (found == requests_.end()) return;
-  const Asker asker = found->second.asker;
+  const bool is_users = found->second.is_users;
   const WatchId watch = found->second.watch;
   if (!TROUPE_CANARY("session-answers-twice") || !answer.ok()) requests_.erase(found);
-  switch (asker) {
-    case Asker::kUser:
-      commands_.push_back(Answer{id, std::move(answer)});
-      break;
-    case Asker::kActorWatch:
-      watch_answered(actors_, watch, answer);
-      break;
-    case Asker::kGroupWatch:
-      watch_answered(groups_, watch, answer);
-      break;
-    case Asker::kSupervisorWatch:
-      watch_answered(supervisors_, watch, answer);
-      break;
-    case Asker::kNobody:
-      break;
-  }
+  if (watch != 0) watch_answered(watch, answer);
+  if (is_users) commands_.push_back(Answer{id, std::move(answer)});
 }
 
 void HeadSession::finish_all(const Status& why) {
@@ -268,20 +226,13 @@ void HeadSession::finish_all(const Status& why) {
 
 void HeadSession::received(wire::ControlMessage message, TimePoint now) {
   if (phase_ != Phase::kIntroducing && phase_ != Phase::kIntroduced) return;
-  if (auto* actor = get_if<wire::ActorUpdate>(&message)) {
-    updated(actors_, std::move(actor->actor));
-  } else if (auto* group = get_if<wire::PlacementGroupUpdate>(&message)) {
-    updated(groups_, std::move(group->group));
-  } else if (auto* supervisor = get_if<wire::SupervisorUpdate>(&message)) {
-    updated(supervisors_, std::move(supervisor->supervisor));
-  } else if (auto* node = get_if<wire::NodeUpdate>(&message)) {
-    commands_.push_back(NodeUpdate{std::move(node->node)});
-  } else if (const HeadRequestId id = wire::request_id_of(message).value_or(0); id != 0) {
-    if (phase_ == Phase::kIntroducing && id == hello_.request_id) {
-      introduced(answer_status(message), now);
-    } else {
-      finish(id, std::move(message));
-    }
+  const HeadRequestId id = wire::request_id_of(message).value_or(0);
+  if (id == 0) {
+    updated(std::move(message));
+  } else if (phase_ == Phase::kIntroducing && id == hello_.request_id) {
+    introduced(answer_status(message), now);
+  } else {
+    finish(id, std::move(message));
   }
 }
 
@@ -317,78 +268,58 @@ void HeadSession::sent(const Status& status, TimePoint now) {
 
 // --- watches -------------------------------------------------------------------------------------
 
-void HeadSession::watch(WatchId watch, ActorId actor, WatchedName name, TimePoint now) {
-  if (!actor.empty()) {
-    name = {};
-  } else if (name.first.empty()) {
-    name.first = hello_.namespace_name.empty() ? wire::namespace_of_job(hello_.job_id)
-                                               : hello_.namespace_name;
-  }
-  begin_watch(actors_, watch, {actor, std::move(name)}, now);
-}
-
-void HeadSession::watch(WatchId watch, GroupId group, WatchedName name, TimePoint now) {
-  if (!group.empty()) name = {};
-  begin_watch(groups_, watch, {group, std::move(name)}, now);
-}
-
-void HeadSession::watch(WatchId watch, SupervisorId supervisor, WatchedName, TimePoint now) {
-  begin_watch(supervisors_, watch, {supervisor, {}}, now);
-}
-
-template <typename Table>
-void HeadSession::begin_watch(Table& table, WatchId id, typename Table::Watch watch,
-                              TimePoint now) {
+void HeadSession::watch(WatchId watch, WatchedId id, WatchedName name, TimePoint now) {
   if (closed()) return;
-  watch.until = patience_end(now);
-  table.add(id, std::move(watch));
-  ask_watch(table, id, now);
+  if (!id.empty()) {
+    name = {};
+  } else if (id.kind == WatchKind::kActor && name.namespace_name.empty()) {
+    name.namespace_name = hello_.namespace_name.empty() ? wire::namespace_of_job(hello_.job_id)
+                                                        : hello_.namespace_name;
+  }
+  watches_.add(watch, {id, std::move(name), patience_end(now)});
+  ask_watch(watch, now);
 }
 
-template <typename Table>
-void HeadSession::ask_watch(Table& table, WatchId id, TimePoint now) {
-  auto& watch = *table.find(id);
+void HeadSession::ask_watch(WatchId id, TimePoint now) {
+  auto& watch = *watches_.find(id);
   watch.request_id = next_request_;
-  using Id = decltype(watch.id);
-  constexpr Asker kAsker = std::is_same_v<Id, ActorId>   ? Asker::kActorWatch
-                           : std::is_same_v<Id, GroupId> ? Asker::kGroupWatch
-                                                         : Asker::kSupervisorWatch;
-  add_request(watch_request(watch.id, watch.name, false), kAsker, id, now);
+  add_request(watch_request(watch.id, watch.name, false), false, id, now);
 }
 
-template <typename Table>
-void HeadSession::watch_answered(Table& table, WatchId id,
-                                 const Result<wire::ControlMessage>& answer) {
-  auto* const watch = table.find(id);
+void HeadSession::watch_answered(WatchId id, const Result<wire::ControlMessage>& answer) {
+  auto* const watch = watches_.find(id);
   if (watch == nullptr) return;
   watch->request_id = 0;
   // It is renewed on the next connection.
   if (!answer.ok() && is_passing(answer.status())) return;
-  Status status = answer_status(answer);
+  const Status status = answer_status(answer);
   if (status.ok()) return;  // its state comes as an update
-  table.end(id);
-  commands_.push_back(WatchFailed{id, std::move(status), true});
+  watches_.end(id);
+  fail_watches({id}, status, true);
 }
 
-template <typename Table, typename Info>
-void HeadSession::updated(Table& table, Info info) {
-  if (table.is_outdated(info) && !TROUPE_CANARY("session-passes-outdated")) return;
-  std::vector<WatchId> watches = table.updated(info);
-  const bool last = is_last_update(info);
-  commands_.push_back(Update<Info>{std::move(info), std::move(watches), last});
+void HeadSession::fail_watches(const std::vector<WatchId>& watches, const Status& why, bool last) {
+  for (const WatchId id : watches) commands_.push_back(WatchFailed{id, why, last});
+}
+
+void HeadSession::updated(wire::ControlMessage update) {
+  const auto state = watched_state(update);
+  if (!state && holds_alternative<wire::NodeUpdate>(update)) {
+    commands_.push_back(Update{std::move(update), {}});
+  } else if (state && (!watches_.is_outdated(*state) || TROUPE_CANARY("session-passes-outdated"))) {
+    commands_.push_back(Update{std::move(update), watches_.updated(*state), state->last});
+  }
 }
 
 void HeadSession::unwatch(WatchId id, TimePoint now) {
-  each_table([&](auto& table) {
-    const auto ended = table.end(id);
-    if (!ended) return;
-    if (phase_ != Phase::kIntroduced) {
-      // The head has forgotten it with the connection.
-      requests_.erase(ended->watch.request_id);
-    } else if (ended->last && !ended->watch.id.empty()) {
-      add_request(watch_request(ended->watch.id, {}, true), Asker::kNobody, 0, now);
-    }
-  });
+  const auto ended = watches_.end(id);
+  if (!ended) return;
+  if (phase_ != Phase::kIntroduced) {
+    // The head has forgotten it with the connection.
+    requests_.erase(ended->request_id);
+  } else if (!ended->id.empty() && !watches_.watches(ended->id)) {
+    add_request(watch_request(ended->id, {}, true), false, 0, now);
+  }
 }
 
 void HeadSession::watch_nodes(TimePoint now) {
@@ -397,7 +328,7 @@ void HeadSession::watch_nodes(TimePoint now) {
 }
 
 void HeadSession::ask_node_watch(TimePoint now) {
-  node_watch_ = add_request(wire::WatchNodes{.without_amounts = true}, Asker::kNobody, 0, now);
+  node_watch_ = add_request(wire::WatchNodes{.without_amounts = true}, false, 0, now);
 }
 
 }  // namespace troupe::scheduler

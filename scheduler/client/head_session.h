@@ -60,11 +60,10 @@ struct Answer {
   HeadRequestId request = 0;
   Result<wire::ControlMessage> answer;
 };
-// What the head tells of an actor, a placement group or a supervisor, and which watches want to
-// know it: none where the head tells it unasked.
-template <typename Info>
+// What the head tells of an actor, a placement group, a supervisor or a node, and which watches
+// want to know it: none where the head tells it unasked, and of a node.
 struct Update {
-  Info info;
+  wire::ControlMessage update;
   std::vector<WatchId> watches;
   bool last = false;  // the watches have ended with it
 };
@@ -74,19 +73,13 @@ struct WatchFailed {
   Status why;
   bool last = false;
 };
-// For whoever watches nodes.
-struct NodeUpdate {
-  wire::NodeInfo node;
-};
 
 }  // namespace head_command
 
-struct HeadCommands : Alternatives<head_command::Connect, head_command::Disconnect,
-                                   head_command::Send, head_command::Attempted,
-                                   head_command::Answer, head_command::Update<wire::ActorInfo>,
-                                   head_command::Update<wire::PlacementGroupInfo>,
-                                   head_command::Update<wire::SupervisorInfo>,
-                                   head_command::WatchFailed, head_command::NodeUpdate> {};
+struct HeadCommands
+    : Alternatives<head_command::Connect, head_command::Disconnect, head_command::Send,
+                   head_command::Attempted, head_command::Answer, head_command::Update,
+                   head_command::WatchFailed> {};
 using HeadCommand = Variant<HeadCommands>;
 
 class HeadSession {
@@ -101,11 +94,9 @@ class HeadSession {
   // Only what may be repeated. The answer to one that fits into no message (kInvalidArgument) is
   // the next command.
   [[nodiscard]] HeadRequestId ask(wire::ControlMessage message, TimePoint now);
-  // Of the actor, or of the living actor of that name (a namespace that is empty is the client's
-  // own).
-  void watch(WatchId watch, ActorId actor, WatchedName name, TimePoint now);
-  void watch(WatchId watch, GroupId group, WatchedName name, TimePoint now);
-  void watch(WatchId watch, SupervisorId supervisor, WatchedName name, TimePoint now);
+  // By the id; where that is empty, by the name: an actor's in that namespace (empty: the client's
+  // own), or a group's.
+  void watch(WatchId watch, WatchedId id, WatchedName name, TimePoint now);
   // No effect on one that has ended.
   void unwatch(WatchId watch, TimePoint now);
   // Every node is told now, when it changes, and again on each connection. Said again: all of them
@@ -145,12 +136,11 @@ class HeadSession {
     kIntroduced,
     kClosed
   };
-  enum class Asker : std::uint8_t { kUser, kActorWatch, kGroupWatch, kSupervisorWatch, kNobody };
   struct Request {
     wire::Bytes frame;
-    Asker asker = Asker::kUser;
-    WatchId watch = 0;  // for which it was asked
-    TimePoint until{};  // where the head is away, it ends then
+    bool is_users = false;  // else the session's own
+    WatchId watch = 0;      // that it begins
+    TimePoint until{};      // where the head is away, it ends then
   };
 
   bool away() const {
@@ -166,21 +156,14 @@ class HeadSession {
   TimePoint patience_end(TimePoint now) const;
   void end_late(TimePoint now);
 
-  HeadRequestId add_request(wire::ControlMessage message, Asker asker, WatchId watch,
+  HeadRequestId add_request(wire::ControlMessage message, bool is_users, WatchId watch,
                             TimePoint now);
   void finish(HeadRequestId id, Result<wire::ControlMessage> answer);
   void finish_all(const Status& why);
-
-  template <typename Visit>
-  void each_table(Visit visit);
-  template <typename Table>
-  void begin_watch(Table& table, WatchId id, typename Table::Watch watch, TimePoint now);
-  template <typename Table>
-  void ask_watch(Table& table, WatchId id, TimePoint now);
-  template <typename Table>
-  void watch_answered(Table& table, WatchId id, const Result<wire::ControlMessage>& answer);
-  template <typename Table, typename Info>
-  void updated(Table& table, Info info);
+  void ask_watch(WatchId id, TimePoint now);
+  void watch_answered(WatchId id, const Result<wire::ControlMessage>& answer);
+  void fail_watches(const std::vector<WatchId>& watches, const Status& why, bool last = false);
+  void updated(wire::ControlMessage update);
   void ask_node_watch(TimePoint now);
 
   wire::ClientHello hello_;
@@ -202,15 +185,15 @@ class HeadSession {
   HeadRequestId sending_ = 0;      // its result is awaited; 0: none is
   bool blocked_ = false;           // the connection takes nothing now
 
-  WatchTable<ActorId, wire::ActorInfo> actors_;
-  WatchTable<GroupId, wire::PlacementGroupInfo> groups_;
-  WatchTable<SupervisorId, wire::SupervisorInfo> supervisors_;
+  WatchTable watches_;
   bool watches_nodes_ = false;
   HeadRequestId node_watch_ = 0;  // the last request for it
 };
 
 // The status in an answer that carries nothing else.
 Status answer_status(const Result<wire::ControlMessage>& answer);
+// kProtocol.
+Status answer_of_another_kind();
 
 }  // namespace troupe::scheduler
 

@@ -212,6 +212,7 @@ void Cluster::start_daemon(int number) {
       node_event::Adopt::Actor actor;
       actor.kept = get<wire::KeptActor>(kept.record);
       actor.spec = kept.start->spec;
+      actor.state_lost_with = kept.start->state_lost_with;
       const auto saved = node.kept.find(saved_state_key(actor.kept.actor_id));
       if (saved != node.kept.end()) actor.saved_state = hold(node, saved->second.memory);
       const auto host = node.hosts.find(actor.kept.host);

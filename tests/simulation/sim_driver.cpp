@@ -15,6 +15,11 @@ constexpr Duration kAnswerWithin = seconds(5);
 // A connection waits 10 s for its actor's next process, at most (NodeConfig::hand_over_timeout).
 constexpr Duration kCallWithin = seconds(15);
 
+bool is_over(const wire::ActorInfo& info) { return info.state == wire::ActorState::kDead; }
+bool is_over(const wire::PlacementGroupInfo& info) {
+  return info.state == wire::PlacementGroupState::kRemoved;
+}
+
 // Whether the head may have done what was asked, or may still do it.
 bool is_unknown(const Status& status) { return status.code() == Code::kUnavailable; }
 
@@ -147,7 +152,7 @@ void SimDriver::watch(ActorId actor, const std::string& name) {
 
 void SimDriver::watch_again(ActorId actor) {
   const auto view = views_.find(actor);
-  if (view == views_.end() || is_last_update(view->second.info)) return;
+  if (view == views_.end() || is_over(view->second.info)) return;
   client_.unwatch(view->second.watch);
   watch(actor, names_[actor]);
 }
@@ -169,8 +174,8 @@ void SimDriver::updated(const wire::ActorInfo& info) {
   wire::ActorInfo& view = views_.at(info.actor_id).info;
   require(info.generation >= view.generation, "{} hears of generation {} of {} after generation {}",
           name_, info.generation, info.actor_id.brief(), view.generation);
-  require(!is_last_update(view) || is_last_update(info), "{} hears that {} is {} after it was dead",
-          name_, info.actor_id.brief(), wire::actor_state_name(info.state));
+  require(!is_over(view) || is_over(info), "{} hears that {} is {} after it was dead", name_,
+          info.actor_id.brief(), wire::actor_state_name(info.state));
   view = info;
 }
 
@@ -179,10 +184,10 @@ void SimDriver::updated(const wire::PlacementGroupInfo& info) {
   require(info.generation >= view.generation,
           "{} hears of attempt {} to reserve group {} after attempt {}", name_, info.generation,
           info.group_id.brief(), view.generation);
-  require(!is_last_update(view) || is_last_update(info),
-          "{} hears of group {} after it was removed", name_, info.group_id.brief());
+  require(!is_over(view) || is_over(info), "{} hears of group {} after it was removed", name_,
+          info.group_id.brief());
   view = info;
-  if (is_last_update(info)) forget_usable(info.group_id);
+  if (is_over(info)) forget_usable(info.group_id);
 }
 
 std::string SimDriver::unheard(const HeadState& head) const {
@@ -198,7 +203,7 @@ std::string SimDriver::unheard(const HeadState& head) const {
     if (!knows) return fmt::format("{} has not heard how {} is", name_, id.brief());
   }
   for (const auto& [id, view] : views_) {
-    if (is_last_update(view.info) || head.actors().contains(id)) continue;
+    if (is_over(view.info) || head.actors().contains(id)) continue;
     return fmt::format("{} waits for the end of {}, which is over", name_, id.brief());
   }
   for (const wire::PlacementGroupSpec& spec : groups_) {
@@ -212,7 +217,7 @@ std::string SimDriver::unheard(const HeadState& head) const {
       return fmt::format("{} has not heard how group {} is", name_, spec.group_id.brief());
   }
   for (const auto& [id, view] : group_views_) {
-    if (is_last_update(view) || head.groups().contains(id)) continue;
+    if (is_over(view) || head.groups().contains(id)) continue;
     return fmt::format("{} waits for the end of group {}, which is over", name_, id.brief());
   }
   for (const auto& [id, node] : head.nodes()) {

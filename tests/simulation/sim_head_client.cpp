@@ -31,18 +31,33 @@ void SimHeadClient::ask(wire::ControlMessage message, OnAnswer done) {
   run();
 }
 
-WatchId SimHeadClient::watch(ActorId actor, const std::string& name, OnActor on_actor) {
-  watches_[next_watch_] = {std::move(on_actor)};
-  session_.watch(next_watch_, actor, {{}, name}, world_.timeline.now());
+namespace {
+
+// What a watch is told, by the member of the message that tells it.
+template <typename Message, typename Info, typename OnInfo>
+auto as_info(OnInfo tell, Info Message::*member) {
+  return [tell = std::move(tell), member](const troupe::Result<wire::ControlMessage>& told,
+                                          bool last) {
+    if (!told.ok()) return tell(told.status(), last);
+    tell(get<Message>(*told).*member, last);
+  };
+}
+
+}  // namespace
+
+WatchId SimHeadClient::begin_watch(WatchedId id, const std::string& name, OnChange tell) {
+  watches_[next_watch_] = {std::move(tell)};
+  session_.watch(next_watch_, id, {{}, name}, world_.timeline.now());
   run();
   return next_watch_++;
 }
 
+WatchId SimHeadClient::watch(ActorId actor, const std::string& name, OnActor on_actor) {
+  return begin_watch(actor, name, as_info(std::move(on_actor), &wire::ActorUpdate::actor));
+}
+
 WatchId SimHeadClient::watch(GroupId group, OnGroup on_group) {
-  watches_[next_watch_] = {std::move(on_group)};
-  session_.watch(next_watch_, group, {}, world_.timeline.now());
-  run();
-  return next_watch_++;
+  return begin_watch(group, {}, as_info(std::move(on_group), &wire::PlacementGroupUpdate::group));
 }
 
 void SimHeadClient::unwatch(WatchId watch) {
@@ -172,73 +187,48 @@ void SimHeadClient::carry_out(head_command::Answer& command) {
 
 // --- what it hears -------------------------------------------------------------------------------
 
-namespace {
-
-std::uint64_t generation_of(const wire::ControlMessage& update) {
-  const auto* actor = get_if<wire::ActorUpdate>(&update);
-  return actor != nullptr ? actor->actor.generation
-                          : get<wire::PlacementGroupUpdate>(update).group.generation;
-}
-
-}  // namespace
-
 // Of an actor or a group, now and then an update of an earlier generation arrives once more.
 void SimHeadClient::received(const wire::ControlMessage& message) {
-  const TimePoint now = world_.timeline.now();
-  const auto* actor = get_if<wire::ActorUpdate>(&message);
-  const auto* group = get_if<wire::PlacementGroupUpdate>(&message);
   if (const std::uint64_t id = wire::request_id_of(message).value_or(0); id != 0) {
     require(answered_.insert(id).second, "the head answers request {} of {} twice", id, name_);
   }
+  const TimePoint now = world_.timeline.now();
   session_.received(message, now);
   run();
-  if ((actor == nullptr && group == nullptr) || session_.closed()) return;
-  const auto key = actor != nullptr
-                       ? std::pair(actor->actor.actor_id.high, actor->actor.actor_id.low)
-                       : std::pair(group->group.group_id.high, group->group.group_id.low);
-  const auto before = last_updates_.find(key);
-  if (before == last_updates_.end()) {
-    last_updates_.emplace(key, message);
-  } else if (generation_of(before->second) < generation_of(message)) {
-    const wire::ControlMessage late = std::exchange(before->second, message);
-    if (!world_.chance(3)) return;
-    session_.received(late, now);
-    run();
-  }
+  const auto state = watched_state(message);
+  if (!state || session_.closed()) return;
+  const auto [before, is_first] = last_updates_.try_emplace(state->id, message);
+  if (is_first || watched_state(before->second)->generation >= state->generation) return;
+  const wire::ControlMessage late = std::exchange(before->second, message);
+  if (!world_.chance(3)) return;
+  session_.received(late, now);
+  run();
 }
 
-template <typename Told>
-void SimHeadClient::tell_watch(WatchId watch, const Told& told, bool last) {
+void SimHeadClient::tell_watch(WatchId watch, const troupe::Result<wire::ControlMessage>& told,
+                               bool last) {
   const auto found = watches_.find(watch);
   require(found != watches_.end(), "{} hears of watch {}, which has ended", name_, watch);
-  if constexpr (!std::is_same_v<Told, Status>) {
-    require(told.generation >= found->second.generation,
-            "{} hears of generation {} of {} after generation {}", name_, told.generation,
-            watched_id(told).brief(), found->second.generation);
-    found->second.generation = told.generation;
+  if (told.ok()) {
+    const std::uint64_t generation = watched_state(*told)->generation;
+    require(generation >= found->second.generation,
+            "watch {} of {} is told of generation {} after generation {}", watch, name_, generation,
+            found->second.generation);
+    found->second.generation = generation;
   }
-  const auto tell = found->second.tell;
+  const OnChange tell = found->second.tell;
   if (last) watches_.erase(found);
-  std::visit(
-      [&](const auto& on_change) {
-        if constexpr (std::is_invocable_v<decltype(on_change), const Told&, bool>) {
-          on_change(told, last);
-        }
-      },
-      tell);
+  tell(told, last);
 }
 
-template <typename Info>
-void SimHeadClient::carry_out(head_command::Update<Info>& command) {
-  for (const WatchId watch : command.watches) tell_watch(watch, command.info, command.last);
+void SimHeadClient::carry_out(head_command::Update& command) {
+  const auto* node = get_if<wire::NodeUpdate>(&command.update);
+  if (node != nullptr && on_node_) on_node_(node->node);
+  for (const WatchId watch : command.watches) tell_watch(watch, command.update, command.last);
 }
 
 void SimHeadClient::carry_out(head_command::WatchFailed& command) {
   tell_watch(command.watch, command.why, command.last);
-}
-
-void SimHeadClient::carry_out(head_command::NodeUpdate& command) {
-  if (on_node_) on_node_(command.node);
 }
 
 // --- what must hold ------------------------------------------------------------------------------

@@ -9,7 +9,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <variant>
 
 #include "cluster.h"
 #include "scheduler/client/head_session.h"
@@ -54,8 +53,9 @@ class SimHeadClient {
     OnAnswer done;
     TimePoint asked;
   };
+  using OnChange = std::function<void(const troupe::Result<wire::ControlMessage>&, bool last)>;
   struct Watched {
-    std::variant<OnActor, OnGroup> tell;
+    OnChange tell;
     std::uint64_t generation = 0;
   };
 
@@ -70,13 +70,11 @@ class SimHeadClient {
   void carry_out(scheduler::head_command::Send& command);
   void carry_out(scheduler::head_command::Attempted& command);
   void carry_out(scheduler::head_command::Answer& command);
-  template <typename Info>
-  void carry_out(scheduler::head_command::Update<Info>& command);
-  void carry_out(scheduler::head_command::Update<wire::SupervisorInfo>&) {}
+  void carry_out(scheduler::head_command::Update& command);
   void carry_out(scheduler::head_command::WatchFailed& command);
-  void carry_out(scheduler::head_command::NodeUpdate& command);
-  template <typename Told>
-  void tell_watch(scheduler::WatchId watch, const Told& told, bool last);
+  scheduler::WatchId begin_watch(scheduler::WatchedId id, const std::string& name, OnChange tell);
+  void tell_watch(scheduler::WatchId watch, const troupe::Result<wire::ControlMessage>& told,
+                  bool last);
   void received(const wire::ControlMessage& message);
   void check_sent(const wire::ControlMessage& message, const wire::Bytes& frame);
 
@@ -99,7 +97,7 @@ class SimHeadClient {
   scheduler::WatchId next_watch_ = 1;
   std::function<void(const wire::NodeInfo&)> on_node_;
   // The last update of each actor or group that it watches.
-  std::map<std::pair<std::uint64_t, std::uint64_t>, wire::ControlMessage> last_updates_;
+  std::map<scheduler::WatchedId, wire::ControlMessage> last_updates_;
 
   std::map<scheduler::HeadRequestId, std::uint64_t> frames_;  // hash of what was sent, by number
   scheduler::HeadRequestId last_sent_ = 0;                    // on this connection
