@@ -426,9 +426,12 @@ void CallRunner::step(const std::shared_ptr<AsyncCall>& call, std::coroutine_han
 // At a co_yield; unless `now`, after the rest of the actor's work has had its turn.
 void CallRunner::go_on(const std::shared_ptr<AsyncCall>& call, bool now) {
   call->parked = false;
+  const std::optional<std::uint64_t> credit = server_->credit(call->call);
   if (call->running.stop_token().stop_requested()) {
     end_async(call, error(Code::kCancelled, "the stream's caller cancelled it"));
-  } else if (server_->credit(call->call) <= call->items || server_->holds_back(call->call.caller)) {
+  } else if (!credit) {
+    end_async(call, Status(Code::kUnavailable, "the stream's caller is gone"));
+  } else if (*credit <= call->items || server_->holds_back(call->call.caller)) {
     call->parked = true;
   } else if (!now) {
     call->parked = true;

@@ -324,7 +324,7 @@ Status CallServer::send_item(const QueuedCall& call, std::uint64_t index, wire::
   return sent;
 }
 
-std::uint64_t CallServer::credit(const QueuedCall& call) {
+std::optional<std::uint64_t> CallServer::credit(const QueuedCall& call) {
   MutexLock lock(mutex_);
   return session_.credit(call.caller, call.sequence);
 }

@@ -76,8 +76,9 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   std::stop_token stop_token_of(ClientId caller, std::uint64_t sequence);
   // The index-th item, from 1, of a stream. kUnavailable: its caller has no connection. Any thread.
   Status send_item(const QueuedCall& call, std::uint64_t index, wire::Bytes item);
-  // How many items of a stream its caller allows in all. Any thread.
-  std::uint64_t credit(const QueuedCall& call);
+  // How many items of a stream its caller allows in all; nothing: nobody takes them any more. Any
+  // thread.
+  std::optional<std::uint64_t> credit(const QueuedCall& call);
   // Exactly once over deaths: which calls have run, and the answers that are kept, as bytes to be
   // saved with the state; with `result` for `call`, which is answered afterwards. For calls that
   // run one at a time. Actor's thread.

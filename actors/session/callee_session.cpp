@@ -336,6 +336,7 @@ std::stop_source& CalleeSession::stop_of(Caller& caller, std::uint64_t sequence)
 
 // Of a link that is over: nobody takes what its streams give.
 std::vector<std::stop_source> CalleeSession::stops_of_streams(Caller& caller) {
+  if (!TROUPE_CANARY("forgets-streams-of-ended-links")) caller.streams_cut_to = caller.highest;
   std::vector<std::stop_source> stops;
   for (const auto& [sequence, items] : caller.credits) stops.push_back(stop_of(caller, sequence));
   return stops;
@@ -375,11 +376,12 @@ bool CalleeSession::on_credit(ClientId caller, const wire::StreamCredit& credit)
   return true;
 }
 
-std::uint64_t CalleeSession::credit(ClientId caller, std::uint64_t sequence) const {
-  const Caller* const known = find(caller);
-  if (known == nullptr) return 0;
-  const auto credit = known->credits.find(sequence);
-  return credit != known->credits.end() ? credit->second : 0;
+// (The link may have broken between the call and the first credit: the call is a stream all the
+// same, and ends with the link.)
+std::optional<std::uint64_t> CalleeSession::credit(ClientId caller, std::uint64_t sequence) {
+  Caller* const known = with_open(caller, sequence);
+  if (known == nullptr || sequence <= known->streams_cut_to) return std::nullopt;
+  return known->credits.try_emplace(sequence, 0).first->second;
 }
 
 // --- exactly once over deaths --------------------------------------------------------------------

@@ -151,7 +151,8 @@ class CalleeSession {
   Status send_item(ClientId caller, std::uint64_t sequence, std::uint64_t index, wire::Bytes item);
   // How many items of an open stream its caller allows in all. False: it is not open.
   bool on_credit(ClientId caller, const wire::StreamCredit& credit);
-  std::uint64_t credit(ClientId caller, std::uint64_t sequence) const;
+  // Of a call that is a stream. Nothing: its link is over, so that nobody takes its items.
+  std::optional<std::uint64_t> credit(ClientId caller, std::uint64_t sequence);
   // The caller has read what it was sent. Whether it was held back until now.
   bool on_read(ClientId caller, const CalleeLink& link);
   std::vector<ClientId> held_back() const;
@@ -179,6 +180,7 @@ class CalleeSession {
     // Of open calls whose method asked for it, or that were cancelled.
     std::vector<std::pair<std::uint64_t, std::stop_source>> stops;
     std::map<std::uint64_t, std::uint64_t> credits;  // of open calls that are streams
+    std::uint64_t streams_cut_to = 0;  // streams up to this number came by a link that is over
     // The actor whose process the caller is; empty: it is a driver.
     ActorId actor;
     std::uint64_t actor_generation = 0;

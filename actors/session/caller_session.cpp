@@ -358,7 +358,7 @@ void CallerSession::on_nonsense(Status why, CallerOutcome& out) {
 void CallerSession::on_message(std::uint64_t attempt, wire::CallMessage message,
                                const std::optional<TooLarge>& too_large, TimePoint now,
                                CallerOutcome& out) {
-  if (attempt != attempt_ && !TROUPE_CANARY("hears-older-links")) return;
+  if (attempt != attempt_) return;
   if (too_large) {
     on_too_large(message, *too_large, out);
   } else if (auto* reply = std::get_if<wire::CallReply>(&message)) {

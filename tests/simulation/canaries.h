@@ -21,6 +21,24 @@ inline constexpr std::array<std::string_view, 8> kHeadSessionCanaries = {
     "session-trusts-silence",        // an introduction that nobody answers is waited for
 };
 
+// Those in the conversations between callers and actors (actors/session).
+inline constexpr std::array<std::string_view, 14> kCallSessionCanaries = {
+    "call-without-deadline",            // a call that is sent at once has no deadline
+    "stays-with-older-process",         // a caller does not leave a process that has a successor
+    "sends-again-unasked",              // what was cut off is sent again without retry
+    "sends-newest-first",               // what waited is sent in another order
+    "loses-what-comes-back",            // what a process gives back is not sent to the next
+    "forgets-what-waits-for-the-link",  // what a full link refused is not sent later
+    "forgets-streams-of-ended-links",   // a stream waits for a caller whose link has ended
+    "older-callers-may-call",           // a process is called by one that has a successor
+    "older-links-unbind",               // the end of an older link ends the newer one
+    "runs-again-what-is-sent-again",    // a living actor runs a call twice
+    "keeps-no-answers",                 // the answer of a call that is sent again is gone
+    "saves-what-has-not-run",           // what is queued is saved as run
+    "restores-no-answers",              // a new process does not know what the one before has run
+    "forgets-lost-state",               // nobody is told that saved state was lost
+};
+
 // Plants the mistake of this name in what runs in this thread, for as long as the object lives;
 // none where it is empty.
 class PlantedCanary {

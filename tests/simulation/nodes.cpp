@@ -455,7 +455,9 @@ void Cluster::carry_out(int number, node_command::TellHost& command) {
   if (host == node.hosts.end()) return;
   if (holds_alternative<wire::HostStop>(command.message)) host->second.stop_told = true;
   const MemoryPtr memory = held(node, command.fd);
-  if (const auto* start = get_if<wire::HostStart>(&command.message)) check_state(*start, memory);
+  const auto* start = get_if<wire::HostStart>(&command.message);
+  // (A new daemon says it again to what runs.)
+  if (start != nullptr && !find(host->second.pid)->started()) check_state(*start, memory);
   const auto deliver = [this, pid = host->second.pid, message = command.message, memory] {
     if (Process* process = find(pid); process->alive()) process->told(message, memory);
   };

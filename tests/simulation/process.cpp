@@ -40,7 +40,12 @@ void Process::told(const wire::HostMessage& message, MemoryPtr memory) {
       attached(id, status, memory);
     });
   } else if (const auto* stop = get_if<wire::HostStop>(&message)) {
-    run([this, grace = std::chrono::milliseconds(stop->grace_ms)] { asked_to_stop(grace); });
+    run([this, moves = stop->drain && stop->comes_back,
+         grace = std::chrono::milliseconds(stop->grace_ms)] {
+      moves ? asked_to_move(grace) : asked_to_stop(grace);
+    });
+  } else if (holds_alternative<wire::HostSavedState>(message)) {
+    run([this] { state_known(); });
   } else if (holds_alternative<wire::HostConnection>(message)) {
     run([this, memory = std::move(memory)] { connected(memory); });
   }

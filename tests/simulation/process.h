@@ -34,6 +34,7 @@ class Process {
 
   const Place& place() const { return place_; }
   bool alive() const { return alive_; }
+  bool started() const { return started_; }
   bool ready() const { return alive_ && ready_; }
   bool stopped() const { return stopped_; }
   const std::string& label() const { return label_; }
@@ -53,6 +54,10 @@ class Process {
   virtual void attached(std::uint64_t request_id, const Status& status, MemoryPtr memory) = 0;
   // The node asks it to finish within so long.
   virtual void asked_to_stop(Duration) {}
+  // … and what it does not come to is for its actor's next process.
+  virtual void asked_to_move(Duration grace) { asked_to_stop(grace); }
+  // The head knows that there is saved state.
+  virtual void state_known() {}
   // A caller's connection is its own from here on.
   virtual void connected(MemoryPtr) {}
   virtual void on_death() = 0;

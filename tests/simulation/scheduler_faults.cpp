@@ -31,10 +31,6 @@ int SchedulerFaults::any_node() {
   return static_cast<int>(world_.random.below(static_cast<std::uint64_t>(cluster_.nodes())));
 }
 
-SimDriver* SchedulerFaults::any_driver() {
-  return drivers_[world_.random.below(drivers_.size())].get();
-}
-
 void SchedulerFaults::kill_process() {
   const auto living = cluster_.living_pids();
   if (living.empty()) return;
@@ -153,9 +149,9 @@ void SchedulerFaults::strike() {
   } else if (dice < 91) {
     crash_head();
   } else if (dice < 94) {
-    any_driver()->break_connection();
+    any_client_()->break_connection();
   } else if (dice < 96) {
-    SimDriver* driver = any_driver();
+    FaultyClient* driver = any_client_();
     if (driver->ended()) return;
     ++result_.owners_gone;
     driver->end();

@@ -7,15 +7,28 @@
 #include <vector>
 
 #include "cluster.h"
-#include "sim_driver.h"
+#include "scheduler_simulation.h"
 
 namespace troupe::simulation {
 
+// A driver, as far as it can fail.
+class FaultyClient {
+ public:
+  virtual ~FaultyClient() = default;
+  virtual bool ended() const = 0;
+  virtual void break_connection() = 0;
+  // Its process ends.
+  virtual void end() = 0;
+};
+
 class SchedulerFaults {
  public:
-  SchedulerFaults(Cluster& cluster, SchedulerResult& result,
-                  const std::vector<std::unique_ptr<SimDriver>>& drivers)
-      : cluster_(cluster), world_(cluster.world()), result_(result), drivers_(drivers) {}
+  using AnyClient = std::function<FaultyClient*()>;
+  SchedulerFaults(Cluster& cluster, SchedulerResult& result, AnyClient any_client)
+      : cluster_(cluster),
+        world_(cluster.world()),
+        result_(result),
+        any_client_(std::move(any_client)) {}
 
   // Spread over `time`.
   struct Plan {
@@ -32,7 +45,6 @@ class SchedulerFaults {
   void at_random(Duration time, std::function<void()> strike);
   void for_a_while(Duration time, std::function<void()> mend);
   int any_node();
-  SimDriver* any_driver();
   void strike();
   void kill_process();
   void kill_processes();
@@ -48,7 +60,7 @@ class SchedulerFaults {
   Cluster& cluster_;
   World& world_;
   SchedulerResult& result_;
-  const std::vector<std::unique_ptr<SimDriver>>& drivers_;
+  const AnyClient any_client_;
   std::set<int> lost_;  // nodes, for good
   int left_ = 0;
   int lasting_ = 0;

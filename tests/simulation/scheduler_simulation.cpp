@@ -81,7 +81,8 @@ Scenario::Scenario(World& world, const SchedulerOptions& options, SchedulerResul
       oracle_(world),
       cluster_(world, cluster_options(),
                [this](Process::Place place) { return make_process(std::move(place)); }),
-      faults_(cluster_, result, drivers_),
+      faults_(cluster_, result,
+              [this] { return drivers_[world_.random.below(drivers_.size())].get(); }),
       groups_wanted_(options.groups >= 0 ? options.groups : 2 + actors_ / 20),
       faults_wanted_(options.faults >= 0 ? options.faults : 8 + nodes_ / 4),
       kills_wanted_(options.kills) {}

@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "cluster.h"
+#include "scheduler_faults.h"
 #include "scheduler_simulation.h"
 #include "sim_head_client.h"
 #include "sim_worker.h"
 
 namespace troupe::simulation {
 
-class SimDriver {
+class SimDriver final : public FaultyClient {
  public:
   SimDriver(Cluster& cluster, SchedulerResult& result, int number);
 
@@ -40,11 +41,11 @@ class SimDriver {
   void watch_again(ActorId actor);
 
   // --- faults
-  void break_connection() { client_.break_connection(); }
+  void break_connection() override { client_.break_connection(); }
   // Its process ends, and takes the actors along that are not detached.
-  void end();
+  void end() override;
 
-  bool ended() const { return ended_; }
+  bool ended() const override { return ended_; }
   // When its connection broke; nothing while it has one.
   std::optional<TimePoint> away_since() const { return client_.away_since(); }
   // Those that it created and that were accepted.

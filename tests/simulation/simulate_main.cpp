@@ -9,9 +9,11 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "calls_simulation.h"
 #include "canaries.h"
 #include "scheduler_figures.h"
 #include "scheduler_simulation.h"
@@ -25,14 +27,17 @@ constexpr int kUsageCode = 2;
 constexpr int kViolationCode = 7;
 
 constexpr const char* kUsage =
-    "simulate [--scenario training|scheduler] [--seeds N] [--first-seed N] [--seed N] [--trace]\n"
+    "simulate [--scenario training|scheduler|calls] [--seeds N] [--first-seed N] [--seed N] "
+    "[--trace]\n"
     "         [--nodes N] [--faults N] [--mistake NAME]\n"
     "         training:  [--ranks-per-node N] [--steps N]\n"
     "         scheduler: [--actors N] [--groups N] [--kills N] [--canary NAME]\n"
+    "         calls:     [--actors N] [--drivers N] [--link-faults N] [--canary NAME]\n"
     "simulate --figures [--minutes N]\n"
     "\n"
-    "Runs N seeds (200) on a simulated cluster, in virtual time: of a training run, or of a\n"
-    "cluster that many drivers use while its nodes join and half of them die. A violation ends it\n"
+    "Runs N seeds (200) on a simulated cluster, in virtual time: of a training run, of a\n"
+    "cluster that many drivers use while its nodes join and half of them die, or of drivers and\n"
+    "actors that call each other while connections are cut and slowed. A violation ends it\n"
     "with code 7 and the seed; --seed N --trace shows what happened. The same seeds give the same\n"
     "trace hash, printed at the end. --faults: of all kinds, 0 for none; --kills: of actors'\n"
     "processes besides. --mistake plants a known one in the surroundings, --canary one in the "
@@ -71,11 +76,11 @@ std::function<bool(const char*)> one_of(int count, Mistake& mistake) {
   };
 }
 
-std::function<bool(const char*)> canary_of(std::string& canary) {
-  return [&canary](const char* text) {
+std::function<bool(const char*)> canary_of(std::span<const std::string_view> known,
+                                           std::string& canary) {
+  return [known, &canary](const char* text) {
     canary = text;
-    return std::find(kHeadSessionCanaries.begin(), kHeadSessionCanaries.end(), canary) !=
-           kHeadSessionCanaries.end();
+    return std::find(known.begin(), known.end(), canary) != known.end();
   };
 }
 
@@ -93,6 +98,7 @@ void print_help(std::FILE* to) {
   print_mistakes<Mistake>(to, "training", kMistakes);
   print_mistakes<SchedulerMistake>(to, "scheduler", kSchedulerMistakes);
   fmt::print(to, "Canaries (scheduler): {}\n", fmt::join(kHeadSessionCanaries, ", "));
+  fmt::print(to, "Canaries (calls): {}\n", fmt::join(kCallSessionCanaries, ", "));
 }
 
 // False, and what is wrong is said, for what is no flag or no value of it.
@@ -187,7 +193,7 @@ int run_scheduler(int argc, char** argv) {
                        {"--faults", at_least(0, options.faults)},
                        {"--kills", at_least(0, options.kills)},
                        {"--mistake", one_of(kSchedulerMistakes, options.mistake)},
-                       {"--canary", canary_of(options.canary)}};
+                       {"--canary", canary_of(kHeadSessionCanaries, options.canary)}};
   if (!read_seed_flags(argc, argv, flags, seeds, options.trace)) return kUsageCode;
   SchedulerResult total;
   const int code = run_seeds(seeds, options, "--scenario scheduler ", simulate_scheduler, total);
@@ -202,6 +208,33 @@ int run_scheduler(int argc, char** argv) {
       total.processes, total.kills, total.crash_kills, total.requests, total.requests_repeated,
       total.calls_answered, total.calls_failed, total.head_crashes, total.torn_appends,
       total.daemon_kills, total.cuts, total.freezes, total.head_stalls, total.owners_gone);
+  return 0;
+}
+
+int run_calls(int argc, char** argv) {
+  CallsOptions options;
+  Seeds seeds;
+  const Flags flags = {{"--nodes", at_least(2, options.nodes)},
+                       {"--actors", at_least(2, options.actors)},
+                       {"--drivers", at_least(1, options.drivers)},
+                       {"--faults", at_least(0, options.faults)},
+                       {"--link-faults", at_least(0, options.link_faults)},
+                       {"--canary", canary_of(kCallSessionCanaries, options.canary)}};
+  if (!read_seed_flags(argc, argv, flags, seeds, options.trace)) return kUsageCode;
+  CallsResult total;
+  const int code = run_seeds(seeds, options, "--scenario calls ", simulate_calls, total);
+  if (code != 0) return code;
+  fmt::print(
+      "{} calls, {} runs of methods: {} answered, {} failed, {} cancelled; {} items of streams\n"
+      "{} states lost, {} calls told of it\n"
+      "{} connections cut, {} slowed; {} processes killed, {} died with their machines\n"
+      "{} heads, {} daemons killed; {} times a node was cut off, {} times one stood still, {} "
+      "times the head; {} nodes drained; {} drivers gone\n",
+      total.calls, total.runs, total.answered, total.failed, total.cancelled, total.items,
+      total.losses, total.told_of_losses, total.links_cut, total.links_slowed, total.cluster.kills,
+      total.cluster.crash_kills, total.cluster.head_crashes, total.cluster.daemon_kills,
+      total.cluster.cuts, total.cluster.freezes, total.cluster.head_stalls, total.drains,
+      total.cluster.owners_gone);
   return 0;
 }
 
@@ -230,6 +263,8 @@ int main(int argc, char** argv) {
   }
   if (scenario == "training") return run_training(argc, argv);
   if (scenario == "scheduler") return run_scheduler(argc, argv);
-  fmt::print(stderr, "simulate: there is no scenario '{}': take training or scheduler\n", scenario);
+  if (scenario == "calls") return run_calls(argc, argv);
+  fmt::print(stderr, "simulate: there is no scenario '{}': take training, scheduler or calls\n",
+             scenario);
   return kUsageCode;
 }

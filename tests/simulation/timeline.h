@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <queue>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/clock.h"
@@ -29,6 +30,11 @@ class Timeline {
     ++events_;
     what();
     return true;
+  }
+
+  // Forgets what is to come, and what comes of that.
+  void clear() {
+    while (!entries_.empty()) std::exchange(entries_, {});
   }
 
  private:

@@ -1,0 +1,67 @@
+// Seeds of the simulation of calls: nothing that must hold is ever broken, planted mistakes are
+// noticed.
+
+#include "calls_simulation.h"
+
+#include <doctest/doctest.h>
+
+#include "canaries.h"
+#include "seeds.h"
+
+using namespace troupe::simulation;
+
+TEST_CASE("whatever fails, every call ends once, in time, and counts as often as it may") {
+  CallsResult total;
+  for (std::uint64_t seed = 1; seed <= seeds_wanted(50); ++seed) {
+    CAPTURE(seed);
+    CallsOptions options;
+    options.seed = seed;
+    const CallsResult result = simulate_calls(options);
+    REQUIRE_MESSAGE(result.violation.empty(), result.violation);
+    total += result;
+  }
+  // The faults reached what they are for.
+  CHECK(total.answered > total.failed);
+  CHECK(total.failed > 0);
+  CHECK(total.cancelled > 0);
+  CHECK(total.items > 0);
+  CHECK(total.losses > 0);
+  CHECK(total.told_of_losses > 0);
+  CHECK(total.links_cut > 0);
+  CHECK(total.links_slowed > 0);
+  CHECK(total.drains > 0);
+  CHECK(total.cluster.kills > 0);
+  CHECK(total.cluster.head_crashes > 0);
+  CHECK(total.cluster.head_stalls > 0);
+}
+
+TEST_CASE("without faults every call is answered, but for those with hardly any time") {
+  CallsOptions options;
+  options.faults = options.link_faults = 0;
+  const CallsResult result = simulate_calls(options);
+  CHECK_MESSAGE(result.violation.empty(), result.violation);
+  CHECK(result.answered > 9 * result.failed);
+}
+
+TEST_CASE("the same seed is the same calls") {
+  CallsOptions options;
+  options.seed = 3;
+  CHECK(simulate_calls(options).trace_hash == simulate_calls(options).trace_hash);
+}
+
+TEST_CASE("mistakes planted in the conversations between callers and actors are noticed") {
+  for (const std::string_view canary : kCallSessionCanaries) {
+    CAPTURE(canary);
+    CallsOptions options;
+    options.canary = canary;
+    // Some show where much fails at once, some where time passes afterwards.
+    const auto found = [&] {
+      const bool dense = options.seed % 2 == 0;
+      options.faults = dense ? 12 : -1;
+      options.link_faults = dense ? 60 : -1;
+      return !simulate_calls(options).violation.empty();
+    };
+    while (options.seed <= 200 && !found()) ++options.seed;
+    CHECK(options.seed <= 200);
+  }
+}
