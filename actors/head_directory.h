@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/directory.h"
@@ -19,21 +20,45 @@ class HeadDirectory final : public Directory {
       : client_(std::move(client)) {}
   ~HeadDirectory() override { close(); }
 
-  WatchId watch(ActorId actor_id, const std::string& name, OnActor on_actor) override;
-  void unwatch(WatchId watch) override;
-  void create(std::vector<wire::ActorSpec> specs, bool gang, bool no_wait, OnDone done) override;
-  void kill(ActorId actor_id, bool allow_restart, std::int64_t grace_ms, const std::string& reason,
-            OnDone done) override;
-  void list_nodes(OnNodes done) override;
+  WatchId watch(ActorId id, const std::string& name, OnActor on_actor) override {
+    return refused(on_actor) ? 0 : client_->watch_actor(id, name, std::move(on_actor));
+  }
   WatchId watch_in(const std::string& namespace_name, const std::string& name,
-                   OnActor on_actor) override;
-  void get_or_create(wire::ActorSpec spec, OnCreated done) override;
-  void drain(ActorId actor_id, std::int64_t grace_ms, const std::string& reason,
-             OnDone done) override;
-  void supervise(wire::SupervisorSpec spec, OnDone done) override;
-  void end_supervisor(SupervisorId id, const std::string& reason, OnDone done) override;
-  WatchId watch_supervisor(SupervisorId id, OnSupervisor on_supervisor) override;
-  void close() override;
+                   OnActor on_actor) override {
+    return refused(on_actor) ? 0
+                             : client_->watch_actor({}, name, std::move(on_actor), namespace_name);
+  }
+  WatchId watch_supervisor(SupervisorId id, OnSupervisor on_supervisor) override {
+    return refused(on_supervisor) ? 0 : client_->watch_supervisor(id, std::move(on_supervisor));
+  }
+  void unwatch(WatchId watch) override {
+    if (!closed_) client_->unwatch(watch);
+  }
+  void create(std::vector<wire::ActorSpec> specs, bool gang, bool no_wait, OnDone done) override {
+    if (!refused(done)) client_->create_actors(std::move(specs), gang, no_wait, std::move(done));
+  }
+  void get_or_create(wire::ActorSpec spec, OnCreated done) override {
+    if (!refused(done)) client_->get_or_create_actor(std::move(spec), std::move(done));
+  }
+  void kill(ActorId id, bool allow_restart, std::int64_t grace_ms, const std::string& reason,
+            OnDone done) override {
+    if (!refused(done)) client_->kill_actor(id, allow_restart, grace_ms, reason, std::move(done));
+  }
+  void drain(ActorId id, std::int64_t grace_ms, const std::string& reason, OnDone done) override {
+    if (!refused(done)) client_->kill_actor(id, false, grace_ms, reason, std::move(done), true);
+  }
+  void supervise(wire::SupervisorSpec spec, OnDone done) override {
+    if (!refused(done)) client_->create_supervisor(std::move(spec), std::move(done));
+  }
+  void end_supervisor(SupervisorId id, const std::string& reason, OnDone done) override {
+    if (!refused(done)) client_->end_supervisor(id, reason, std::move(done));
+  }
+  void list_nodes(OnNodes done) override {
+    if (!refused(done)) client_->list_nodes(std::move(done));
+  }
+  void close() override {
+    if (!closed_.exchange(true)) client_->close();
+  }
 
  private:
   // Tells `done` that it was closed, where it was.
