@@ -81,16 +81,16 @@ Status CallWire::send(Direction direction, wire::EncodedCall message) {
   const TimePoint now = world_.timeline.now();
   const auto delay = std::chrono::duration_cast<Duration>(world_.delay() * slowness_);
   way.last = std::max(way.last, now + delay);
-  world_.timeline.after(way.last - now, [self = shared_from_this(), direction, cuts = way.cuts,
-                                         message = std::move(message)] {
-    if (self->ways_[direction].cuts == cuts) self->arrive(direction, message);
-  });
+  world_.timeline.after(way.last - now,
+                        [self = shared_from_this(), direction, message = std::move(message)] {
+                          self->arrive(direction, message);
+                        });
   return {};
 }
 
 void CallWire::arrive(Direction direction, const wire::EncodedCall& message) {
   Way& way = ways_[direction];
-  if (!way.open) return;
+  if (!way.open || world_.timeline.now() >= way.lost_from) return;
   auto decoded =
       wire::decode_call(message.frame, message.attachment ? *message.attachment : wire::Bytes());
   require(decoded.ok(), "a message of calls cannot be read: {}", decoded.status().to_string());
@@ -125,9 +125,10 @@ void CallWire::tell_end(Direction direction, bool may_lose) {
   Way& way = ways_[direction];
   if (!way.open || std::exchange(way.told_end, true)) return;
   const TimePoint now = world_.timeline.now();
-  if (may_lose && world_.chance(2)) {
-    ++way.cuts;
-    way.last = now;
+  if (may_lose && way.last > now && world_.chance(2)) {
+    // The tail of what is under way: all of it, some, or nearly nothing.
+    const auto left = static_cast<std::uint64_t>((way.last - now).count());
+    way.last = way.lost_from = now + Duration(world_.random.below(left));
   }
   way.last = std::max(way.last, now + world_.delay());
   world_.timeline.after(way.last - now, [self = shared_from_this(), direction] {

@@ -54,8 +54,8 @@ class CallWire : public std::enable_shared_from_this<CallWire> {
     Holder to;
     bool open = true;  // somebody is there to read
     bool told_end = false;
-    std::uint64_t cuts = 0;     // what was sent before the last is lost
-    std::size_t under_way = 0;  // messages
+    TimePoint lost_from = TimePoint::max();  // what arrives then or later is lost
+    std::size_t under_way = 0;               // messages
     bool waits_for_room = false;
     std::vector<std::function<void()>> early;  // what came before anybody took this end
     TimePoint last{};                          // when the last of them arrives

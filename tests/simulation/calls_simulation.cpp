@@ -61,7 +61,7 @@ class CallDriver final : public FaultyClient {
   // A call of some kind to an actor; `others` are those that it may pass it on to.
   void call(ActorId actor, const std::vector<ActorId>& others) {
     const std::uint64_t dice = world_.random.below(100);
-    const SimMethod method = dice < 10 ? kCount : dice < 30 && !others.empty() ? kRelay : kAdd;
+    const SimMethod method = dice < 25 ? kCount : dice < 45 && !others.empty() ? kRelay : kAdd;
     const bool retry = method != kCount && world_.chance(2);
     Duration timeout = world_.between(kTimeoutLeastMs, kTimeoutMostMs);
     if (world_.chance(20)) timeout = world_.between(0, 3);

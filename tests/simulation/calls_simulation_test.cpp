@@ -54,10 +54,10 @@ TEST_CASE("mistakes planted in the conversations between callers and actors are 
     CAPTURE(canary);
     CallsOptions options;
     options.canary = canary;
-    // Some show where much fails at once, some where time passes afterwards.
+    // Some show where machines fail, some where connections alone do, and no death mends it.
     const auto found = [&] {
       const bool dense = options.seed % 2 == 0;
-      options.faults = dense ? 12 : -1;
+      options.faults = dense ? 0 : -1;
       options.link_faults = dense ? 60 : -1;
       return !simulate_calls(options).violation.empty();
     };
