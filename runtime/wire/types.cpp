@@ -2,6 +2,9 @@
 
 #include <string.h>
 
+#include <algorithm>
+
+#include "runtime/wire/control_messages.h"
 #include "runtime/wire/gpu.h"
 
 namespace troupe::wire {
@@ -145,6 +148,13 @@ std::string ExitStatus::to_string() const {
   const char* name = sigabbrev_np(signal);
   if (name == nullptr) return fmt::format("killed by signal {}", signal);
   return fmt::format("killed by signal {} (SIG{})", signal, name);
+}
+
+std::string OutputLine::new_text() const {
+  std::string result = text.substr(std::min<std::size_t>(shown_bytes, text.size()));
+  if (end == LineEnd::kNewline) result += '\n';
+  if (end == LineEnd::kReturn) result += '\r';
+  return result;
 }
 
 }  // namespace troupe::wire

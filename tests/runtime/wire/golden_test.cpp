@@ -1,5 +1,5 @@
-// The bytes of every message, as the first version that kept journals wrote them. A change here is
-// a change of what peers and journals of other versions read.
+// The bytes of every message stay what they are: peers of another build and journals of an earlier
+// one hold them.
 
 #include <doctest/doctest.h>
 
