@@ -23,13 +23,6 @@ Status malformed(const char* what, std::size_t size, std::string_view why) {
   return error(Code::kProtocol, "not a {} ({} bytes): {}", what, size, why);
 }
 
-// A failure as it travels.
-struct StatusShape {
-  std::int32_t code = 0;
-  std::string_view message;
-  std::vector<std::pair<std::string_view, std::string_view>> context;
-  TROUPE_WIRE(StatusShape, code, message, context);
-};
 // Pairs of a status's context that travel; ours has five at most.
 constexpr std::size_t kStatusContextMax = 64;
 

@@ -58,6 +58,16 @@ inline capnp::uint segment_words(std::size_t payload_bytes) {
 [[noreturn]] void refuse_message(unsigned number);
 [[noreturn]] void refuse_empty_message();
 
+// --- a failure -----------------------------------------------------------------------------------
+
+// What of a Status travels; the words lie in the status, or in the frame.
+struct StatusShape {
+  std::int32_t code = 0;
+  std::string_view message;
+  std::vector<std::pair<std::string_view, std::string_view>> context;
+  TROUPE_WIRE(StatusShape, code, message, context);
+};
+
 // --- writing -------------------------------------------------------------------------------------
 
 template <typename T>

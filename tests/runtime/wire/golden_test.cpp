@@ -66,7 +66,7 @@ std::uint64_t hash_of() {
 }
 
 template <typename Family, std::size_t... I>
-void check_family(std::span<const std::uint64_t> expected, std::index_sequence<I...>) {
+void check_bytes(std::span<const std::uint64_t> expected, std::index_sequence<I...>) {
   REQUIRE(expected.size() == sizeof...(I));
   const auto check_one = [&]<typename Message>(std::size_t index, const Message*) {
     const std::uint64_t hash = hash_of<Family, Message>();
@@ -77,15 +77,15 @@ void check_family(std::span<const std::uint64_t> expected, std::index_sequence<I
 }
 
 template <typename Family>
-void check_family(std::span<const std::uint64_t> expected) {
-  check_family<Family>(expected, std::make_index_sequence<std::variant_size_v<Family>>());
+void check_bytes(std::span<const std::uint64_t> expected) {
+  check_bytes<Family>(expected, std::make_index_sequence<std::variant_size_v<Family>>());
 }
 
 TEST_CASE("every message has the bytes that it always had") {
-  check_family<ControlMessage>(kControlHashes);
-  check_family<HostMessage>(kHostHashes);
-  check_family<KeeperMessage>(kKeeperHashes);
-  check_family<CallMessage>(kCallHashes);
+  check_bytes<ControlMessage>(kControlHashes);
+  check_bytes<HostMessage>(kHostHashes);
+  check_bytes<KeeperMessage>(kKeeperHashes);
+  check_bytes<CallMessage>(kCallHashes);
 }
 
 }  // namespace
