@@ -4,7 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
+#include <cstring>
+#include <list>
 
 #include "runtime/base/check.h"
 
@@ -47,7 +48,7 @@ class AlignedCopy {
 
 // A failure must always fit into a frame: what a user's code throws is as long as it likes. What is
 // kept of too many words is in `cut`.
-std::string_view shortened(const std::string& words, std::deque<std::string>& cut) {
+std::string_view shortened(const std::string& words, std::list<std::string>& cut) {
   if (words.size() <= limits::kStatusTextBytesMax) return words;
   std::size_t kept = limits::kStatusTextBytesMax;
   while (kept > 0 && (static_cast<unsigned char>(words[kept]) & 0xc0) == 0x80) --kept;  // UTF-8
@@ -124,8 +125,7 @@ void refuse_message(unsigned number) {
 }
 void refuse_empty_message() { throw Malformed{"empty"}; }
 
-// --- words, a status, and lists of words
-// ----------------------------------------------------------------
+// --- words, statuses, lists of words -------------------------------------------------------------
 
 void write_pointer(PointerBuilder out, std::string_view value) {
   out.setBlob<capnp::Text>({value.data(), value.size()});
@@ -141,13 +141,13 @@ void read_pointer(PointerReader in, std::string& value, FieldName) {
   value.assign(text.begin(), text.size());
 }
 
-void write_pointer(PointerBuilder out, const Status& value) {
-  if (value.ok()) return;
-  std::deque<std::string> cut;
+void write_failure(PointerBuilder out, const Status& value) {
+  std::list<std::string> cut;
   StatusShape shape{static_cast<std::int32_t>(value.code()), shortened(value.message(), cut), {}};
-  const auto& pairs = value.context();
-  for (const auto& [key, word] :
-       std::span(pairs).first(std::min(pairs.size(), kStatusContextMax))) {
+  const auto pairs =
+      std::span(value.context()).first(std::min(value.context().size(), kStatusContextMax));
+  shape.context.reserve(pairs.size());
+  for (const auto& [key, word] : pairs) {
     shape.context.emplace_back(shortened(key, cut), shortened(word, cut));
   }
   write_new_struct(out, shape);

@@ -98,7 +98,10 @@ void write_pointer(PointerBuilder out, std::string_view value);
 inline void write_pointer(PointerBuilder out, const Bytes& value) {
   out.setBlob<capnp::Data>({reinterpret_cast<const kj::byte*>(value.data()), value.size()});
 }
-void write_pointer(PointerBuilder out, const Status& value);
+void write_failure(PointerBuilder out, const Status& value);
+inline void write_pointer(PointerBuilder out, const Status& value) {
+  if (!value.ok()) write_failure(out, value);
+}
 void write_pointer(PointerBuilder out, const std::vector<std::string>& values);
 template <Number T>
 void write_pointer(PointerBuilder out, const std::vector<T>& values) {
@@ -240,7 +243,7 @@ using MessageNumber = std::uint16_t;
 template <typename Family>
 Bytes encode(const Family& message, capnp::MessageBuilder& builder) {
   auto root = capnp::_::PointerHelpers<capnp::AnyPointer>::getInternalBuilder(
-                  builder.initRoot<capnp::AnyPointer>())
+                  builder.getRoot<capnp::AnyPointer>())
                   .initStruct({1 * capnp::WORDS, 1 * capnp::POINTERS});
   root.setDataField<MessageNumber>(0 * capnp::ELEMENTS, message.index());
   visit([&](const auto& m) { write_new_struct(root.getPointerField(0 * capnp::POINTERS), m); },
