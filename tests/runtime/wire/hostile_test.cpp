@@ -102,6 +102,28 @@ TEST_CASE("an unknown message, an unknown state and an empty message are refused
   CHECK(state.message().ends_with("'ActorInfo::state' is 77, which this version does not know"));
 }
 
+TEST_CASE("what an earlier version did not write has its default on the wire") {
+  Bytes frame;
+  put_word(frame, 0, 3ull << 32);
+  put_word(frame, 1, struct_pointer(0, 1, 1));
+  put_word(frame, 2, HostMessage::kIndexOf<HostReady>);
+  put_word(frame, 3, struct_pointer(-1, 0, 0));  // a struct without any field
+  const auto ready = decode_host(frame);
+  REQUIRE(ready.ok());
+  CHECK(get<HostReady>(*ready).protocol_version == 0);  // not what the struct begins with
+
+  put_word(frame, 2, ControlMessage::kIndexOf<ActorExited>);
+  const auto exited = decode_control(frame);
+  REQUIRE(exited.ok());
+  CHECK(get<ActorExited>(*exited).calls_dropped == -1);
+  CHECK(get<ActorExited>(*exited).cause.ok());
+
+  put_word(frame, 2, ControlMessage::kIndexOf<Heartbeat>);
+  const auto heartbeat = decode_control(frame);
+  REQUIRE(heartbeat.ok());
+  CHECK_FALSE(get<Heartbeat>(*heartbeat).usage.has_value());
+}
+
 TEST_CASE("a list of a billion empty elements is refused at once") {
   // CallMessage { bind } → Bind with a list of structs of no size.
   Bytes frame;

@@ -53,15 +53,18 @@ TEST_CASE("fields lie where Cap'n Proto's compiler puts them") {
   folder->openFile(path, kj::WriteMode::CREATE)->writeAll(file_of(schema).c_str());
   const capnp::SchemaParser parser;
   const capnp::ParsedSchema compiled = parser.parseFromDirectory(*folder, path.clone(), nullptr);
-  for (const auto& [name, ours] : schema.structs()) {
+  for (const auto& entry : schema.structs()) {
+    const std::string& name = entry.first;
+    const SchemaText::Struct& ours = entry.second;
     INFO(name);
     const capnp::StructSchema theirs = compiled.getNested(name.c_str()).asStruct();
     CHECK(theirs.getProto().getStruct().getDataWordCount() == ours.data_words);
     CHECK(theirs.getProto().getStruct().getPointerCount() == ours.pointers);
     REQUIRE(theirs.getFields().size() == ours.places.size());
-    for (const auto& [field, place] : ours.places) {
-      INFO(field);
-      CHECK(theirs.getFieldByName(field.c_str()).getProto().getSlot().getOffset() == place);
+    for (const auto& field : ours.places) {
+      INFO(field.first);
+      const capnp::StructSchema::Field found = theirs.getFieldByName(field.first.c_str());
+      CHECK(found.getProto().getSlot().getOffset() == field.second);
     }
   }
   const capnp::StructSchema family = compiled.getNested("ControlMessage").asStruct();
