@@ -18,6 +18,7 @@ namespace troupe::wire {
 struct MethodSignature {
   std::string name;
   std::uint64_t hash = 0;  // structural hash of the argument and result types
+  TROUPE_WIRE(MethodSignature, name, hash);
 };
 
 // caller → actor, first: what the caller believes the actor to be. Method numbers in calls are
@@ -34,48 +35,58 @@ struct Bind {
   // The newest generation of the actor that the caller knows of: a process of an earlier one
   // refuses, and ends itself. 0: unknown.
   std::uint64_t generation = 0;
+  TROUPE_WIRE(Bind, actor_id, type, caller, methods, caller_actor, caller_generation, generation);
 };
 // actor → caller: not ok names the method whose signature differs.
 struct BindReply {
   Status status;
   std::uint64_t generation = 0;
+  TROUPE_WIRE(BindReply, status, generation);
 };
 struct Call {
   std::uint64_t sequence = 0;  // per caller and actor, growing; a retry keeps its number
   std::uint32_t method = 0;
   std::int64_t timeout_us = 0;  // what is left of the caller's deadline when it was sent
   Bytes arguments;
+  TROUPE_WIRE(Call, sequence, method, timeout_us, arguments);
 };
 struct CallReply {
   std::uint64_t sequence = 0;
   Status status;
   Bytes result;
+  TROUPE_WIRE(CallReply, sequence, status, result);
 };
 // actor → caller: this process takes no new calls, and another one follows. A call that it does
 // not come to it gives back (CallGivenBack). caller → actor: it has heard that, and sends no more
 // calls on this connection.
-struct Draining {};
+struct Draining {
+  TROUPE_WIRE(Draining);
+};
 // actor → caller: the process ends without having begun this call, and the next one has never heard
 // of it: the caller sends it there. The arguments come back with it, unless they lie in the
 // caller's own memory (actors/call_road.h).
 struct CallGivenBack {
   std::uint64_t sequence = 0;
   Bytes arguments;
+  TROUPE_WIRE(CallGivenBack, sequence, arguments);
 };
 // caller → actor: the call is not to begin; where its method runs, it is asked to stop.
 struct CancelCall {
   std::uint64_t sequence = 0;
+  TROUPE_WIRE(CancelCall, sequence);
 };
 // actor → caller: a result of a call whose method is a stream; its CallReply comes after the last.
 struct StreamItem {
   std::uint64_t sequence = 0;
   std::uint64_t index = 0;  // from 1
   Bytes item;
+  TROUPE_WIRE(StreamItem, sequence, index, item);
 };
 // caller → actor: how many items of the stream may be sent in all. None before the first of these.
 struct StreamCredit {
   std::uint64_t sequence = 0;
   std::uint64_t items = 0;
+  TROUPE_WIRE(StreamCredit, sequence, items);
 };
 // caller → actor: a method waits for the call, and for it another one, and so on, back to the first
 // of them, whose call has this caller and sequence (actors/call_cycles.h).
@@ -84,8 +95,10 @@ struct CallProbe {
   ClientId initiator;
   std::uint64_t initiator_sequence = 0;
   std::vector<std::string> path;  // the methods that wait, the first one first
+  TROUPE_WIRE(CallProbe, sequence, initiator, initiator_sequence, path);
 };
 
+// In the order of their numbers on the wire: a new one goes to the end.
 using CallMessage = std::variant<Bind, BindReply, Call, CallReply, CancelCall, StreamItem,
                                  StreamCredit, CallProbe, Draining, CallGivenBack>;
 

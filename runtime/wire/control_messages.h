@@ -31,6 +31,8 @@ struct ClientHello {
   std::uint32_t protocol_version = kProtocolVersion;  // 0: of before clients said theirs
   // Where the names that it gives and asks for are; empty: in one that is its job's own.
   std::string namespace_name;
+  TROUPE_WIRE(ClientHello, request_id, client_id, job_id, name, kind, reconnect, protocol_version,
+              namespace_name);
 };
 // The namespace of a client that named none.
 inline std::string namespace_of_job(JobId job_id) {
@@ -42,6 +44,7 @@ struct RunningActor {
   std::uint64_t generation = 0;
   std::int64_t pid = 0;
   bool ready = false;
+  TROUPE_WIRE(RunningActor, spec, generation, pid, ready);
 };
 
 // Its process is gone (its whole process group); or it could not be started at all.
@@ -54,7 +57,11 @@ struct ActorExited {
   std::string log_tail;
   // Where it was told to finish what was queued: the calls that it did not get to. -1: unknown.
   std::int64_t calls_dropped = -1;
+  TROUPE_WIRE(ActorExited, actor_id, generation, exit, constructor_failed, cause, log_tail,
+              calls_dropped);
 };
+template <>
+inline constexpr std::int64_t kWireDefault<&ActorExited::calls_dropped> = -1;
 
 // A node joins, or comes back after the connection or the head was lost: then it says what runs.
 struct RegisterNode {
@@ -64,6 +71,7 @@ struct RegisterNode {
   std::vector<RunningActor> running;
   // What ended while the node was not registered.
   std::vector<ActorExited> exited;
+  TROUPE_WIRE(RegisterNode, request_id, protocol_version, node, running, exited);
 };
 
 struct RegisterNodeReply {
@@ -77,6 +85,8 @@ struct RegisterNodeReply {
   // All that the node holds for placement groups from now on, committed; what it held before is
   // over.
   std::vector<Reservation> reservations;
+  TROUPE_WIRE(RegisterNodeReply, request_id, status, name, heartbeat_interval_ms,
+              heartbeat_timeout_ms, stop, reservations);
 };
 
 // What a node's machine spends, as its daemon measured it last.
@@ -85,6 +95,7 @@ struct NodeUsage {
   std::uint64_t memory_used_bytes = 0;
   std::uint64_t memory_total_bytes = 0;
   std::uint32_t processes = 0;  // actors' processes
+  TROUPE_WIRE(NodeUsage, cpu_busy_us, memory_used_bytes, memory_total_bytes, processes);
   friend bool operator==(const NodeUsage&, const NodeUsage&) = default;
 };
 
@@ -92,6 +103,7 @@ struct Heartbeat {
   NodeId node_id;
   std::uint64_t sequence = 0;
   std::optional<NodeUsage> usage;  // now and then; for whoever reads the head's metrics
+  TROUPE_WIRE(Heartbeat, node_id, sequence, usage);
 };
 
 // --- head → node ---------------------------------------------------------------------------------
@@ -105,6 +117,8 @@ struct StartActor {
   Endpoint saved_state_endpoint;
   // The name of the node with which the saved state was lost; empty: none was.
   std::string state_lost_with;
+  TROUPE_WIRE(StartActor, spec, generation, saved_state_node, saved_state_endpoint,
+              state_lost_with);
 };
 
 struct StopActor {
@@ -117,6 +131,7 @@ struct StopActor {
   bool comes_back = false;
   // It takes no new calls, and `grace_ms` is for those that are queued, too.
   bool drain = false;
+  TROUPE_WIRE(StopActor, actor_id, generation, grace_ms, reason, comes_back, drain);
 };
 
 // The two phases in which a placement group is reserved: every node that is to hold a part of it is
@@ -124,21 +139,25 @@ struct StopActor {
 // release.
 struct PrepareBundles {
   Reservation reservation;
+  TROUPE_WIRE(PrepareBundles, reservation);
 };
 // Its actors may start now.
 struct CommitBundles {
   GroupId group_id;
   std::uint64_t generation = 0;
+  TROUPE_WIRE(CommitBundles, group_id, generation);
 };
 // The group was removed, or is reserved anew. What runs in it is stopped by messages of its own.
 struct ReleaseBundles {
   GroupId group_id;
   std::uint64_t generation = 0;
+  TROUPE_WIRE(ReleaseBundles, group_id, generation);
 };
 
 // The node stops its actors and ends.
 struct ShutdownNode {
   std::string reason;
+  TROUPE_WIRE(ShutdownNode, reason);
 };
 
 // --- node → head ---------------------------------------------------------------------------------
@@ -147,27 +166,32 @@ struct ActorStarted {
   ActorId actor_id;
   std::uint64_t generation = 0;
   std::int64_t pid = 0;
+  TROUPE_WIRE(ActorStarted, actor_id, generation, pid);
 };
 // Its constructor ran: it answers calls.
 struct ActorReady {
   ActorId actor_id;
   std::uint64_t generation = 0;
+  TROUPE_WIRE(ActorReady, actor_id, generation);
 };
 // The node keeps a state that the actor saved: the first of this process.
 struct ActorSaved {
   ActorId actor_id;
   std::uint64_t generation = 0;
+  TROUPE_WIRE(ActorSaved, actor_id, generation);
 };
 // The node holds the reservation, or why it cannot.
 struct BundlesPrepared {
   GroupId group_id;
   std::uint64_t generation = 0;
   Status status;
+  TROUPE_WIRE(BundlesPrepared, group_id, generation, status);
 };
 // Something happened on the node that people should find among the cluster's events.
 struct NodeNote {
   std::string kind;  // "keeper_lost", "daemon_restarted"
   std::string text;  // one sentence
+  TROUPE_WIRE(NodeNote, kind, text);
 };
 
 // --- client → head -------------------------------------------------------------------------------
@@ -183,6 +207,7 @@ struct CreateActors {
   // One named actor: where one of this name lives already, that is it. The Reply says which it is.
   // kInvalidArgument where that is of another type, or was made with other arguments.
   bool get_if_exists = false;
+  TROUPE_WIRE(CreateActors, request_id, specs, gang, no_wait, get_if_exists);
 };
 struct KillActor {
   std::uint64_t request_id = 0;
@@ -191,6 +216,7 @@ struct KillActor {
   std::int64_t grace_ms = 0;
   std::string reason;
   bool drain = false;  // as of StopActor
+  TROUPE_WIRE(KillActor, request_id, actor_id, allow_restart, grace_ms, reason, drain);
 };
 // Pushes an ActorUpdate now and at each change, until the connection ends or `stop`.
 struct WatchActor {
@@ -199,35 +225,42 @@ struct WatchActor {
   std::string name;
   bool stop = false;
   std::string namespace_name;  // of the name; empty: the client's own
+  TROUPE_WIRE(WatchActor, request_id, actor_id, name, stop, namespace_name);
 };
 struct WatchNodes {
   std::uint64_t request_id = 0;  // pushes a NodeUpdate per node now and at each change
   // Not when only what is free of a node has changed.
   bool without_amounts = false;
+  TROUPE_WIRE(WatchNodes, request_id, without_amounts);
 };
 struct ListNodes {
   std::uint64_t request_id = 0;
+  TROUPE_WIRE(ListNodes, request_id);
 };
 struct ListActors {
   std::uint64_t request_id = 0;
   bool include_dead = true;
+  TROUPE_WIRE(ListActors, request_id, include_dead);
 };
 struct ListEvents {
   std::uint64_t request_id = 0;
   std::uint64_t after_sequence = 0;
   std::uint32_t count_max = 1000;
+  TROUPE_WIRE(ListEvents, request_id, after_sequence, count_max);
 };
 // Reserves a placement group; it waits while it does not fit. The group's id is the client's
 // choice.
 struct CreatePlacementGroup {
   std::uint64_t request_id = 0;
   PlacementGroupSpec spec;
+  TROUPE_WIRE(CreatePlacementGroup, request_id, spec);
 };
 // Ends the actors in it and gives back what it holds. A group that was removed stays so.
 struct RemovePlacementGroup {
   std::uint64_t request_id = 0;
   GroupId group_id;
   std::string reason;
+  TROUPE_WIRE(RemovePlacementGroup, request_id, group_id, reason);
 };
 // Pushes a PlacementGroupUpdate now and at each change, until the connection ends or `stop`.
 struct WatchPlacementGroup {
@@ -235,10 +268,12 @@ struct WatchPlacementGroup {
   GroupId group_id;  // empty: by name
   std::string name;
   bool stop = false;
+  TROUPE_WIRE(WatchPlacementGroup, request_id, group_id, name, stop);
 };
 struct ListPlacementGroups {
   std::uint64_t request_id = 0;
   bool include_removed = true;
+  TROUPE_WIRE(ListPlacementGroups, request_id, include_removed);
 };
 // Runs a program on the cluster as a job of its own. Accepted, refused, or kResourceExhausted where
 // the cluster could never hold it; while it does not fit it waits.
@@ -247,6 +282,7 @@ struct SubmitJob {
   std::string name;  // for people; not unique
   // Its program, with what it needs; actor_id and job_id are the client's choice.
   ActorSpec driver;
+  TROUPE_WIRE(SubmitJob, request_id, name, driver);
 };
 // SIGTERM to its program's process group, SIGKILL after `grace_ms`; then the job ends. A job that
 // has ended stays so.
@@ -255,31 +291,37 @@ struct StopJob {
   JobId job_id;
   std::int64_t grace_ms = 0;
   std::string reason;
+  TROUPE_WIRE(StopJob, request_id, job_id, grace_ms, reason);
 };
 struct ListJobs {
   std::uint64_t request_id = 0;
   bool include_ended = true;
+  TROUPE_WIRE(ListJobs, request_id, include_ended);
 };
 // A group of actors that is restarted together (SupervisorSpec); its id is the client's choice.
 struct CreateSupervisor {
   std::uint64_t request_id = 0;
   SupervisorSpec spec;
+  TROUPE_WIRE(CreateSupervisor, request_id, spec);
 };
 // Ends the group and all of its members. One that has ended stays so.
 struct EndSupervisor {
   std::uint64_t request_id = 0;
   SupervisorId supervisor_id;
   std::string reason;
+  TROUPE_WIRE(EndSupervisor, request_id, supervisor_id, reason);
 };
 // Pushes a SupervisorUpdate now and at each change, until the connection ends or `stop`.
 struct WatchSupervisor {
   std::uint64_t request_id = 0;
   SupervisorId supervisor_id;
   bool stop = false;
+  TROUPE_WIRE(WatchSupervisor, request_id, supervisor_id, stop);
 };
 struct ListSupervisors {
   std::uint64_t request_id = 0;
   bool include_ended = true;
+  TROUPE_WIRE(ListSupervisors, request_id, include_ended);
 };
 // The node takes nothing new. Actors on it that may be started again finish what is queued, within
 // `grace_ms`, and are started elsewhere; the others run on.
@@ -288,6 +330,7 @@ struct DrainNode {
   NodeId node_id;
   std::int64_t grace_ms = 0;
   std::string reason;
+  TROUPE_WIRE(DrainNode, request_id, node_id, grace_ms, reason);
 };
 // Ends every non-detached actor of a job, and removes its groups. Where the job was submitted, and
 // a driver inside it asks: those of that driver, for the job may go on.
@@ -295,11 +338,13 @@ struct EndJob {
   std::uint64_t request_id = 0;
   JobId job_id;
   std::string reason;
+  TROUPE_WIRE(EndJob, request_id, job_id, reason);
 };
 // Ends the whole cluster: all actors, all nodes, then the head.
 struct StopCluster {
   std::uint64_t request_id = 0;
   std::string reason;
+  TROUPE_WIRE(StopCluster, request_id, reason);
 };
 // Output lines that a node keeps of an actor (actor_id set) or its daemon's own (empty). Sent to
 // the node's own port (target "node"), never through the head.
@@ -307,6 +352,7 @@ struct ReadLogs {
   std::uint64_t request_id = 0;
   ActorId actor_id;
   std::uint64_t bytes_max = 64 << 10;
+  TROUPE_WIRE(ReadLogs, request_id, actor_id, bytes_max);
 };
 
 // A piece of a segment that a node keeps for a job, whoever owns it and whether the owner runs, is
@@ -318,6 +364,7 @@ struct ReadSegment {
   std::string name;
   std::uint64_t offset = 0;
   std::uint64_t bytes_max = 64 << 10;
+  TROUPE_WIRE(ReadSegment, request_id, job_id, name, offset, bytes_max);
 };
 
 // A piece of the state that an actor saved last on this node. Sent to the node's own port, as
@@ -327,12 +374,14 @@ struct ReadSavedState {
   ActorId actor_id;
   std::uint64_t offset = 0;
   std::uint64_t bytes_max = 64 << 10;
+  TROUPE_WIRE(ReadSavedState, request_id, actor_id, offset, bytes_max);
 };
 
 // The GPUs of a node: what they are, what is on them and who holds them. Sent to the node's own
 // port, as ReadLogs; answered by GpuList.
 struct ReadGpus {
   std::uint64_t request_id = 0;
+  TROUPE_WIRE(ReadGpus, request_id);
 };
 
 // Pushes an OutputLine for each line of output, those that the node still has first: of the actors
@@ -343,6 +392,7 @@ struct FollowOutput {
   std::uint64_t request_id = 0;
   JobId job_id;      // empty: `actor_id` says whose
   ActorId actor_id;  // empty: all of the job's
+  TROUPE_WIRE(FollowOutput, request_id, job_id, actor_id);
 };
 
 // --- head → client -------------------------------------------------------------------------------
@@ -352,47 +402,59 @@ struct Reply {
   std::uint64_t request_id = 0;
   Status status;
   ActorId actor_id;  // to CreateActors::get_if_exists: the actor that has the name
+  TROUPE_WIRE(Reply, request_id, status, actor_id);
 };
 struct ActorUpdate {
   ActorInfo actor;
+  TROUPE_WIRE(ActorUpdate, actor);
 };
 struct NodeUpdate {
   NodeInfo node;
+  TROUPE_WIRE(NodeUpdate, node);
 };
 struct NodeList {
   std::uint64_t request_id = 0;
   std::vector<NodeInfo> nodes;
+  TROUPE_WIRE(NodeList, request_id, nodes);
 };
 struct ActorList {
   std::uint64_t request_id = 0;
   std::vector<ActorInfo> actors;
+  TROUPE_WIRE(ActorList, request_id, actors);
 };
 struct EventList {
   std::uint64_t request_id = 0;
   std::vector<EventRecord> events;
+  TROUPE_WIRE(EventList, request_id, events);
 };
 struct PlacementGroupUpdate {
   PlacementGroupInfo group;
+  TROUPE_WIRE(PlacementGroupUpdate, group);
 };
 struct PlacementGroupList {
   std::uint64_t request_id = 0;
   std::vector<PlacementGroupInfo> groups;
+  TROUPE_WIRE(PlacementGroupList, request_id, groups);
 };
 struct JobList {
   std::uint64_t request_id = 0;
   std::vector<JobInfo> jobs;
+  TROUPE_WIRE(JobList, request_id, jobs);
 };
 struct SupervisorUpdate {
   SupervisorInfo supervisor;
+  TROUPE_WIRE(SupervisorUpdate, supervisor);
 };
 struct SupervisorList {
   std::uint64_t request_id = 0;
   std::vector<SupervisorInfo> supervisors;
+  TROUPE_WIRE(SupervisorList, request_id, supervisors);
 };
 struct LogText {
   std::uint64_t request_id = 0;
   Status status;
   std::string text;
+  TROUPE_WIRE(LogText, request_id, status, text);
 };
 
 // The answer to ReadSegment: what the bytes are at the moment of reading, torn where the owner
@@ -402,11 +464,13 @@ struct SegmentBytes {
   Status status;
   std::uint64_t size_bytes = 0;  // of the whole segment
   Bytes bytes;
+  TROUPE_WIRE(SegmentBytes, request_id, status, size_bytes, bytes);
 };
 
 struct GpuList {
   std::uint64_t request_id = 0;
   std::vector<GpuStatus> gpus;
+  TROUPE_WIRE(GpuList, request_id, gpus);
 };
 
 // A line that an actor's process wrote; or a part of one, which is not kept (kReturn, kOpen).
@@ -422,12 +486,14 @@ struct OutputLine {
   LineEnd end = LineEnd::kNewline;
   // So many bytes at the beginning of `text` have come before, in parts of this line.
   std::uint32_t shown_bytes = 0;
+  TROUPE_WIRE(OutputLine, actor_id, label, number, text, notice, error_stream, end, shown_bytes);
 
   bool is_part() const { return end == LineEnd::kReturn || end == LineEnd::kOpen; }
   // What follows what came before, with its end: as the program wrote it.
   std::string new_text() const;
 };
 
+// In the order of their numbers on the wire: a new one goes to the end.
 struct ControlMessages
     : Alternatives<ClientHello, RegisterNode, RegisterNodeReply, Heartbeat, StartActor, StopActor,
                    ShutdownNode, ActorStarted, ActorReady, ActorExited, CreateActors, KillActor,

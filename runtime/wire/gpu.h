@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/ids.h"
+#include "runtime/wire/fields.h"
 
 namespace troupe::wire {
 
@@ -20,6 +21,7 @@ enum class GpuPath : std::uint8_t {
   kNumaNode = 4,    // NODE: host bridges of one NUMA node
   kSystem = 5,      // SYS: between NUMA nodes; or not known
 };
+constexpr GpuPath last_value(GpuPath) { return GpuPath::kSystem; }
 std::string_view gpu_path_name(GpuPath path);
 
 struct GpuLink {
@@ -27,6 +29,7 @@ struct GpuLink {
   GpuPath path = GpuPath::kSystem;
   std::uint32_t nvlinks = 0;  // active ones between the two, through switches, too
   bool peer_access = false;   // each may read and write the other's memory
+  TROUPE_WIRE(GpuLink, peer, path, nvlinks, peer_access);
   friend bool operator==(const GpuLink&, const GpuLink&) = default;
 };
 
@@ -43,6 +46,8 @@ struct GpuDevice {
   std::uint64_t memory_total_bytes = 0;
   std::string parent_uuid;     // of the divided GPU that it is an instance of; empty: none
   std::vector<GpuLink> links;  // to the others of its node; of an instance: none
+  TROUPE_WIRE(GpuDevice, index, uuid, name, pci_bus_id, minor_number, numa_node, compute_major,
+              compute_minor, memory_total_bytes, parent_uuid, links);
   friend bool operator==(const GpuDevice&, const GpuDevice&) = default;
   bool is_instance() const { return !parent_uuid.empty(); }
 };
@@ -54,12 +59,14 @@ enum class GpuState : std::uint8_t {
   kStuck = 3,      // … for longer than that may take: nobody gets it until it is
   kLost = 4,       // it fell off the bus, or its hardware failed: nobody gets it any more
 };
+constexpr GpuState last_value(GpuState) { return GpuState::kLost; }
 std::string_view gpu_state_name(GpuState state);
 
 struct GpuHolder {
   ActorId actor_id;
   std::string label;       // the actor's name, or its class
   std::int64_t share = 0;  // of the device, in fixed point (kResourceUnit)
+  TROUPE_WIRE(GpuHolder, actor_id, label, share);
   friend bool operator==(const GpuHolder&, const GpuHolder&) = default;
 };
 
@@ -70,6 +77,7 @@ struct GpuStatus {
   std::uint64_t memory_used_bytes = 0;  // as last read, a few seconds ago at most
   std::string trouble;                  // why it is stuck or lost
   std::vector<GpuHolder> holders;
+  TROUPE_WIRE(GpuStatus, device, state, memory_used_bytes, trouble, holders);
   friend bool operator==(const GpuStatus&, const GpuStatus&) = default;
 };
 

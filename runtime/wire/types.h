@@ -13,6 +13,7 @@
 
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
+#include "runtime/wire/fields.h"
 
 namespace troupe::wire {
 
@@ -31,6 +32,7 @@ struct Endpoint {
   std::string host;
   std::uint16_t port = 0;
   std::string local_name;
+  TROUPE_WIRE(Endpoint, host, port, local_name);
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
   std::string to_string() const { return host + ":" + std::to_string(port); }
 };
@@ -41,6 +43,7 @@ struct RestartPolicy {
   std::int64_t window_ms = 60'000;       // 0: for the actor's whole life
   std::int64_t backoff_initial_ms = 10;  // doubles at each restart within the window …
   std::int64_t backoff_max_ms = 2'000;   // … up to this
+  TROUPE_WIRE(RestartPolicy, max_restarts, window_ms, backoff_initial_ms, backoff_max_ms);
   friend bool operator==(const RestartPolicy&, const RestartPolicy&) = default;
 };
 
@@ -49,6 +52,7 @@ struct RestartPolicy {
 struct HealthPolicy {
   std::int64_t interval_ms = 0;  // 0: nobody asks
   std::int64_t timeout_ms = 0;   // longer than its longest call
+  TROUPE_WIRE(HealthPolicy, interval_ms, timeout_ms);
   friend bool operator==(const HealthPolicy&, const HealthPolicy&) = default;
 };
 
@@ -56,6 +60,7 @@ struct HealthPolicy {
 struct Image {
   std::string path;        // as the driver sees it
   std::uint64_t xxh3 = 0;  // of its bytes; a node starts only an image with this hash
+  TROUPE_WIRE(Image, path, xxh3);
   friend bool operator==(const Image&, const Image&) = default;
 };
 
@@ -71,8 +76,11 @@ struct Program {
   // Files on the node, absolute, which its lines are appended to besides; empty: none.
   std::string stdout_path;
   std::string stderr_path;
+  TROUPE_WIRE(Program, argv, working_directory, stdout_path, stderr_path);
   friend bool operator==(const Program&, const Program&) = default;
 };
+template <>
+inline constexpr bool kNullWhenDefault<Program> = true;
 
 // How a piece of a program's output ends.
 enum class LineEnd : std::uint8_t {
@@ -81,6 +89,7 @@ enum class LineEnd : std::uint8_t {
   kReturn,   // by a carriage return: what follows is written over it on a terminal
   kOpen,     // not yet: the program has written the beginning of a line, and waits
 };
+constexpr LineEnd last_value(LineEnd) { return LineEnd::kOpen; }
 
 // One condition on a node's labels: the label's value is one of these; with no values, the label is
 // there. Negated: the opposite, which also holds for a node without the label.
@@ -88,6 +97,7 @@ struct LabelTerm {
   std::string key;
   bool negated = false;
   std::vector<std::string> values;
+  TROUPE_WIRE(LabelTerm, key, negated, values);
   friend auto operator<=>(const LabelTerm&, const LabelTerm&) = default;
 };
 // All of its terms hold; an empty one holds for every node.
@@ -101,6 +111,7 @@ enum class OnHeadLoss : std::uint8_t {
   // Its node ends it before the head may start it elsewhere: never more than one copy anywhere.
   kFence = 1,
 };
+constexpr OnHeadLoss last_value(OnHeadLoss) { return OnHeadLoss::kFence; }
 
 // Everything needed to create an actor, and to create it again.
 struct ActorSpec {
@@ -149,9 +160,17 @@ struct ActorSpec {
   OnHeadLoss on_head_loss = OnHeadLoss::kKeep;
   // Whether an empty start is right where the saved state was lost with its node.
   bool start_empty_on_state_loss = false;
+  TROUPE_WIRE(ActorSpec, actor_id, type, name, constructor_arguments, resources, restart,
+              node_affinity, job_id, owner, detached, image, run, rank, environment, log_path,
+              node_affinity_soft, label_selector, label_preference, placement_group, bundle_index,
+              priority, light_count, program, namespace_name, owner_actor, owner_generation,
+              supervisor, supervisor_order, health, on_head_loss, start_empty_on_state_loss,
+              arguments_beside_bytes, arguments_beside_hash);
   friend bool operator==(const ActorSpec&, const ActorSpec&) = default;
   bool is_program() const { return !program.argv.empty(); }
 };
+template <>
+inline constexpr std::int64_t kWireDefault<&ActorSpec::bundle_index> = -1;
 
 // How the bundles of a placement group lie on nodes. PACK and SPREAD are wishes: few nodes, or one
 // bundle a node where that can be had. The strict ones hold, or the group waits.
@@ -161,12 +180,16 @@ enum class PlacementStrategy : std::uint8_t {
   kStrictPack = 2,    // all on one node
   kStrictSpread = 3,  // each on a node of its own
 };
+constexpr PlacementStrategy last_value(PlacementStrategy) {
+  return PlacementStrategy::kStrictSpread;
+}
 std::string_view placement_strategy_name(PlacementStrategy strategy);
 
 // What a placement group reserves at one node as a unit.
 struct BundleSpec {
   Resources resources;
   LabelSelector label_selector;
+  TROUPE_WIRE(BundleSpec, resources, label_selector);
   friend bool operator==(const BundleSpec&, const BundleSpec&) = default;
 };
 
@@ -180,6 +203,8 @@ struct PlacementGroupSpec {
   ClientId owner;         // the client whose end removes it
   bool detached = false;  // outlives its owner
   std::int32_t priority = 0;
+  TROUPE_WIRE(PlacementGroupSpec, group_id, name, strategy, bundles, job_id, owner, detached,
+              priority);
   friend bool operator==(const PlacementGroupSpec&, const PlacementGroupSpec&) = default;
 };
 
@@ -190,6 +215,9 @@ enum class PlacementGroupState : std::uint8_t {
   kRescheduling = 3,  // lost a node, holds nothing any more and waits for room
   kRemoved = 4,       // for good
 };
+constexpr PlacementGroupState last_value(PlacementGroupState) {
+  return PlacementGroupState::kRemoved;
+}
 std::string_view placement_group_state_name(PlacementGroupState state);
 
 struct BundleInfo {
@@ -197,6 +225,7 @@ struct BundleInfo {
   Resources available;  // what no actor in it holds; empty unless the group is created
   LabelSelector label_selector;
   NodeId node_id;  // valid while preparing and created; else where it was last
+  TROUPE_WIRE(BundleInfo, resources, available, label_selector, node_id);
   friend bool operator==(const BundleInfo&, const BundleInfo&) = default;
 };
 
@@ -212,6 +241,8 @@ struct PlacementGroupInfo {
   std::int32_t priority = 0;
   // When it waits: what it needs and who has what. When removed: why.
   std::string why;
+  TROUPE_WIRE(PlacementGroupInfo, group_id, name, strategy, state, generation, bundles, job_id,
+              priority, why);
   friend bool operator==(const PlacementGroupInfo&, const PlacementGroupInfo&) = default;
 };
 
@@ -221,6 +252,7 @@ struct Reservation {
   GroupId group_id;
   std::uint64_t generation = 0;
   Resources resources;
+  TROUPE_WIRE(Reservation, group_id, generation, resources);
   friend bool operator==(const Reservation&, const Reservation&) = default;
 };
 
@@ -231,6 +263,7 @@ enum class ActorState : std::uint8_t {
   kRestarting = 3,  // its process died, a new one will come
   kDead = 4,        // for good; `death` says why
 };
+constexpr ActorState last_value(ActorState) { return ActorState::kDead; }
 std::string_view actor_state_name(ActorState state);
 
 // What the head knows of an actor.
@@ -263,8 +296,16 @@ struct ActorInfo {
   // The last generation that began without what an earlier one had saved, which was lost with its
   // node; 0: none did.
   std::uint64_t state_lost_generation = 0;
+  TROUPE_WIRE(ActorInfo, actor_id, type, name, state, generation, node_id, endpoint, pid, restarts,
+              rank, job_id, resources, death, pending_why, placement_group, bundle_index,
+              light_count, namespace_name, owner_name, owner_actor, detached, supervisor,
+              calls_dropped, saved_state_node, state_lost_generation);
   friend bool operator==(const ActorInfo&, const ActorInfo&) = default;
 };
+template <>
+inline constexpr std::int64_t kWireDefault<&ActorInfo::bundle_index> = -1;
+template <>
+inline constexpr std::int64_t kWireDefault<&ActorInfo::calls_dropped> = -1;
 
 // Which members of a group are restarted when one fails.
 enum class RestartStrategy : std::uint8_t {
@@ -272,6 +313,7 @@ enum class RestartStrategy : std::uint8_t {
   kAllForOne = 1,   // all of them
   kRestForOne = 2,  // that one and those that were added after it
 };
+constexpr RestartStrategy last_value(RestartStrategy) { return RestartStrategy::kRestForOne; }
 std::string_view restart_strategy_name(RestartStrategy strategy);
 
 // A group of actors and of further groups that is restarted by one rule. Where members fail more
@@ -290,6 +332,8 @@ struct SupervisorSpec {
   std::uint64_t owner_generation = 0;
   bool detached = false;
   std::uint64_t order = 0;  // its place in the parent; from the head
+  TROUPE_WIRE(SupervisorSpec, supervisor_id, name, strategy, restart, grace_ms, parent, job_id,
+              owner, owner_actor, owner_generation, detached, order);
   friend bool operator==(const SupervisorSpec&, const SupervisorSpec&) = default;
 };
 
@@ -298,12 +342,14 @@ enum class SupervisorState : std::uint8_t {
   kRestarting = 1,  // waits until the last process of those that it restarts is gone
   kEnded = 2,       // for good; `why` says why
 };
+constexpr SupervisorState last_value(SupervisorState) { return SupervisorState::kEnded; }
 std::string_view supervisor_state_name(SupervisorState state);
 
 // One of the two is set.
 struct SupervisorMember {
   ActorId actor;
   SupervisorId supervisor;
+  TROUPE_WIRE(SupervisorMember, actor, supervisor);
   friend bool operator==(const SupervisorMember&, const SupervisorMember&) = default;
 };
 
@@ -320,6 +366,8 @@ struct SupervisorInfo {
   Status why;
   JobId job_id;
   std::string owner_name;
+  TROUPE_WIRE(SupervisorInfo, supervisor_id, name, strategy, state, parent, members, restarts, why,
+              job_id, owner_name);
   friend bool operator==(const SupervisorInfo&, const SupervisorInfo&) = default;
 };
 
@@ -329,6 +377,7 @@ enum class NodeState : std::uint8_t {
   kDraining = 2,   // takes nothing new, and will leave
   kSuspected = 3,  // alive, silent for longer than usual: takes nothing new until it is heard
 };
+constexpr NodeState last_value(NodeState) { return NodeState::kSuspected; }
 std::string_view node_state_name(NodeState state);
 
 struct NodeInfo {
@@ -341,6 +390,8 @@ struct NodeInfo {
   std::map<std::string, std::string> labels;
   std::int64_t pid = 0;
   std::int64_t joined_unix_us = 0;
+  TROUPE_WIRE(NodeInfo, node_id, name, endpoint, state, total, available, labels, pid,
+              joined_unix_us);
   friend bool operator==(const NodeInfo&, const NodeInfo&) = default;
 };
 
@@ -348,6 +399,7 @@ struct NodeInfo {
 struct ExitStatus {
   std::int32_t exit_code = 0;  // when signal is 0
   std::int32_t signal = 0;
+  TROUPE_WIRE(ExitStatus, exit_code, signal);
   friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
   // "exit code 3", "killed by signal 9 (SIGKILL)"
   std::string to_string() const;
@@ -360,6 +412,7 @@ enum class JobState : std::uint8_t {
   kFailed = 3,     // … with another one, by a signal, or could not be started
   kStopped = 4,    // it was stopped on request
 };
+constexpr JobState last_value(JobState) { return JobState::kStopped; }
 std::string_view job_state_name(JobState state);
 
 // What the head knows of a job. `troupe submit` makes them; a driver that connects by itself is a
@@ -380,6 +433,8 @@ struct JobInfo {
   std::optional<ExitStatus> exit;
   std::string why;                 // while it waits: for what; when it ended: how
   std::uint32_t actors_alive = 0;  // besides its program
+  TROUPE_WIRE(JobInfo, job_id, name, state, driver, command, priority, submitted_unix_us,
+              started_unix_us, ended_unix_us, node_id, stopping, exit, why, actors_alive);
   friend bool operator==(const JobInfo&, const JobInfo&) = default;
   bool ended() const { return state != JobState::kPending && state != JobState::kRunning; }
 };
@@ -394,6 +449,7 @@ struct EventRecord {
   ActorId actor_id;
   std::uint64_t generation = 0;
   std::string text;  // one sentence
+  TROUPE_WIRE(EventRecord, sequence, unix_time_us, kind, node_id, actor_id, generation, text);
   friend bool operator==(const EventRecord&, const EventRecord&) = default;
 };
 

@@ -1,6 +1,7 @@
 #include "scheduler/control/delta.h"
 
-#include <type_traits>
+#include <initializer_list>
+#include <utility>
 
 #include "runtime/wire/control_messages.h"
 
@@ -8,296 +9,253 @@ namespace troupe::scheduler {
 namespace {
 
 constexpr std::uint8_t kVersion = 1;
-// Part of the journal's format: append only.
-enum class Kind : std::uint8_t {
-  kNodeKnown = 1,
-  kNodeForgotten = 2,
-  kActorCreated = 3,
-  kActorChanged = 4,
-  kActorForgotten = 5,
-  kEventLogged = 6,
-  kGroupCreated = 7,
-  kGroupChanged = 8,
-  kGroupForgotten = 9,
-  kJobKnown = 10,
-  kJobForgotten = 11,
-  kSupervisorCreated = 12,
-  kSupervisorChanged = 13,
-  kSupervisorForgotten = 14,
-};
+
+// --- one direction each --------------------------------------------------------------------------
+
+// Both have the same functions, so that the fields of a delta are told once, below.
 
 class Writer {
  public:
-  explicit Writer(Kind kind) {
-    u8(kVersion);
-    u8(static_cast<std::uint8_t>(kind));
-  }
+  template <typename T>
+  using Field = const T&;
+
+  explicit Writer(std::vector<std::byte>& bytes) : bytes_(bytes) {}
+
   void u8(std::uint8_t value) { bytes_.push_back(static_cast<std::byte>(value)); }
   void u64(std::uint64_t value) {
     for (int i = 0; i < 8; ++i) u8(static_cast<std::uint8_t>(value >> (8 * i)));
+  }
+  // In one byte, the first one in its lowest bit.
+  void flags(std::initializer_list<const bool*> flags) {
+    std::uint8_t byte = 0;
+    int bit = 0;
+    for (const bool* flag : flags) byte |= static_cast<std::uint8_t>(*flag << bit++);
+    u8(byte);
+  }
+  void times(const std::vector<std::int64_t>& values) {
+    u64(values.size());
+    for (const std::int64_t time : values) u64(static_cast<std::uint64_t>(time));
   }
   template <typename Tag>
   void id(const Id<Tag>& value) {
     u64(value.high);
     u64(value.low);
   }
-  void times(const std::vector<std::int64_t>& values) {
-    u64(values.size());
-    for (std::int64_t time : values) u64(static_cast<std::uint64_t>(time));
+  // The rest of the record: a message that holds the value, or a list of it alone.
+  template <typename Message, typename T>
+  void message(T Message::*field, const T& value) {
+    Message message;
+    message.*field = value;
+    nested(std::move(message));
   }
-  // The rest of the record.
-  std::vector<std::byte> finish(const wire::ControlMessage& message) {
-    const wire::Bytes nested = wire::encode(message);
-    bytes_.insert(bytes_.end(), nested.begin(), nested.end());
-    return std::move(bytes_);
+  template <typename Message, typename T>
+  void message(std::vector<T> Message::*field, const T& value) {
+    Message message;
+    (message.*field).push_back(value);
+    nested(std::move(message));
   }
-  std::vector<std::byte> finish() { return std::move(bytes_); }
 
  private:
-  std::vector<std::byte> bytes_;
+  void nested(wire::ControlMessage message) {
+    const wire::Bytes nested = wire::encode(message);
+    bytes_.insert(bytes_.end(), nested.begin(), nested.end());
+  }
+
+  std::vector<std::byte>& bytes_;
 };
 
 class Reader {
  public:
+  template <typename T>
+  using Field = T&;
+
   explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
-  bool failed() const { return failed_; }
-  std::size_t left() const { return rest_.size(); }
-  std::uint8_t u8() {
-    if (rest_.empty()) {
-      failed_ = true;
-      return 0;
-    }
-    const auto value = static_cast<std::uint8_t>(rest_.front());
+
+  // Why the bytes are no record; what was read is not to be used then.
+  const Status& status() const { return status_; }
+
+  void u8(std::uint8_t& value) {
+    value = 0;
+    if (rest_.empty()) return fail("a journal record is cut");
+    value = static_cast<std::uint8_t>(rest_.front());
     rest_ = rest_.subspan(1);
-    return value;
   }
-  // Empty, and failed, where there are fewer than it says.
-  std::vector<std::int64_t> times() {
-    std::vector<std::int64_t> values;
-    const std::uint64_t count = u64();
-    failed_ = failed_ || count > left() / 8;
-    for (std::uint64_t i = 0; i < count && !failed_; ++i) {
-      values.push_back(static_cast<std::int64_t>(u64()));
+  void u64(std::uint64_t& value) {
+    value = 0;
+    for (int i = 0; i < 8; ++i) {
+      std::uint8_t byte = 0;
+      u8(byte);
+      value |= static_cast<std::uint64_t>(byte) << (8 * i);
     }
-    return values;
   }
-  std::uint64_t u64() {
-    std::uint64_t value = 0;
-    for (int i = 0; i < 8; ++i) value |= static_cast<std::uint64_t>(u8()) << (8 * i);
-    return value;
-  }
-  template <typename IdType>
-  IdType id() {
-    const std::uint64_t high = u64();
-    return IdType{high, u64()};
-  }
-  // What is left, as a message of the given kind.
-  template <typename Message>
-  Result<Message> message() {
-    auto decoded = wire::decode_control(rest_);
-    if (decoded.ok()) {
-      if (auto* message = get_if<Message>(&*decoded)) return std::move(*message);
+  void flags(std::initializer_list<bool*> flags) {
+    std::uint8_t byte = 0;
+    u8(byte);
+    for (bool* flag : flags) {
+      *flag = (byte & 1) != 0;
+      byte >>= 1;
     }
-    return Status(Code::kDataLoss, "a journal record holds something else than its kind says");
+  }
+  void times(std::vector<std::int64_t>& values) {
+    std::uint64_t count = 0;
+    u64(count);
+    if (count > rest_.size() / 8) return fail("a journal record is cut");
+    for (; count > 0; --count) {
+      std::uint64_t time = 0;
+      u64(time);
+      values.push_back(static_cast<std::int64_t>(time));
+    }
+  }
+  template <typename Tag>
+  void id(Id<Tag>& value) {
+    u64(value.high);
+    u64(value.low);
+  }
+  template <typename Message, typename T>
+  void message(T Message::*field, T& value) {
+    Message message;
+    if (nested(message)) value = std::move(message.*field);
+  }
+  template <typename Message, typename T>
+  void message(std::vector<T> Message::*field, T& value) {
+    Message message;
+    if (!nested(message)) return;
+    if ((message.*field).size() != 1) return fail("a journal record does not hold one thing");
+    value = std::move((message.*field).front());
   }
 
  private:
+  void fail(const char* why) {
+    if (status_.ok()) status_ = Status(Code::kDataLoss, why);
+    rest_ = {};
+  }
+  template <typename Message>
+  bool nested(Message& message) {
+    if (!status_.ok()) return false;
+    auto decoded = wire::decode_control(rest_);
+    auto* const found = decoded.ok() ? get_if<Message>(&*decoded) : nullptr;
+    if (found == nullptr) {
+      fail("a journal record holds something else than its kind says");
+      return false;
+    }
+    message = std::move(*found);
+    return true;
+  }
+
   std::span<const std::byte> rest_;
-  bool failed_ = false;
+  Status status_;
 };
 
-std::vector<std::byte> encode_one(const NodeKnown& delta) {
-  return Writer(Kind::kNodeKnown).finish(wire::NodeUpdate{delta.node});
+// --- what a record of each kind holds, in this order ---------------------------------------------
+
+template <typename Archive, typename Delta>
+using Fields = typename Archive::template Field<Delta>;
+
+template <typename Archive>
+void fields(Archive& record, Fields<Archive, NodeKnown> delta) {
+  record.message(&wire::NodeUpdate::node, delta.node);
 }
-std::vector<std::byte> encode_one(const NodeForgotten& delta) {
-  Writer writer(Kind::kNodeForgotten);
-  writer.id(delta.node_id);
-  return writer.finish();
+template <typename Archive>
+void fields(Archive& record, Fields<Archive, NodeForgotten> delta) {
+  record.id(delta.node_id);
 }
-std::vector<std::byte> encode_one(const ActorCreated& delta) {
-  Writer writer(Kind::kActorCreated);
-  writer.u64(delta.gang);
-  wire::CreateActors message;
-  message.specs.push_back(delta.spec);
-  return writer.finish(message);
+template <typename Archive>
+void fields(Archive& record, Fields<Archive, ActorCreated> delta) {
+  record.u64(delta.gang);
+  record.message(&wire::CreateActors::specs, delta.spec);
 }
-std::vector<std::byte> encode_one(const ActorChanged& delta) {
-  Writer writer(Kind::kActorChanged);
-  writer.u64(delta.lease_generation);
-  writer.u64(delta.queue_order);
-  writer.u8(static_cast<std::uint8_t>(
-      (delta.started ? 1 : 0) | (delta.stopping ? 2 : 0) | (delta.restart_after_stop ? 4 : 0) |
-      (delta.barrier.empty() ? 0 : 8) | (delta.moving ? 16 : 0) | (delta.state_lost ? 32 : 0)));
-  writer.times(delta.restarts_unix_us);
-  if (!delta.barrier.empty()) writer.id(delta.barrier);
-  return writer.finish(wire::ActorUpdate{delta.info});
+template <typename Archive>
+void fields(Archive& record, Fields<Archive, ActorChanged> delta) {
+  record.u64(delta.lease_generation);
+  record.u64(delta.queue_order);
+  bool has_barrier = !delta.barrier.empty();
+  record.flags({&delta.started, &delta.stopping, &delta.restart_after_stop, &has_barrier,
+                &delta.moving, &delta.state_lost});
+  record.times(delta.restarts_unix_us);
+  if (has_barrier) record.id(delta.barrier);
+  record.message(&wire::ActorUpdate::actor, delta.info);
 }
-std::vector<std::byte> encode_one(const ActorForgotten& delta) {
-  Writer writer(Kind::kActorForgotten);
-  writer.id(delta.actor_id);
-  return writer.finish();
+template <typename Archive>
+void fields(Archive& record, Fields<Archive, ActorForgotten> delta) {
+  record.id(delta.actor_id);
 }
-std::vector<std::byte> encode_one(const EventLogged& delta) {
-  wire::EventList list;
-  list.events.push_back(delta.event);
-  return Writer(Kind::kEventLogged).finish(list);
+template <typename Archive>
+void fields(Archive& record, Fields<Archive, EventLogged> delta) {
+  record.message(&wire::EventList::events, delta.event);
+}
+template <typename Archive>
+void fields(Archive& record, Fields<Archive, GroupCreated> delta) {
+  record.message(&wire::CreatePlacementGroup::spec, delta.spec);
+}
+template <typename Archive>
+void fields(Archive& record, Fields<Archive, GroupChanged> delta) {
+  record.u64(delta.queue_order);
+  record.flags({&delta.was_created});
+  record.message(&wire::PlacementGroupUpdate::group, delta.info);
+}
+template <typename Archive>
+void fields(Archive& record, Fields<Archive, GroupForgotten> delta) {
+  record.id(delta.group_id);
+}
+template <typename Archive>
+void fields(Archive& record, Fields<Archive, JobKnown> delta) {
+  record.message(&wire::JobList::jobs, delta.job);
+}
+template <typename Archive>
+void fields(Archive& record, Fields<Archive, JobForgotten> delta) {
+  record.id(delta.job_id);
+}
+template <typename Archive>
+void fields(Archive& record, Fields<Archive, SupervisorCreated> delta) {
+  record.message(&wire::CreateSupervisor::spec, delta.spec);
+}
+template <typename Archive>
+void fields(Archive& record, Fields<Archive, SupervisorChanged> delta) {
+  record.times(delta.restarts_unix_us);
+  record.message(&wire::SupervisorUpdate::supervisor, delta.info);
+}
+template <typename Archive>
+void fields(Archive& record, Fields<Archive, SupervisorForgotten> delta) {
+  record.id(delta.supervisor_id);
 }
 
-std::vector<std::byte> encode_one(const GroupCreated& delta) {
-  wire::CreatePlacementGroup message;
-  message.spec = delta.spec;
-  return Writer(Kind::kGroupCreated).finish(message);
-}
-std::vector<std::byte> encode_one(const GroupChanged& delta) {
-  Writer writer(Kind::kGroupChanged);
-  writer.u64(delta.queue_order);
-  writer.u8(delta.was_created ? 1 : 0);
-  return writer.finish(wire::PlacementGroupUpdate{delta.info});
-}
-std::vector<std::byte> encode_one(const GroupForgotten& delta) {
-  Writer writer(Kind::kGroupForgotten);
-  writer.id(delta.group_id);
-  return writer.finish();
-}
-
-std::vector<std::byte> encode_one(const JobKnown& delta) {
-  wire::JobList list;
-  list.jobs.push_back(delta.job);
-  return Writer(Kind::kJobKnown).finish(list);
-}
-std::vector<std::byte> encode_one(const JobForgotten& delta) {
-  Writer writer(Kind::kJobForgotten);
-  writer.id(delta.job_id);
-  return writer.finish();
-}
-std::vector<std::byte> encode_one(const SupervisorCreated& delta) {
-  wire::CreateSupervisor message;
-  message.spec = delta.spec;
-  return Writer(Kind::kSupervisorCreated).finish(message);
-}
-std::vector<std::byte> encode_one(const SupervisorChanged& delta) {
-  Writer writer(Kind::kSupervisorChanged);
-  writer.times(delta.restarts_unix_us);
-  return writer.finish(wire::SupervisorUpdate{delta.info});
-}
-std::vector<std::byte> encode_one(const SupervisorForgotten& delta) {
-  Writer writer(Kind::kSupervisorForgotten);
-  writer.id(delta.supervisor_id);
-  return writer.finish();
-}
-
-Result<Delta> decode_created(Reader& reader) {
-  ActorCreated delta;
-  delta.gang = reader.u64();
-  auto message = TROUPE_TRY(reader.message<wire::CreateActors>());
-  if (message.specs.size() != 1) {
-    return Status(Code::kDataLoss, "a journal record of an actor does not hold one actor");
-  }
-  delta.spec = std::move(message.specs.front());
-  return Delta(std::move(delta));
-}
-
-Result<Delta> decode_changed(Reader& reader) {
-  ActorChanged delta;
-  delta.lease_generation = reader.u64();
-  delta.queue_order = reader.u64();
-  const std::uint8_t flags = reader.u8();
-  delta.started = (flags & 1) != 0;
-  delta.stopping = (flags & 2) != 0;
-  delta.restart_after_stop = (flags & 4) != 0;
-  delta.moving = (flags & 16) != 0;
-  delta.state_lost = (flags & 32) != 0;
-  delta.restarts_unix_us = reader.times();
-  if ((flags & 8) != 0) delta.barrier = reader.id<SupervisorId>();
-  if (reader.failed()) return Status(Code::kDataLoss, "a journal record of an actor is cut");
-  delta.info = TROUPE_TRY(reader.message<wire::ActorUpdate>()).actor;
-  return Delta(std::move(delta));
-}
-
-Result<Delta> decode_group_changed(Reader& reader) {
-  GroupChanged delta;
-  delta.queue_order = reader.u64();
-  delta.was_created = (reader.u8() & 1) != 0;
-  delta.info = TROUPE_TRY(reader.message<wire::PlacementGroupUpdate>()).group;
-  return Delta(std::move(delta));
-}
-
-Result<Delta> decode_supervisor_changed(Reader& reader) {
-  SupervisorChanged delta;
-  delta.restarts_unix_us = reader.times();
-  if (reader.failed()) return Status(Code::kDataLoss, "a journal record of a supervisor is cut");
-  delta.info = TROUPE_TRY(reader.message<wire::SupervisorUpdate>()).supervisor;
-  return Delta(std::move(delta));
-}
-
-Result<Delta> decode_event(Reader& reader) {
-  auto message = TROUPE_TRY(reader.message<wire::EventList>());
-  if (message.events.size() != 1) {
-    return Status(Code::kDataLoss, "a journal record of an event does not hold one event");
-  }
-  return Delta(EventLogged{std::move(message.events.front())});
-}
-
-Result<Delta> decode_job(Reader& reader) {
-  auto message = TROUPE_TRY(reader.message<wire::JobList>());
-  if (message.jobs.size() != 1) {
-    return Status(Code::kDataLoss, "a journal record of a job does not hold one job");
-  }
-  return Delta(JobKnown{std::move(message.jobs.front())});
-}
-
-Result<Delta> decode_kind(std::uint8_t kind, Reader& reader) {
-  switch (static_cast<Kind>(kind)) {
-    case Kind::kNodeKnown:
-      return Delta(NodeKnown{TROUPE_TRY(reader.message<wire::NodeUpdate>()).node});
-    case Kind::kNodeForgotten:
-      return Delta(NodeForgotten{reader.id<NodeId>()});
-    case Kind::kActorCreated:
-      return decode_created(reader);
-    case Kind::kActorChanged:
-      return decode_changed(reader);
-    case Kind::kActorForgotten:
-      return Delta(ActorForgotten{reader.id<ActorId>()});
-    case Kind::kEventLogged:
-      return decode_event(reader);
-    case Kind::kGroupCreated:
-      return Delta(GroupCreated{TROUPE_TRY(reader.message<wire::CreatePlacementGroup>()).spec});
-    case Kind::kGroupChanged:
-      return decode_group_changed(reader);
-    case Kind::kGroupForgotten:
-      return Delta(GroupForgotten{reader.id<GroupId>()});
-    case Kind::kJobKnown:
-      return decode_job(reader);
-    case Kind::kJobForgotten:
-      return Delta(JobForgotten{reader.id<JobId>()});
-    case Kind::kSupervisorCreated:
-      return Delta(SupervisorCreated{TROUPE_TRY(reader.message<wire::CreateSupervisor>()).spec});
-    case Kind::kSupervisorChanged:
-      return decode_supervisor_changed(reader);
-    case Kind::kSupervisorForgotten:
-      return Delta(SupervisorForgotten{reader.id<SupervisorId>()});
-  }
-  return error(Code::kUnsupported,
-               "the journal has a record of kind {}, which a later version wrote", kind);
+// A kind's number is its place among the alternatives, from 1.
+template <std::size_t... I>
+void read_kind(std::size_t kind, Reader& reader, Delta& delta, std::index_sequence<I...>) {
+  const auto read = [&]<typename T>(T) {
+    delta = T();
+    fields(reader, *get_if<T>(&delta));
+  };
+  ((kind == I + 1 ? read(Delta::Alternative<I>()) : void()), ...);
 }
 
 }  // namespace
 
 std::vector<std::byte> encode_delta(const Delta& delta) {
-  return visit([](const auto& d) { return encode_one(d); }, delta);
+  std::vector<std::byte> bytes;
+  Writer writer(bytes);
+  writer.u8(kVersion);
+  writer.u8(static_cast<std::uint8_t>(delta.index() + 1));
+  visit([&](const auto& d) { fields(writer, d); }, delta);
+  return bytes;
 }
 
 Result<Delta> decode_delta(std::span<const std::byte> bytes) {
-  Reader reader(bytes);
-  const std::uint8_t version = reader.u8();
-  const std::uint8_t kind = reader.u8();
-  if (reader.failed()) return Status(Code::kDataLoss, "a journal record is empty");
+  if (bytes.size() < 2) return Status(Code::kDataLoss, "a journal record is empty");
+  const auto version = static_cast<std::uint8_t>(bytes[0]);
+  const auto kind = static_cast<std::uint8_t>(bytes[1]);
   if (version != kVersion) {
     return error(Code::kUnsupported, "the journal has a record of version {}; this one reads {}",
                  version, kVersion);
   }
-  auto delta = decode_kind(kind, reader);
-  if (delta.ok() && reader.failed()) return Status(Code::kDataLoss, "a journal record is cut");
+  if (kind == 0 || kind > Delta::kCount) {
+    return error(Code::kUnsupported,
+                 "the journal has a record of kind {}, which a later version wrote", kind);
+  }
+  Reader reader(bytes.subspan(2));
+  Delta delta;
+  read_kind(kind, reader, delta, std::make_index_sequence<Delta::kCount>());
+  if (!reader.status().ok()) return reader.status();
   return delta;
 }
 

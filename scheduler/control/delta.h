@@ -88,6 +88,7 @@ struct SupervisorForgotten {
   friend bool operator==(const SupervisorForgotten&, const SupervisorForgotten&) = default;
 };
 
+// Their order is part of the journal's format: a new one goes to the end.
 struct Deltas
     : Alternatives<NodeKnown, NodeForgotten, ActorCreated, ActorChanged, ActorForgotten,
                    EventLogged, GroupCreated, GroupChanged, GroupForgotten, JobKnown, JobForgotten,

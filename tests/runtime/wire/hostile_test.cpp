@@ -6,10 +6,12 @@
 #include <cstring>
 
 #include "runtime/base/hash.h"
+#include "runtime/base/limits.h"
 #include "runtime/base/random.h"
 #include "runtime/wire/call_messages.h"
 #include "runtime/wire/control_messages.h"
 #include "runtime/wire/host_messages.h"
+#include "runtime/wire/keeper_messages.h"
 #include "tests/runtime/wire/filled.h"
 
 namespace troupe::wire {
@@ -95,7 +97,31 @@ TEST_CASE("an unknown message, an unknown state and an empty message are refused
 
   ActorUpdate update;
   update.actor.state = static_cast<ActorState>(77);
-  CHECK(decode_control(encode(ControlMessage(update))).status().code() == Code::kProtocol);
+  const Status state = decode_control(encode(ControlMessage(update))).status();
+  CHECK(state.code() == Code::kProtocol);
+  CHECK(state.message().ends_with("'ActorInfo::state' is 77, which this version does not know"));
+}
+
+TEST_CASE("what an earlier version did not write has its default on the wire") {
+  Bytes frame;
+  put_word(frame, 0, 3ull << 32);
+  put_word(frame, 1, struct_pointer(0, 1, 1));
+  put_word(frame, 2, HostMessage::kIndexOf<HostReady>);
+  put_word(frame, 3, struct_pointer(-1, 0, 0));  // a struct without any field
+  const auto ready = decode_host(frame);
+  REQUIRE(ready.ok());
+  CHECK(get<HostReady>(*ready).protocol_version == 0);  // not what the struct begins with
+
+  put_word(frame, 2, ControlMessage::kIndexOf<ActorExited>);
+  const auto exited = decode_control(frame);
+  REQUIRE(exited.ok());
+  CHECK(get<ActorExited>(*exited).calls_dropped == -1);
+  CHECK(get<ActorExited>(*exited).cause.ok());
+
+  put_word(frame, 2, ControlMessage::kIndexOf<Heartbeat>);
+  const auto heartbeat = decode_control(frame);
+  REQUIRE(heartbeat.ok());
+  CHECK_FALSE(get<Heartbeat>(*heartbeat).usage.has_value());
 }
 
 TEST_CASE("a list of a billion empty elements is refused at once") {
@@ -111,6 +137,14 @@ TEST_CASE("a list of a billion empty elements is refused at once") {
   put_word(frame, 7, list_pointer(0, 7, 0));                // inline composite, no words
   put_word(frame, 8, struct_pointer((1 << 29) - 1, 0, 0));  // tag: 2^29 - 1 elements
   CHECK(decode_call(frame).status().code() == Code::kProtocol);
+}
+
+TEST_CASE("a list of more elements than are allowed is refused by its name") {
+  KeeperSpawn message;
+  message.descriptors.resize(limits::kWireListCountMax + 1);
+  const Status status = decode_keeper(encode(KeeperMessage(message))).status();
+  CHECK(status.code() == Code::kProtocol);
+  CHECK(status.message().find("the list 'KeeperSpawn::descriptors' has ") != std::string::npos);
 }
 
 TEST_CASE("a message that points at itself is cut off") {
@@ -150,7 +184,9 @@ TEST_CASE("a key twice in a map is refused") {
   REQUIRE(at != frame.end());
   *at = std::byte{'C'};
   *(at + 1) = std::byte{'P'};
-  CHECK(decode_control(frame).status().code() == Code::kProtocol);
+  const Status status = decode_control(frame).status();
+  CHECK(status.code() == Code::kProtocol);
+  CHECK(status.message().ends_with("a key is twice in 'NodeInfo::total'"));
 }
 
 TEST_CASE("more segments than a message of ours has are refused") {

@@ -1,0 +1,47 @@
+// The families of messages that are a Variant, as bytes. Apart from the headers that describe them,
+// so that the codec is made for each described struct once.
+
+#include "runtime/wire/codec.h"
+#include "runtime/wire/control_messages.h"
+#include "runtime/wire/host_messages.h"
+#include "runtime/wire/keeper_messages.h"
+
+namespace troupe::wire {
+namespace {
+
+template <typename Family>
+Bytes encode_family(const Family& message) {
+  capnp::MallocMessageBuilder builder(codec::segment_words(0));
+  return codec::encode(message, builder);
+}
+
+template <typename Family>
+Result<Family> decode_family(std::span<const std::byte> frame, const char* what) {
+  Family message;
+  TROUPE_RETURN_IF_ERROR(codec::decode(frame, what, message));
+  return message;
+}
+
+}  // namespace
+
+Bytes encode(const ControlMessage& message) { return encode_family(message); }
+Bytes encode(const HostMessage& message) { return encode_family(message); }
+Bytes encode(const KeeperMessage& message) { return encode_family(message); }
+
+Result<ControlMessage> decode_control(std::span<const std::byte> frame) {
+  return decode_family<ControlMessage>(frame, "control message");
+}
+Result<HostMessage> decode_host(std::span<const std::byte> frame) {
+  return decode_family<HostMessage>(frame, "host message");
+}
+Result<KeeperMessage> decode_keeper(std::span<const std::byte> packet) {
+  return decode_family<KeeperMessage>(packet, "keeper message");
+}
+
+}  // namespace troupe::wire
+
+namespace troupe {
+template class Variant<wire::ControlMessages>;
+template class Variant<wire::HostMessages>;
+template class Variant<wire::KeeperMessages>;
+}  // namespace troupe

@@ -1,0 +1,982 @@
+# What processes tell each other (runtime/wire), as Cap'n Proto encodes it. Made by
+# tests/runtime/wire/schema_test.cpp from the lists beside the structs: do not edit.
+@0xb1d3c5e7f9a10203;
+
+struct Id {
+  high @0 :UInt64;
+  low @1 :UInt64;
+}
+
+struct ClientHello {
+  requestId @0 :UInt64;
+  clientId @1 :Id;
+  jobId @2 :Id;
+  name @3 :Text;
+  kind @4 :Text;
+  reconnect @5 :Bool;
+  protocolVersion @6 :UInt32;
+  namespaceName @7 :Text;
+}
+
+struct Endpoint {
+  host @0 :Text;
+  port @1 :UInt16;
+  localName @2 :Text;
+}
+
+struct PairOfTextInt64 {
+  first @0 :Text;
+  second @1 :Int64;
+}
+
+struct PairOfTextText {
+  first @0 :Text;
+  second @1 :Text;
+}
+
+struct NodeInfo {
+  nodeId @0 :Id;
+  name @1 :Text;
+  endpoint @2 :Endpoint;
+  state @3 :UInt8;
+  total @4 :List(PairOfTextInt64);
+  available @5 :List(PairOfTextInt64);
+  labels @6 :List(PairOfTextText);
+  pid @7 :Int64;
+  joinedUnixUs @8 :Int64;
+}
+
+struct RestartPolicy {
+  maxRestarts @0 :Int32;
+  windowMs @1 :Int64;
+  backoffInitialMs @2 :Int64;
+  backoffMaxMs @3 :Int64;
+}
+
+struct Image {
+  path @0 :Text;
+  xxh3 @1 :UInt64;
+}
+
+struct LabelTerm {
+  key @0 :Text;
+  negated @1 :Bool;
+  values @2 :List(Text);
+}
+
+struct Program {
+  argv @0 :List(Text);
+  workingDirectory @1 :Text;
+  stdoutPath @2 :Text;
+  stderrPath @3 :Text;
+}
+
+struct HealthPolicy {
+  intervalMs @0 :Int64;
+  timeoutMs @1 :Int64;
+}
+
+struct ActorSpec {
+  actorId @0 :Id;
+  type @1 :Text;
+  name @2 :Text;
+  constructorArguments @3 :Data;
+  resources @4 :List(PairOfTextInt64);
+  restart @5 :RestartPolicy;
+  nodeAffinity @6 :Id;
+  jobId @7 :Id;
+  owner @8 :Id;
+  detached @9 :Bool;
+  image @10 :Image;
+  run @11 :Text;
+  rank @12 :Int32;
+  environment @13 :List(PairOfTextText);
+  logPath @14 :Text;
+  nodeAffinitySoft @15 :Bool;
+  labelSelector @16 :List(LabelTerm);
+  labelPreference @17 :List(LabelTerm);
+  placementGroup @18 :Id;
+  bundleIndex @19 :Int32 = -1;
+  priority @20 :Int32;
+  lightCount @21 :UInt32;
+  program @22 :Program;
+  namespaceName @23 :Text;
+  ownerActor @24 :Id;
+  ownerGeneration @25 :UInt64;
+  supervisor @26 :Id;
+  supervisorOrder @27 :UInt64;
+  health @28 :HealthPolicy;
+  onHeadLoss @29 :UInt8;
+  startEmptyOnStateLoss @30 :Bool;
+  argumentsBesideBytes @31 :UInt64;
+  argumentsBesideHash @32 :UInt64;
+}
+
+struct RunningActor {
+  spec @0 :ActorSpec;
+  generation @1 :UInt64;
+  pid @2 :Int64;
+  ready @3 :Bool;
+}
+
+struct ExitStatus {
+  exitCode @0 :Int32;
+  signal @1 :Int32;
+}
+
+struct Status {
+  code @0 :Int32;
+  message @1 :Text;
+  context @2 :List(PairOfTextText);
+}
+
+struct ActorExited {
+  actorId @0 :Id;
+  generation @1 :UInt64;
+  exit @2 :ExitStatus;
+  constructorFailed @3 :Bool;
+  cause @4 :Status;
+  logTail @5 :Text;
+  callsDropped @6 :Int64 = -1;
+}
+
+struct RegisterNode {
+  requestId @0 :UInt64;
+  protocolVersion @1 :UInt32;
+  node @2 :NodeInfo;
+  running @3 :List(RunningActor);
+  exited @4 :List(ActorExited);
+}
+
+struct PairOfIdUInt64 {
+  first @0 :Id;
+  second @1 :UInt64;
+}
+
+struct Reservation {
+  groupId @0 :Id;
+  generation @1 :UInt64;
+  resources @2 :List(PairOfTextInt64);
+}
+
+struct RegisterNodeReply {
+  requestId @0 :UInt64;
+  status @1 :Status;
+  name @2 :Text;
+  heartbeatIntervalMs @3 :Int64;
+  heartbeatTimeoutMs @4 :Int64;
+  stop @5 :List(PairOfIdUInt64);
+  reservations @6 :List(Reservation);
+}
+
+struct NodeUsage {
+  cpuBusyUs @0 :UInt64;
+  memoryUsedBytes @1 :UInt64;
+  memoryTotalBytes @2 :UInt64;
+  processes @3 :UInt32;
+}
+
+struct Heartbeat {
+  nodeId @0 :Id;
+  sequence @1 :UInt64;
+  usage @2 :NodeUsage;
+}
+
+struct StartActor {
+  spec @0 :ActorSpec;
+  generation @1 :UInt64;
+  savedStateNode @2 :Id;
+  savedStateEndpoint @3 :Endpoint;
+  stateLostWith @4 :Text;
+}
+
+struct StopActor {
+  actorId @0 :Id;
+  generation @1 :UInt64;
+  graceMs @2 :Int64;
+  reason @3 :Text;
+  comesBack @4 :Bool;
+  drain @5 :Bool;
+}
+
+struct ShutdownNode {
+  reason @0 :Text;
+}
+
+struct ActorStarted {
+  actorId @0 :Id;
+  generation @1 :UInt64;
+  pid @2 :Int64;
+}
+
+struct ActorReady {
+  actorId @0 :Id;
+  generation @1 :UInt64;
+}
+
+struct CreateActors {
+  requestId @0 :UInt64;
+  specs @1 :List(ActorSpec);
+  gang @2 :Bool;
+  noWait @3 :Bool;
+  getIfExists @4 :Bool;
+}
+
+struct KillActor {
+  requestId @0 :UInt64;
+  actorId @1 :Id;
+  allowRestart @2 :Bool;
+  graceMs @3 :Int64;
+  reason @4 :Text;
+  drain @5 :Bool;
+}
+
+struct WatchActor {
+  requestId @0 :UInt64;
+  actorId @1 :Id;
+  name @2 :Text;
+  stop @3 :Bool;
+  namespaceName @4 :Text;
+}
+
+struct WatchNodes {
+  requestId @0 :UInt64;
+  withoutAmounts @1 :Bool;
+}
+
+struct ListNodes {
+  requestId @0 :UInt64;
+}
+
+struct ListActors {
+  requestId @0 :UInt64;
+  includeDead @1 :Bool;
+}
+
+struct ListEvents {
+  requestId @0 :UInt64;
+  afterSequence @1 :UInt64;
+  countMax @2 :UInt32;
+}
+
+struct EndJob {
+  requestId @0 :UInt64;
+  jobId @1 :Id;
+  reason @2 :Text;
+}
+
+struct StopCluster {
+  requestId @0 :UInt64;
+  reason @1 :Text;
+}
+
+struct ReadLogs {
+  requestId @0 :UInt64;
+  actorId @1 :Id;
+  bytesMax @2 :UInt64;
+}
+
+struct Reply {
+  requestId @0 :UInt64;
+  status @1 :Status;
+  actorId @2 :Id;
+}
+
+struct ActorInfo {
+  actorId @0 :Id;
+  type @1 :Text;
+  name @2 :Text;
+  state @3 :UInt8;
+  generation @4 :UInt64;
+  nodeId @5 :Id;
+  endpoint @6 :Endpoint;
+  pid @7 :Int64;
+  restarts @8 :Int32;
+  rank @9 :Int32;
+  jobId @10 :Id;
+  resources @11 :List(PairOfTextInt64);
+  death @12 :Status;
+  pendingWhy @13 :Text;
+  placementGroup @14 :Id;
+  bundleIndex @15 :Int32 = -1;
+  lightCount @16 :UInt32;
+  namespaceName @17 :Text;
+  ownerName @18 :Text;
+  ownerActor @19 :Id;
+  detached @20 :Bool;
+  supervisor @21 :Id;
+  callsDropped @22 :Int64 = -1;
+  savedStateNode @23 :Id;
+  stateLostGeneration @24 :UInt64;
+}
+
+struct ActorUpdate {
+  actor @0 :ActorInfo;
+}
+
+struct NodeUpdate {
+  node @0 :NodeInfo;
+}
+
+struct NodeList {
+  requestId @0 :UInt64;
+  nodes @1 :List(NodeInfo);
+}
+
+struct ActorList {
+  requestId @0 :UInt64;
+  actors @1 :List(ActorInfo);
+}
+
+struct EventRecord {
+  sequence @0 :UInt64;
+  unixTimeUs @1 :Int64;
+  kind @2 :Text;
+  nodeId @3 :Id;
+  actorId @4 :Id;
+  generation @5 :UInt64;
+  text @6 :Text;
+}
+
+struct EventList {
+  requestId @0 :UInt64;
+  events @1 :List(EventRecord);
+}
+
+struct LogText {
+  requestId @0 :UInt64;
+  status @1 :Status;
+  text @2 :Text;
+}
+
+struct ReadSegment {
+  requestId @0 :UInt64;
+  jobId @1 :Id;
+  name @2 :Text;
+  offset @3 :UInt64;
+  bytesMax @4 :UInt64;
+}
+
+struct SegmentBytes {
+  requestId @0 :UInt64;
+  status @1 :Status;
+  sizeBytes @2 :UInt64;
+  bytes @3 :Data;
+}
+
+struct NodeNote {
+  kind @0 :Text;
+  text @1 :Text;
+}
+
+struct PrepareBundles {
+  reservation @0 :Reservation;
+}
+
+struct CommitBundles {
+  groupId @0 :Id;
+  generation @1 :UInt64;
+}
+
+struct ReleaseBundles {
+  groupId @0 :Id;
+  generation @1 :UInt64;
+}
+
+struct BundlesPrepared {
+  groupId @0 :Id;
+  generation @1 :UInt64;
+  status @2 :Status;
+}
+
+struct BundleSpec {
+  resources @0 :List(PairOfTextInt64);
+  labelSelector @1 :List(LabelTerm);
+}
+
+struct PlacementGroupSpec {
+  groupId @0 :Id;
+  name @1 :Text;
+  strategy @2 :UInt8;
+  bundles @3 :List(BundleSpec);
+  jobId @4 :Id;
+  owner @5 :Id;
+  detached @6 :Bool;
+  priority @7 :Int32;
+}
+
+struct CreatePlacementGroup {
+  requestId @0 :UInt64;
+  spec @1 :PlacementGroupSpec;
+}
+
+struct RemovePlacementGroup {
+  requestId @0 :UInt64;
+  groupId @1 :Id;
+  reason @2 :Text;
+}
+
+struct WatchPlacementGroup {
+  requestId @0 :UInt64;
+  groupId @1 :Id;
+  name @2 :Text;
+  stop @3 :Bool;
+}
+
+struct ListPlacementGroups {
+  requestId @0 :UInt64;
+  includeRemoved @1 :Bool;
+}
+
+struct BundleInfo {
+  resources @0 :List(PairOfTextInt64);
+  available @1 :List(PairOfTextInt64);
+  labelSelector @2 :List(LabelTerm);
+  nodeId @3 :Id;
+}
+
+struct PlacementGroupInfo {
+  groupId @0 :Id;
+  name @1 :Text;
+  strategy @2 :UInt8;
+  state @3 :UInt8;
+  generation @4 :UInt64;
+  bundles @5 :List(BundleInfo);
+  jobId @6 :Id;
+  priority @7 :Int32;
+  why @8 :Text;
+}
+
+struct PlacementGroupUpdate {
+  group @0 :PlacementGroupInfo;
+}
+
+struct PlacementGroupList {
+  requestId @0 :UInt64;
+  groups @1 :List(PlacementGroupInfo);
+}
+
+struct FollowOutput {
+  requestId @0 :UInt64;
+  jobId @1 :Id;
+  actorId @2 :Id;
+}
+
+struct OutputLine {
+  actorId @0 :Id;
+  label @1 :Text;
+  number @2 :UInt64;
+  text @3 :Text;
+  notice @4 :Bool;
+  errorStream @5 :Bool;
+  end @6 :UInt8;
+  shownBytes @7 :UInt32;
+}
+
+struct SubmitJob {
+  requestId @0 :UInt64;
+  name @1 :Text;
+  driver @2 :ActorSpec;
+}
+
+struct StopJob {
+  requestId @0 :UInt64;
+  jobId @1 :Id;
+  graceMs @2 :Int64;
+  reason @3 :Text;
+}
+
+struct ListJobs {
+  requestId @0 :UInt64;
+  includeEnded @1 :Bool;
+}
+
+struct JobInfo {
+  jobId @0 :Id;
+  name @1 :Text;
+  state @2 :UInt8;
+  driver @3 :Id;
+  command @4 :Text;
+  priority @5 :Int32;
+  submittedUnixUs @6 :Int64;
+  startedUnixUs @7 :Int64;
+  endedUnixUs @8 :Int64;
+  nodeId @9 :Id;
+  stopping @10 :Bool;
+  exit @11 :ExitStatus;
+  why @12 :Text;
+  actorsAlive @13 :UInt32;
+}
+
+struct JobList {
+  requestId @0 :UInt64;
+  jobs @1 :List(JobInfo);
+}
+
+struct SupervisorSpec {
+  supervisorId @0 :Id;
+  name @1 :Text;
+  strategy @2 :UInt8;
+  restart @3 :RestartPolicy;
+  graceMs @4 :Int64;
+  parent @5 :Id;
+  jobId @6 :Id;
+  owner @7 :Id;
+  ownerActor @8 :Id;
+  ownerGeneration @9 :UInt64;
+  detached @10 :Bool;
+  order @11 :UInt64;
+}
+
+struct CreateSupervisor {
+  requestId @0 :UInt64;
+  spec @1 :SupervisorSpec;
+}
+
+struct EndSupervisor {
+  requestId @0 :UInt64;
+  supervisorId @1 :Id;
+  reason @2 :Text;
+}
+
+struct WatchSupervisor {
+  requestId @0 :UInt64;
+  supervisorId @1 :Id;
+  stop @2 :Bool;
+}
+
+struct ListSupervisors {
+  requestId @0 :UInt64;
+  includeEnded @1 :Bool;
+}
+
+struct SupervisorMember {
+  actor @0 :Id;
+  supervisor @1 :Id;
+}
+
+struct SupervisorInfo {
+  supervisorId @0 :Id;
+  name @1 :Text;
+  strategy @2 :UInt8;
+  state @3 :UInt8;
+  parent @4 :Id;
+  members @5 :List(SupervisorMember);
+  restarts @6 :Int32;
+  why @7 :Status;
+  jobId @8 :Id;
+  ownerName @9 :Text;
+}
+
+struct SupervisorUpdate {
+  supervisor @0 :SupervisorInfo;
+}
+
+struct SupervisorList {
+  requestId @0 :UInt64;
+  supervisors @1 :List(SupervisorInfo);
+}
+
+struct DrainNode {
+  requestId @0 :UInt64;
+  nodeId @1 :Id;
+  graceMs @2 :Int64;
+  reason @3 :Text;
+}
+
+struct ReadGpus {
+  requestId @0 :UInt64;
+}
+
+struct GpuLink {
+  peer @0 :Text;
+  path @1 :UInt8;
+  nvlinks @2 :UInt32;
+  peerAccess @3 :Bool;
+}
+
+struct GpuDevice {
+  index @0 :UInt32;
+  uuid @1 :Text;
+  name @2 :Text;
+  pciBusId @3 :Text;
+  minorNumber @4 :Int32;
+  numaNode @5 :Int32;
+  computeMajor @6 :Int32;
+  computeMinor @7 :Int32;
+  memoryTotalBytes @8 :UInt64;
+  parentUuid @9 :Text;
+  links @10 :List(GpuLink);
+}
+
+struct GpuHolder {
+  actorId @0 :Id;
+  label @1 :Text;
+  share @2 :Int64;
+}
+
+struct GpuStatus {
+  device @0 :GpuDevice;
+  state @1 :UInt8;
+  memoryUsedBytes @2 :UInt64;
+  trouble @3 :Text;
+  holders @4 :List(GpuHolder);
+}
+
+struct GpuList {
+  requestId @0 :UInt64;
+  gpus @1 :List(GpuStatus);
+}
+
+struct ActorSaved {
+  actorId @0 :Id;
+  generation @1 :UInt64;
+}
+
+struct ReadSavedState {
+  requestId @0 :UInt64;
+  actorId @1 :Id;
+  offset @2 :UInt64;
+  bytesMax @3 :UInt64;
+}
+
+struct ControlMessage {
+  union {
+    clientHello @0 :ClientHello;
+    registerNode @1 :RegisterNode;
+    registerNodeReply @2 :RegisterNodeReply;
+    heartbeat @3 :Heartbeat;
+    startActor @4 :StartActor;
+    stopActor @5 :StopActor;
+    shutdownNode @6 :ShutdownNode;
+    actorStarted @7 :ActorStarted;
+    actorReady @8 :ActorReady;
+    actorExited @9 :ActorExited;
+    createActors @10 :CreateActors;
+    killActor @11 :KillActor;
+    watchActor @12 :WatchActor;
+    watchNodes @13 :WatchNodes;
+    listNodes @14 :ListNodes;
+    listActors @15 :ListActors;
+    listEvents @16 :ListEvents;
+    endJob @17 :EndJob;
+    stopCluster @18 :StopCluster;
+    readLogs @19 :ReadLogs;
+    reply @20 :Reply;
+    actorUpdate @21 :ActorUpdate;
+    nodeUpdate @22 :NodeUpdate;
+    nodeList @23 :NodeList;
+    actorList @24 :ActorList;
+    eventList @25 :EventList;
+    logText @26 :LogText;
+    readSegment @27 :ReadSegment;
+    segmentBytes @28 :SegmentBytes;
+    nodeNote @29 :NodeNote;
+    prepareBundles @30 :PrepareBundles;
+    commitBundles @31 :CommitBundles;
+    releaseBundles @32 :ReleaseBundles;
+    bundlesPrepared @33 :BundlesPrepared;
+    createPlacementGroup @34 :CreatePlacementGroup;
+    removePlacementGroup @35 :RemovePlacementGroup;
+    watchPlacementGroup @36 :WatchPlacementGroup;
+    listPlacementGroups @37 :ListPlacementGroups;
+    placementGroupUpdate @38 :PlacementGroupUpdate;
+    placementGroupList @39 :PlacementGroupList;
+    followOutput @40 :FollowOutput;
+    outputLine @41 :OutputLine;
+    submitJob @42 :SubmitJob;
+    stopJob @43 :StopJob;
+    listJobs @44 :ListJobs;
+    jobList @45 :JobList;
+    createSupervisor @46 :CreateSupervisor;
+    endSupervisor @47 :EndSupervisor;
+    watchSupervisor @48 :WatchSupervisor;
+    listSupervisors @49 :ListSupervisors;
+    supervisorUpdate @50 :SupervisorUpdate;
+    supervisorList @51 :SupervisorList;
+    drainNode @52 :DrainNode;
+    readGpus @53 :ReadGpus;
+    gpuList @54 :GpuList;
+    actorSaved @55 :ActorSaved;
+    readSavedState @56 :ReadSavedState;
+  }
+}
+
+struct HostStart {
+  spec @0 :ActorSpec;
+  generation @1 :UInt64;
+  nodeId @2 :Id;
+  nodeEndpoint @3 :Endpoint;
+  headEndpoint @4 :Endpoint;
+  token @5 :Data;
+  hasSavedState @6 :Bool;
+  security @7 :UInt8;
+  protocolVersion @8 :UInt32;
+  stateLostWith @9 :Text;
+}
+
+struct HostConnection {
+  target @0 :Text;
+  peer @1 :Text;
+  sameNode @2 :Bool;
+  untouched @3 :Bool;
+}
+
+struct HostStop {
+  graceMs @0 :Int64;
+  reason @1 :Text;
+  drain @2 :Bool;
+  comesBack @3 :Bool;
+}
+
+struct HostReady {
+  protocolVersion @0 :UInt32;
+}
+
+struct HostFailed {
+  status @0 :Status;
+}
+
+struct HostSavedState {
+  generation @0 :UInt64;
+}
+
+struct HostKeepSegment {
+  name @0 :Text;
+  drop @1 :Bool;
+}
+
+struct HostAttachSegment {
+  requestId @0 :UInt64;
+  name @1 :Text;
+  timeoutMs @2 :Int64;
+}
+
+struct HostAttachReply {
+  requestId @0 :UInt64;
+  status @1 :Status;
+}
+
+struct HostDrained {
+  callsDropped @0 :Int64;
+}
+
+struct HostHealth {
+  status @0 :Status;
+}
+
+struct HostMessage {
+  union {
+    hostStart @0 :HostStart;
+    hostConnection @1 :HostConnection;
+    hostStop @2 :HostStop;
+    hostReady @3 :HostReady;
+    hostFailed @4 :HostFailed;
+    hostSavedState @5 :HostSavedState;
+    hostKeepSegment @6 :HostKeepSegment;
+    hostAttachSegment @7 :HostAttachSegment;
+    hostAttachReply @8 :HostAttachReply;
+    hostDrained @9 :HostDrained;
+    hostHealth @10 :HostHealth;
+  }
+}
+
+struct KeeperHello {
+  protocolVersion @0 :UInt32;
+}
+
+struct KeeperSpawn {
+  childId @0 :UInt64;
+  path @1 :Text;
+  argv @2 :List(Text);
+  environment @3 :List(Text);
+  descriptors @4 :List(Int32);
+  byPath @5 :Bool;
+  workingDirectory @6 :Text;
+  newSession @7 :Bool;
+}
+
+struct KeeperPut {
+  key @0 :Text;
+  bytes @1 :Data;
+}
+
+struct KeeperDrop {
+  key @0 :Text;
+}
+
+struct KeeperForget {
+  childId @0 :UInt64;
+}
+
+struct KeeperAlive {
+  leaseEndNs @0 :Int64;
+}
+
+struct KeeperQuit {
+}
+
+struct KeeperEntry {
+  key @0 :Text;
+  bytes @1 :Data;
+}
+
+struct KeeperChild {
+  childId @0 :UInt64;
+  pid @1 :Int64;
+  ended @2 :Bool;
+  exit @3 :ExitStatus;
+}
+
+struct KeeperWelcome {
+  status @0 :Status;
+}
+
+struct KeeperSpawned {
+  childId @0 :UInt64;
+  status @1 :Status;
+  pid @2 :Int64;
+}
+
+struct KeeperExited {
+  childId @0 :UInt64;
+  exit @1 :ExitStatus;
+}
+
+struct KeptActor {
+  actorId @0 :Id;
+  generation @1 :UInt64;
+  host @2 :UInt64;
+  ready @3 :Bool;
+  constructorFailed @4 :Bool;
+  endsForGood @5 :Bool;
+  cause @6 :Status;
+  gpus @7 :List(Text);
+}
+
+struct KeptSegment {
+  jobId @0 :Id;
+  name @1 :Text;
+  owner @2 :UInt64;
+}
+
+struct KeptNode {
+  endpoint @0 :Endpoint;
+  name @1 :Text;
+  joined @2 :Bool;
+  contactNs @3 :Int64;
+  heartbeatTimeoutMs @4 :Int64;
+}
+
+struct KeptGpu {
+  name @0 :Text;
+  idleBytes @1 :UInt64;
+  idlePids @2 :List(Int64);
+  lastJob @3 :Id;
+  releasing @4 :Bool;
+  lost @5 :Bool;
+  trouble @6 :Text;
+}
+
+struct KeptGpus {
+  gpus @0 :List(KeptGpu);
+}
+
+struct KeeperMessage {
+  union {
+    keeperHello @0 :KeeperHello;
+    keeperSpawn @1 :KeeperSpawn;
+    keeperPut @2 :KeeperPut;
+    keeperDrop @3 :KeeperDrop;
+    keeperForget @4 :KeeperForget;
+    keeperAlive @5 :KeeperAlive;
+    keeperQuit @6 :KeeperQuit;
+    keeperEntry @7 :KeeperEntry;
+    keeperChild @8 :KeeperChild;
+    keeperWelcome @9 :KeeperWelcome;
+    keeperSpawned @10 :KeeperSpawned;
+    keeperExited @11 :KeeperExited;
+    keptActor @12 :KeptActor;
+    keptSegment @13 :KeptSegment;
+    keptNode @14 :KeptNode;
+    keptGpus @15 :KeptGpus;
+  }
+}
+
+struct MethodSignature {
+  name @0 :Text;
+  hash @1 :UInt64;
+}
+
+struct Bind {
+  actorId @0 :Id;
+  type @1 :Text;
+  caller @2 :Id;
+  methods @3 :List(MethodSignature);
+  callerActor @4 :Id;
+  callerGeneration @5 :UInt64;
+  generation @6 :UInt64;
+}
+
+struct BindReply {
+  status @0 :Status;
+  generation @1 :UInt64;
+}
+
+struct Call {
+  sequence @0 :UInt64;
+  method @1 :UInt32;
+  timeoutUs @2 :Int64;
+  arguments @3 :Data;
+}
+
+struct CallReply {
+  sequence @0 :UInt64;
+  status @1 :Status;
+  result @2 :Data;
+}
+
+struct CancelCall {
+  sequence @0 :UInt64;
+}
+
+struct StreamItem {
+  sequence @0 :UInt64;
+  index @1 :UInt64;
+  item @2 :Data;
+}
+
+struct StreamCredit {
+  sequence @0 :UInt64;
+  items @1 :UInt64;
+}
+
+struct CallProbe {
+  sequence @0 :UInt64;
+  initiator @1 :Id;
+  initiatorSequence @2 :UInt64;
+  path @3 :List(Text);
+}
+
+struct Draining {
+}
+
+struct CallGivenBack {
+  sequence @0 :UInt64;
+  arguments @1 :Data;
+}
+
+struct CallMessage {
+  union {
+    bind @0 :Bind;
+    bindReply @1 :BindReply;
+    call @2 :Call;
+    callReply @3 :CallReply;
+    cancelCall @4 :CancelCall;
+    streamItem @5 :StreamItem;
+    streamCredit @6 :StreamCredit;
+    callProbe @7 :CallProbe;
+    draining @8 :Draining;
+    callGivenBack @9 :CallGivenBack;
+  }
+}

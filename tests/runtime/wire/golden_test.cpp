@@ -1,0 +1,94 @@
+// The bytes of every message stay what they are: peers of another build and journals of an earlier
+// one hold them.
+
+#include <doctest/doctest.h>
+
+#include <string_view>
+
+#include "runtime/base/hash.h"
+#include "runtime/wire/call_messages.h"
+#include "runtime/wire/control_messages.h"
+#include "runtime/wire/host_messages.h"
+#include "runtime/wire/keeper_messages.h"
+#include "tests/runtime/wire/filled.h"
+
+namespace troupe::wire {
+namespace {
+
+// One hash per message, in the order of its family: of the message with every field filled,
+// followed by the message with none. A field that is added changes the hashes of the messages that
+// have it: after a look at what else the change did, the new ones go here.
+constexpr std::uint64_t kControlHashes[] = {
+    0xc036255577546a5f, 0xb98db015a0b59566, 0xc201596d0dcc4bd7, 0xd24c5dd8e641ac2d,
+    0x02b7d4a355ff6a56, 0x5fed4c9d21533acf, 0x4bf8956b241916a8, 0x0d9bfab3316f737c,
+    0x82b6b46906cffd5d, 0xed147bea383c7eb5, 0x0d11cd150141c756, 0x9de7428d1ccfacca,
+    0x2a38630a59343c4d, 0x1c86da154fc88c03, 0xbd1a6bf83114201d, 0x0348ce0465509e51,
+    0x9035549e9bebf736, 0xecfe7c69afa43ce5, 0x25b06899a5e56fae, 0x73ac02530b58504b,
+    0xfce96424323f4e21, 0xdacf7af8a571fb77, 0x6b6c2f776186894d, 0xd22f03b3a66e3bea,
+    0x650d5cbde337a833, 0xaee2489d09ea96cc, 0xcea99165ccc7f806, 0xe2f64d0547eabd12,
+    0x6bcd77bedb1a65a6, 0x9421b499b9320a3c, 0xab8e640a0522aa1e, 0x23d967007950cecd,
+    0x1bc4c6ad583736b9, 0x1d97293616daa1d4, 0xb718ffc62725e8d2, 0x7bd5ca99b6fc3918,
+    0xf8f494a3a9e3f21a, 0x4eedc58f543c782f, 0xafd93dcd11e4bf30, 0x3af20ba855061988,
+    0x1d6a0851d333a61a, 0x70400a5e088163d3, 0xed67c108b09b9805, 0x2fbb6f60a8846fde,
+    0xc335173e5b215e2d, 0x2cda0593bc310fe0, 0x48de7e303d445ab0, 0x4924b2edbc4fb168,
+    0x9e39cad638b791f8, 0x992f554cc4a12950, 0x0b64ac06fb5c1957, 0x6876ae29d37c0baa,
+    0xb9c46e711015b1df, 0xf158fa7456b73eae, 0x8c2d3145f50a9962, 0xc31f3f655db58539,
+    0x5e35849205d37c8b,
+};
+constexpr std::uint64_t kHostHashes[] = {
+    0xc2e0c441e81c6911, 0xbe08740c89692e8e, 0x882fcaa63f1ad52d, 0x810157aeb7909962,
+    0x344a6fb4fdb68570, 0x5810c28abfaab380, 0x33786a227b3c9e22, 0x07a5775f660008b8,
+    0x198a1febf02e6ad2, 0x491c7e8984356654, 0x2d6285b56724432c,
+};
+constexpr std::uint64_t kKeeperHashes[] = {
+    0x25196febc80320b0, 0x9af46df15cb6efe3, 0x219423e9662451fd, 0xc6ddd643aae54858,
+    0x94ae858e535bccd1, 0xa3231b850289ffcd, 0xab9536f807b65a02, 0x275cda900e6382a5,
+    0x273dc5964520d669, 0xaec8fe80fb8e180c, 0x2e582632f979ee7f, 0xa778a87fb847297f,
+    0x8e9f22c4ab2ce6e5, 0x30d85194abf86d84, 0xcbfc0fae6f18be2e, 0x167123e506c5f8e6,
+};
+constexpr std::uint64_t kCallHashes[] = {
+    0x43300f357a53c81f, 0xa8c18ceb9d5fbcfd, 0x27eb962e626c5961, 0x68cbb32d065559e8,
+    0x94ae858e535bccd1, 0x70987a3c47607817, 0x61761b59c5690da5, 0xa938c5c4c4b32e9a,
+    0x634492e1039fd5d6, 0xf9f46f107d121a90,
+};
+
+template <typename Message>
+constexpr std::string_view name_of() {
+  return __PRETTY_FUNCTION__;
+}
+
+template <typename Family, typename Message>
+std::uint64_t hash_of() {
+  Bytes bytes = encode(Family(tests::Filler().make<Message>()));
+  Message none{};
+  if constexpr (requires { none.protocol_version; }) none.protocol_version = 0;  // it may grow
+  const Bytes empty = encode(Family(none));
+  bytes.insert(bytes.end(), empty.begin(), empty.end());
+  return xxh3_64(bytes);
+}
+
+template <typename Family, std::size_t... I>
+void check_bytes(std::span<const std::uint64_t> expected, std::index_sequence<I...>) {
+  REQUIRE(expected.size() == sizeof...(I));
+  const auto check_one = [&]<typename Message>(std::size_t index, const Message*) {
+    const std::uint64_t hash = hash_of<Family, Message>();
+    CHECK_MESSAGE(hash == expected[index], name_of<Message>(),
+                  " is encoded differently: ", fmt::format("{:#018x}", hash));
+  };
+  (check_one(I, static_cast<const std::variant_alternative_t<I, Family>*>(nullptr)), ...);
+}
+
+template <typename Family>
+void check_bytes(std::span<const std::uint64_t> expected) {
+  check_bytes<Family>(expected, std::make_index_sequence<std::variant_size_v<Family>>());
+}
+
+TEST_CASE("every message has the bytes that it always had") {
+  check_bytes<ControlMessage>(kControlHashes);
+  check_bytes<HostMessage>(kHostHashes);
+  check_bytes<KeeperMessage>(kKeeperHashes);
+  check_bytes<CallMessage>(kCallHashes);
+}
+
+}  // namespace
+}  // namespace troupe::wire
