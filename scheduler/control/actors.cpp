@@ -1,310 +1,233 @@
-// An actor's life: created, placed, started, ready, gone, restarted within its budget, dead.
+#include "scheduler/control/actors.h"
 
 #include <algorithm>
 
-#include "scheduler/control/head_state.h"
 #include "scheduler/control/journal_bytes.h"
+#include "scheduler/policy/program_kind.h"
 
 namespace troupe::scheduler {
-namespace {
 
-// Of an actor's last output in the message of its death: enough for a stack trace, little to send.
-constexpr std::size_t kDeathLogBytesMax = 2048;
-// Restarts that the back-off of an actor without a limit looks at.
-constexpr std::size_t kRestartsRememberedMax = 64;
-// A back-off, however long one was asked for.
-constexpr std::int64_t kBackOffMsMax = 24 * 3'600'000;
-
-}  // namespace
-
-Status HeadState::death_of(const ActorRecord& actor, const std::string& node,
-                           const wire::ActorExited& exited) {
-  std::string text = fmt::format("{} on node {} ", describe(actor), node);
-  if (exited.constructor_failed) {
-    text += fmt::format("failed in its constructor: {}", exited.cause.to_string());
-  } else if (exited.cause.code() == Code::kAborted) {
-    text += fmt::format("ended: {}", exited.cause.message());
-  } else if (!exited.cause.ok()) {
-    text += fmt::format("could not be started: {}", exited.cause.to_string());
-  } else {
-    text += fmt::format("ended: {}", exited.exit.to_string());
-  }
-  if (!exited.log_tail.empty()) {
-    std::string_view tail = exited.log_tail;
-    if (tail.size() > kDeathLogBytesMax) tail = tail.substr(tail.size() - kDeathLogBytesMax);
-    text += fmt::format("; its last output:\n{}", tail);
-  }
-  Status death(Code::kActorDied, std::move(text));
-  if (actor.spec.is_program() && exited.cause.ok()) {
-    death.with(exited.exit.signal != 0 ? kExitSignalContext : kExitCodeContext,
-               exited.exit.signal != 0 ? exited.exit.signal : exited.exit.exit_code);
-  } else if (actor.spec.is_program() && exited.cause.code() != Code::kAborted) {
-    death.with(kNotStartedContext, exited.cause.message());
-  }
-  return death;
+std::string Actors::describe_name(const Name& name) {
+  return name.first.empty() ? fmt::format("'{}'", name.second)
+                            : fmt::format("'{}' in namespace '{}'", name.second, name.first);
 }
 
-std::string HeadState::describe(const ActorRecord& actor) {
-  const std::string rank = actor.spec.rank >= 0 ? fmt::format(" rank {}", actor.spec.rank) : "";
-  return actor.spec.name.empty()
-             ? fmt::format("{}{} {}", actor.spec.type, rank, actor.spec.actor_id.brief())
-             : fmt::format("{}{} '{}'", actor.spec.type, rank, actor.spec.name);
+void Actors::release_name(const ActorRecord& actor) {
+  const auto named = living_names_.find(name_of(actor.spec));
+  if (named != living_names_.end() && named->second == actor.id()) living_names_.erase(named);
 }
 
-void HeadState::create(wire::ActorSpec spec, std::uint64_t gang) {
-  ActorRecord& actor = actors_[spec.actor_id];
-  actor.gang = gang;
-  actor.info.actor_id = spec.actor_id;
-  actor.info.type = spec.type;
-  actor.info.name = spec.name;
-  actor.info.rank = spec.rank;
-  actor.info.job_id = spec.job_id;
-  actor.info.resources = spec.resources;
-  actor.info.placement_group = spec.placement_group;
-  actor.info.light_count = spec.light_count;
-  actor.info.namespace_name = spec.namespace_name;
-  actor.info.owner_name = clipped(owner_name(spec.owner, spec.owner_actor), kOwnerBytes);
-  actor.info.owner_actor = spec.owner_actor;
-  actor.info.detached = spec.detached;
-  actor.info.supervisor = spec.supervisor;
-  actor.spec = std::move(spec);
-  if (actor.in_group()) groups_.at(actor.spec.placement_group).actors.insert(actor.spec.actor_id);
-  if (!actor.spec.name.empty()) living_names_[name_of(actor.spec)] = actor.spec.actor_id;
-  own(actor);
-  join_supervisor(actor);
-  ++living_count_;
-  kept_bytes_ += kept_by(actor.spec);
-  deltas_.push_back(ActorCreated{actor.spec, gang});
-  log_event("actor_created", {}, actor.spec.actor_id, 0,
-            fmt::format("{} created", describe(actor)));
-  changed(actor);
+const ActorRecord* Actors::named(const Name& name) const {
+  const auto found = living_names_.find(name);
+  return found == living_names_.end() ? nullptr : &at(found->second);
 }
 
-// The actor of a node's report, if the report is about its present process.
-ActorRecord* HeadState::current(PeerId peer, ActorId actor_id, std::uint64_t generation) {
-  const NodeRecord* node = node_of(peer);
-  const auto found = actors_.find(actor_id);
-  if (node == nullptr || found == actors_.end()) return nullptr;
+Result<const ActorRecord*> Actors::existing(const wire::ActorSpec& spec) const {
+  if (spec.name.empty()) {
+    return Status(Code::kInvalidArgument, "getting or creating an actor needs a name");
+  }
+  const ActorRecord* actor = named(name_of(spec));
+  if (actor == nullptr) return actor;
+  if (actor->spec.type != spec.type) {
+    return error(Code::kInvalidArgument, "the actor {} is a {}, not a {}",
+                 describe_name(name_of(spec)), actor->spec.type, spec.type);
+  }
+  if (actor->spec.constructor_arguments != spec.constructor_arguments ||
+      actor->spec.arguments_beside_bytes != spec.arguments_beside_bytes ||
+      actor->spec.arguments_beside_hash != spec.arguments_beside_hash) {
+    return error(Code::kInvalidArgument,
+                 "the actor {} was created with other constructor arguments: "
+                 "get it by its name, "
+                 "or ask for one with the same",
+                 describe_name(name_of(spec)));
+  }
+  return actor;
+}
+
+Status Actors::check_owner(ActorId owner, std::uint64_t generation, bool detached) const {
+  if (detached || owner.empty()) return {};
+  const ActorRecord* actor = find(owner);
+  if (actor == nullptr) {
+    return error(Code::kFailedPrecondition, "there is no actor {} that could own it",
+                 owner.brief());
+  }
+  if (actor->ending() || lost_owner(owner, generation, detached)) {
+    return error(Code::kFailedPrecondition, "{}, which is to own it, {}", describe(*actor),
+                 actor->ending() ? "has ended" : "has another process by now");
+  }
+  return {};
+}
+
+bool Actors::lost_owner(ActorId owner, std::uint64_t generation, bool detached) const {
+  if (detached || owner.empty()) return false;
+  const ActorRecord* actor = find(owner);
+  if (actor == nullptr || actor->dead()) return true;
+  return generation != 0 && (actor->info.generation != generation || !actor->has_process());
+}
+
+std::string Actors::owner_name(ClientId owner, ActorId owner_actor) const {
+  if (const ActorRecord* actor = find(owner_actor)) return describe(*actor);
+  const ClientRecord* client = connections_.client(owner);
+  return client == nullptr ? std::string() : describe(*client);
+}
+
+bool Actors::outlives_job(const ActorRecord& actor) const {
+  const ActorRecord* at = &actor;
+  for (std::size_t depth = 0; at != nullptr && depth < all().size(); ++depth) {
+    if (at->spec.detached) return true;
+    at = find(at->spec.owner_actor);
+  }
+  return false;
+}
+
+// Who watches it is told, and so is its job where it is the job's program.
+void Actors::changed(const ActorRecord& actor) {
+  Table::changed(actor);
+  if (is_job_program(actor.spec)) changed_programs_.insert(actor.spec.job_id);
+}
+
+void Actors::index(const ActorRecord& actor) {
+  if (!actor.spec.name.empty() && !actor.ending()) living_names_[name_of(actor.spec)] = actor.id();
+  if (!actor.spec.detached && !actor.spec.owner_actor.empty()) {
+    owned_[actor.spec.owner_actor].insert(actor.id());
+  }
+  if (actor.in_group()) grouped_[actor.spec.placement_group].insert(actor.id());
+  room_.take(actor.spec);
+}
+
+std::optional<std::pair<ActorId, std::uint64_t>> Actors::take_ended_owner() {
+  if (ended_owners_.empty()) return std::nullopt;
+  const auto first = ended_owners_.front();
+  ended_owners_.pop_front();
+  return first;
+}
+
+std::optional<JobId> Actors::take_changed_program() {
+  if (changed_programs_.empty()) return std::nullopt;
+  return changed_programs_.extract(changed_programs_.begin()).value();
+}
+
+void Actors::end_apply() {
+  lined_up_.clear();
+  forget_old(context_.config().dead_actors_max, [](const ActorRecord&) { return true; });
+}
+
+Status Actors::replay(ActorCreated& delta) {
+  ActorRecord& actor = records_[delta.spec.actor_id];
+  context_.used_order(delta.gang);
+  context_.used_order(delta.spec.supervisor_order);
+  actor.gang = delta.gang;
+  actor.spec = std::move(delta.spec);
+  return {};
+}
+
+Status Actors::replay(const ActorChanged& delta) {
+  const auto found = records_.find(delta.info.actor_id);
+  if (found == records_.end()) {
+    return error(Code::kDataLoss, "the journal changes actor {}, which it never created",
+                 delta.info.actor_id.to_string());
+  }
   ActorRecord& actor = found->second;
-  const bool same = actor.has_process() && actor.info.generation == generation &&
-                    actor.info.node_id == node->info.node_id;
-  return same ? &actor : nullptr;
-}
-
-void HeadState::on(PeerId peer, wire::ActorStarted& message) {
-  ActorRecord* actor = current(peer, message.actor_id, message.generation);
-  if (actor == nullptr) return;
-  actor->started = true;
-  actor->info.pid = message.pid;
-  actor->info.calls_dropped = -1;
-  changed(*actor);
-}
-
-void HeadState::on(PeerId peer, wire::ActorReady& message) {
-  ActorRecord* actor = current(peer, message.actor_id, message.generation);
-  if (actor == nullptr || actor->info.state != wire::ActorState::kStarting) return;
-  actor->info.state = wire::ActorState::kAlive;
-  if (!actor->stopping) actor->info.death = {};
-  log_event("actor_alive", actor->info.node_id, actor->spec.actor_id, actor->info.generation,
-            fmt::format("{} is ready (pid {})", describe(*actor), actor->info.pid));
-  changed(*actor);
-}
-
-// What the node says of the end of the actor's present process.
-void HeadState::process_exited(NodeRecord& node, ActorRecord& actor,
-                               const wire::ActorExited& exited) {
-  // Where there was a process, and it ended by itself or was killed in its time.
-  if (exited.cause.ok()) actor.exit = exited.exit;
-  actor.info.calls_dropped = exited.calls_dropped;
-  const Status cause = death_of(actor, node.info.name, exited);
-  if (refused_to_begin(actor, exited)) {
-    // The next process would refuse, too.
-    actor.stopping = true;
-    actor.restart_after_stop = false;
-    actor.info.death = cause;
-  } else if (lost_its_state(node, actor, exited)) {
-    lose_state(actor, actor.info.generation + 1);
-    // No process of it has failed: the next start, which is told of the loss, costs no restart.
-    actor.moving = actor.barrier.empty();
+  if (delta.queue_order != 0 && (delta.info.state == wire::ActorState::kStarting ||
+                                 delta.info.state == wire::ActorState::kAlive)) {
+    return error(Code::kDataLoss,
+                 "the journal says of actor {} that it has a process and waits "
+                 "for a place",
+                 delta.info.actor_id.to_string());
   }
-  process_gone(actor, cause, Duration::zero());
+  const bool dies = delta.info.state == wire::ActorState::kDead && !actor.dead();
+  static_cast<ActorChanged&>(actor) = delta;
+  if (dies) {
+    actor.spec = JournalRoom::remembered(actor.spec);
+    ended_.add(actor.id(), JournalRoom::left_by(actor));
+  }
+  context_.used_order(delta.queue_order);
+  return {};
 }
 
-void HeadState::on(PeerId peer, wire::ActorExited& message) {
-  NodeRecord* node = node_of(peer);
-  if (node == nullptr) return;
-  if (ActorRecord* actor = current(peer, message.actor_id, message.generation)) {
-    return process_exited(*node, *actor, message);
+void Actors::resume() {
+  for (auto& [id, actor] : records_) {
+    if (!actor.dead()) resume(actor);
   }
-  // A process that nobody wanted any more. A place that is kept for a next process stays kept.
-  const auto found = actors_.find(message.actor_id);
-  const bool kept = found != actors_.end() &&
-                    found->second.lease_generation == message.generation &&
-                    found->second.info.node_id == node->info.node_id;
-  if (!kept) free_lease(*node, {message.actor_id, message.generation});
 }
 
-bool HeadState::may_restart(const wire::RestartPolicy& policy,
-                            std::vector<std::int64_t>& restarts) const {
-  // A window that began before the calendar's first day forgets nothing.
-  if (policy.window_ms > 0 && policy.window_ms < now_.unix_us / 1000) {
-    const std::int64_t oldest = now_.unix_us - policy.window_ms * 1000;
-    std::erase_if(restarts, [&](std::int64_t time) { return time < oldest; });
+void Actors::resume(ActorRecord& actor) {
+  index(actor);
+  if (!actor.spec.detached && actor.spec.owner_actor.empty()) {
+    connections_.await_owner(actor.spec.owner, actor.spec.job_id);
   }
-  if (policy.max_restarts < 0) {
-    if (restarts.size() > kRestartsRememberedMax) restarts.erase(restarts.begin());
-    return true;
-  }
-  return restarts.size() < static_cast<std::size_t>(policy.max_restarts);
-}
-
-// Doubles with each restart that still counts.
-Duration HeadState::back_off(const wire::RestartPolicy& policy, std::size_t restarts) {
-  const std::size_t doublings = std::min<std::size_t>(restarts, 30);
-  const std::int64_t initial = std::clamp<std::int64_t>(policy.backoff_initial_ms, 0, 1'000'000);
-  const std::int64_t longest = std::clamp<std::int64_t>(policy.backoff_max_ms, 0, kBackOffMsMax);
-  return std::chrono::milliseconds(std::min(initial << doublings, longest));
-}
-
-// Its process group is gone, or its node is (then lease_generation is 0 already).
-void HeadState::process_gone(ActorRecord& actor, Status cause, Duration restart_delay) {
-  const bool wanted = !actor.stopping || actor.restart_after_stop;
-  if (actor.stopping && !actor.info.death.ok()) cause = actor.info.death;
-  actor.info.pid = 0;
-  actor.started = false;
-  actor.stopping = false;
-  actor.restart_after_stop = false;
-  if (!wanted || stopping()) return bury(actor, std::move(cause));
-  owner_ended(actor, false);
-  if (actor.barrier.empty() && std::exchange(actor.moving, false)) {
-    return await_restart(actor, cause, restart_delay, "actor_moving");
-  }
-  if (!actor.spec.supervisor.empty()) return supervised_gone(actor, cause, restart_delay);
-  if (!may_restart(actor.spec.restart, actor.restarts_unix_us)) {
-    const wire::RestartPolicy& policy = actor.spec.restart;
-    if (policy.max_restarts > 0) {
-      const std::string window =
-          policy.window_ms > 0 ? fmt::format(" within {} ms", policy.window_ms) : "";
-      cause = error(Code::kActorDied, "{} (it had used its {} restarts{})", cause.message(),
-                    policy.max_restarts, window);
+  supervisors_.resume_member(actor);
+  if (actor.lease_generation != 0) {
+    const NodeRecord* node = nodes_.find(actor.info.node_id);
+    const BundleKey bundle{actor.spec.placement_group, actor.info.bundle_index};
+    const wire::Resources& amount = actor.spec.resources;
+    if (node == nullptr || node->dead() ||
+        (!nodes_.keep_lease(*node, actor.lease(), amount, &bundle) &&
+         !nodes_.keep_lease(*node, actor.lease(), amount, nullptr))) {
+      actor.lease_generation = 0;
     }
-    return bury(actor, std::move(cause));
   }
-  const Duration wait =
-      std::max(back_off(actor.spec.restart, actor.restarts_unix_us.size()), restart_delay);
-  actor.restarts_unix_us.push_back(now_.unix_us);
-  await_restart(actor, cause, wait);
-}
-
-// It gets another process, after `wait`; without one, when its supervisor says so.
-void HeadState::await_restart(ActorRecord& actor, const Status& cause, std::optional<Duration> wait,
-                              const char* event) {
-  actor.info.state = wire::ActorState::kRestarting;
-  actor.info.restarts += 1;
-  actor.info.death = clipped(cause, kLivingTextBytes);
-  // Its place is kept for the next process, unless the node takes nothing new, or the bundle is
-  // there no more.
-  if (!has_place(actor)) free_lease_of(actor);
-  std::string when = "with its group";
-  if (wait) {
-    actor.restart_at = now_.steady + *wait;
-    arm(*actor.restart_at, TimerKind::kActor, actor.spec.actor_id.high, actor.spec.actor_id.low);
-    when = fmt::format("in {} ms",
-                       std::chrono::duration_cast<std::chrono::milliseconds>(*wait).count());
+  const TimePoint rejoined = context_.now() + context_.config().rejoin_grace;
+  if (actor.queue_order != 0) {
+    line_.add(actor);
+  } else if (actor.info.state == wire::ActorState::kRestarting && actor.barrier.empty()) {
+    restart_at(actor,
+               rejoined);  // not before its node had its chance to come back
   }
-  log_event(event, actor.info.node_id, actor.spec.actor_id, actor.info.generation,
-            fmt::format("{}; restart {} {}", cause.message(), actor.info.restarts, when));
-  changed(actor);
-}
-
-// Whether a next process may take over the lease that the actor holds.
-bool HeadState::has_place(const ActorRecord& actor) const {
-  const auto node = nodes_.find(actor.info.node_id);
-  if (actor.lease_generation == 0 || node == nodes_.end() || !node->second.usable()) return false;
-  if (lost_some(node->second, actor.spec.resources)) return false;
-  return !actor.in_group() ||
-         node->second.inside.contains({actor.spec.actor_id, actor.lease_generation});
-}
-
-void HeadState::back_off_over(ActorRecord& actor) {
-  actor.restart_at.reset();
-  const bool kept = has_place(actor);
-  free_lease_of(actor);
-  // Takes at once what was just freed.
-  if (kept) return start_on(actor, nodes_.at(actor.info.node_id));
-  enqueue(actor, next_order_++);
-}
-
-void HeadState::bury(ActorRecord& actor, Status death) {
-  const ActorId id = actor.spec.actor_id;
-  free_lease_of(actor);
-  dequeue(actor);
-  actor.restart_at.reset();
-  actor.stopping = false;
-  actor.restart_after_stop = false;
-  actor.info.state = wire::ActorState::kDead;
-  const bool typed = death.code() == Code::kActorDied || death.code() == Code::kAborted;
-  actor.info.death = clipped(typed ? std::move(death) : Status(Code::kActorDied, death.to_string()),
-                             kDeathTextBytes);
-  --living_count_;
-  release_name(actor);
-  disown(actor);
-  owner_ended(actor, true);
-  leave_supervisor(actor);
-  log_event("actor_died", actor.info.node_id, id, actor.info.generation,
-            actor.info.death.message());
-  changed(actor);
-  const auto group = groups_.find(actor.spec.placement_group);
-  if (group != groups_.end()) group->second.actors.erase(id);
-  let_go(kept_by(actor.spec));
-  actor.spec = remembered(actor.spec);
-  remember(actor);
-}
-
-// At the end of an apply(), when everybody has heard of the newest deaths.
-void HeadState::forget_old_actors() {
-  while (dead_actors_.too_many(config_.dead_actors_max, config_.ended_bytes_max)) {
-    const ActorId oldest = dead_actors_.oldest();
-    dead_actors_.erase(oldest);
-    actors_.erase(oldest);
-    deltas_.push_back(ActorForgotten{oldest});
+  if (!supervisors_.contains(actor.spec.supervisor)) return;
+  if (supervisors_.has_ended(actor.barrier)) {
+    actor.barrier = {};
+  } else {
+    actor.not_before = rejoined;
   }
 }
 
-void HeadState::end_actor(ActorRecord& actor, bool allow_restart, std::int64_t grace_ms,
-                          const std::string& reason, bool drain) {
-  if (actor.dead()) return;
-  if (actor.has_process()) {
-    actor.restart_after_stop = allow_restart && (!actor.stopping || actor.restart_after_stop);
-    actor.stopping = true;
-    if (!actor.restart_after_stop) release_name(actor);  // another one may take it at once
-    actor.info.death = clipped(error(Code::kActorDied, "{} was ended: {}", describe(actor), reason),
-                               kLivingTextBytes);
-    changed(actor);
-    const auto node = nodes_.find(actor.info.node_id);
-    if (node != nodes_.end() && node->second.peer != 0) {
-      send(node->second.peer, wire::StopActor{actor.spec.actor_id, actor.info.generation, grace_ms,
-                                              reason, actor.restart_after_stop, drain});
+std::optional<std::string> Actors::broken_invariant() const {
+  for (const auto& [id, actor] : all()) {
+    const NodeRecord* node = nodes_.find(actor.info.node_id);
+    TROUPE_HOLDS(
+        actor.lease_generation == 0 || (node != nullptr && node->leases.contains(actor.lease())),
+        "actor {} has a lease of which its node does not know", id.brief());
+    TROUPE_HOLDS(!actor.has_process() || actor.lease_generation == actor.info.generation,
+                 "actor {} runs without a lease of its generation", id.brief());
+    TROUPE_HOLDS(!actor.state_lost || (actor.info.state_lost_generation != 0 &&
+                                       !actor.info.saved_state_node.empty()),
+                 "actor {} has lost its state, and nobody says so", id.brief());
+    TROUPE_HOLDS(!actor.dead() || (actor.lease_generation == 0 && actor.queue_order == 0),
+                 "dead actor {} holds something", id.brief());
+    TROUPE_HOLDS(actor.queue_order == 0 || line_.contains(key_of(actor)),
+                 "actor {} is not where it waits", id.brief());
+    TROUPE_HOLDS(actor.dead() || actor.has_process() || actor.queue_order != 0 ||
+                     actor.restart_at.has_value() || !actor.barrier.empty(),
+                 "actor {} is forgotten: it neither runs nor waits", id.brief());
+    if (actor.ending()) continue;
+    const wire::ActorSpec& spec = actor.spec;
+    TROUPE_HOLDS(!lost_owner(spec.owner_actor, spec.owner_generation, spec.detached),
+                 "actor {} has lost its owner", id.brief());
+    TROUPE_HOLDS(
+        spec.detached || spec.owner_actor.empty() || owned_by(spec.owner_actor).contains(id),
+        "actor {} is not known to its owner", id.brief());
+  }
+  for (const auto& [key, entry] : line_.all()) {
+    for (const ActorId& id : entry.members) {
+      const ActorRecord* actor = find(id);
+      TROUPE_HOLDS(actor != nullptr && key_of(*actor) == key,
+                   "queue entry {} names actor {} wrongly", key.order, id.brief());
     }
-    return;  // else the node is told when it comes back
   }
-  if (allow_restart) return;  // it waits for a new process already
-  // A gang is placed whole or not at all: without this member it never will be.
-  std::vector<ActorId> others;
-  if (actor.info.state == wire::ActorState::kPending && actor.gang != 0) {
-    const auto entry = queue_.find(key_of(actor));
-    if (entry != queue_.end()) others = entry->second.members;
+  for (const auto& [owner, children] : owned_) {
+    for (const ActorId& id : children) {
+      TROUPE_HOLDS(contains(id) && !at(id).dead(), "actor {} owns actor {}, which is dead",
+                   owner.brief(), id.brief());
+    }
   }
-  const std::string who = describe(actor);
-  bury(actor,
-       error(Code::kActorDied, "{} was ended {}: {}", who,
-             actor.info.generation == 0 ? "before it ran" : "before its next process", reason));
-  for (const ActorId& id : others) {
-    ActorRecord& other = actors_.at(id);
-    if (other.dead()) continue;
-    bury(other, error(Code::kAborted, "{} waited together with {}, which was ended: {}",
-                      describe(other), who, reason));
+  for (const auto& [group, members] : grouped_) {
+    for (const ActorId& id : members) {
+      TROUPE_HOLDS(contains(id) && !at(id).dead() && at(id).spec.placement_group == group,
+                   "group {} names actor {} wrongly", group.brief(), id.brief());
+    }
   }
+  return std::nullopt;
 }
 
 }  // namespace troupe::scheduler

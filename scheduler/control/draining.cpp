@@ -1,75 +1,93 @@
-// Nodes that are emptied: they take nothing new, and what may run elsewhere goes there.
+// Nodes that are emptied: they take nothing new, and what may run elsewhere goes there. And the end
+// of the whole cluster: actors, then nodes, then the head.
 
 #include <algorithm>
 
-#include "scheduler/control/head_state.h"
+#include "scheduler/control/membership.h"
 
 namespace troupe::scheduler {
+namespace {
 
 // Another process of it may be started, and not only on the node where it is.
-bool HeadState::may_move(const ActorRecord& actor) const {
+bool may_move(const ActorRecord& actor) {
   const bool bound = actor.spec.node_affinity == actor.info.node_id &&
                      actor.spec.node_affinity.has_value() && !actor.spec.node_affinity_soft;
   return actor.spec.restart.max_restarts != 0 && !bound && !actor.ending();
 }
 
-void HeadState::on(PeerId peer, wire::DrainNode& message) {
-  const auto found = nodes_.find(message.node_id);
-  if (found == nodes_.end()) {
-    return reply(peer, message.request_id,
-                 error(Code::kNotFound, "there is no node {}", message.node_id.to_string()));
-  }
-  NodeRecord& node = found->second;
-  if (node.info.state == wire::NodeState::kDead) {
-    return reply(peer, message.request_id,
-                 error(Code::kFailedPrecondition, "node {} has left", node.info.name));
-  }
-  reply(peer, message.request_id, {});
-  drain(node, message.reason.empty() ? "on request" : message.reason, message.grace_ms);
+}  // namespace
+
+Status Membership::on(PeerId, wire::DrainNode& message) {
+  const NodeRecord* node = nodes_.find(message.node_id);
+  if (node == nullptr) return not_found("node", message.node_id);
+  if (node->dead()) return error(Code::kFailedPrecondition, "node {} has left", node->info.name);
+  drain(*node, message.reason.empty() ? "on request" : message.reason, message.grace_ms);
+  return {};
 }
 
 // Without a time the node stops its actors by itself.
-void HeadState::drain(NodeRecord& node, const std::string& reason,
-                      std::optional<std::int64_t> grace_ms) {
-  const NodeId id = node.info.node_id;
+void Membership::drain(const NodeRecord& node, const std::string& reason,
+                       std::optional<std::int64_t> grace_ms) {
   if (node.info.state != wire::NodeState::kDraining) {
-    node.info.state = wire::NodeState::kDraining;
-    refresh(node);
-    log_event("node_draining", id, {}, 0,
-              fmt::format("node {} takes no new actors: {}", node.info.name, reason));
-    changed(node);
+    nodes_.drains(node);
+    context_.log("node_draining", {node.id()}, "node {} takes no new actors: {}", node.info.name,
+                 reason);
   }
-  if (stopping()) return;
-  std::vector<ActorId> moving;
-  for (const auto& [actor_id, actor] : actors_) {
-    if (actor.has_process() && actor.info.node_id == id && may_move(actor)) {
-      moving.push_back(actor_id);
-    }
-  }
+  if (context_.stopping()) return;
+  const auto here = [&](const ActorRecord& actor) {
+    return actor.has_process() && actor.info.node_id == node.id();
+  };
+  const auto moving =
+      actors_.ids_where([&](const ActorRecord& actor) { return here(actor) && may_move(actor); });
   for (const ActorId& actor_id : moving) {
-    ActorRecord& actor = actors_.at(actor_id);
-    if (actor.barrier.empty()) actor.moving = true;
-    changed(actor);
+    const ActorRecord& actor = actors_.at(actor_id);
+    actors_.drained(actor);
     if (grace_ms && !actor.stopping) {
-      end_actor(actor, true, *grace_ms,
-                fmt::format("its node {} is drained: {}", node.info.name, reason), true);
+      actors_.end(actor, true, *grace_ms,
+                  fmt::format("its node {} is drained: {}", node.info.name, reason), true);
     }
   }
   // Groups go elsewhere, unless that would end an actor of theirs that the node may keep.
-  std::set<GroupId> groups;
-  for (const auto& [key, bundle] : node.bundles) groups.insert(key.first);
-  for (const GroupId& group_id : groups) {
-    GroupRecord& group = groups_.at(group_id);
-    const bool keeps =
-        grace_ms && std::any_of(group.actors.begin(), group.actors.end(), [&](const ActorId& a) {
-          const ActorRecord& actor = actors_.at(a);
-          return actor.has_process() && actor.info.node_id == id && !actor.moving &&
-                 !actor.stopping;
-        });
+  for (const GroupId& group_id : node.groups()) {
+    const auto& members = actors_.in_group(group_id);
+    const bool keeps = grace_ms && std::any_of(members.begin(), members.end(), [&](ActorId id) {
+                         const ActorRecord& actor = actors_.at(id);
+                         return here(actor) && !actor.moving && !actor.stopping;
+                       });
     if (keeps) continue;
-    unreserve(group, group.created() ? "group_rescheduling" : "group_refused",
-              fmt::format("node {} is drained", node.info.name), Duration::zero());
+    groups_.lose(groups_.at(group_id), fmt::format("node {} is drained", node.info.name));
   }
+}
+
+Status Membership::on(PeerId, wire::StopCluster& message) {
+  if (context_.stopping()) return {};
+  const std::string reason = message.reason.empty() ? "the cluster was stopped" : message.reason;
+  context_.stop(reason);
+  stop_by_ = context_.now() + context_.config().stop_timeout;
+  context_.arm({stop_by_, TimerKind::kStop});
+  context_.log("cluster_stopping", reason);
+  const auto waiting = actors_.ids_where(
+      [](const ActorRecord& actor) { return !actor.dead() && !actor.has_process(); });
+  for (const ActorId& id : waiting) {
+    const ActorRecord& actor = actors_.at(id);
+    actors_.bury(actor, error(Code::kActorDied, "{} was ended: {}", describe(actor), reason));
+  }
+  // Those that are away may come back, within their time: they must learn that they are to end.
+  for (const auto& [id, node] : nodes_.all()) {
+    if (node.peer != 0) context_.send(node.peer, wire::ShutdownNode{reason});
+  }
+  return {};
+}
+
+// A node that has stopped everything says so, or closes its connection.
+void Membership::end_when_stopped() {
+  if (!context_.stopping() || ended_) return;
+  const bool left = std::any_of(nodes_.all().begin(), nodes_.all().end(), [](const auto& entry) {
+    return entry.second.peer != 0 || !entry.second.dead();
+  });
+  if (left && context_.now() < stop_by_) return;
+  ended_ = true;
+  context_.command(EndHead{context_.stop_reason()});
 }
 
 }  // namespace troupe::scheduler

@@ -1,48 +1,26 @@
-// Placement groups: asked for, reserved in two phases, lost with a node and reserved again,
-// removed.
+#include "scheduler/control/groups.h"
 
 #include <algorithm>
 
-#include "runtime/base/check.h"
-#include "scheduler/control/head_state.h"
 #include "scheduler/control/journal_bytes.h"
 #include "scheduler/policy/resources.h"
 
 namespace troupe::scheduler {
 
-std::string HeadState::describe(const GroupRecord& group) {
-  return group.spec.name.empty() ? fmt::format("placement group {}", group.spec.group_id.brief())
-                                 : fmt::format("placement group '{}'", group.spec.name);
-}
-
-void HeadState::changed(GroupRecord& group) { changed_groups_.insert(group.spec.group_id); }
-
-wire::PlacementGroupInfo HeadState::visible(const GroupRecord& group) const {
-  wire::PlacementGroupInfo info = group.info;
-  info.why = why_pending(group);
-  if (!group.created()) return info;
-  for (std::size_t i = 0; i < info.bundles.size(); ++i) {
-    const NodeRecord& node = nodes_.at(info.bundles[i].node_id);
-    info.bundles[i].available =
-        node.bundles.at({group.spec.group_id, static_cast<std::int32_t>(i)}).available;
-  }
-  return info;
-}
-
 // --- asked for -----------------------------------------------------------------------------------
 
-Status HeadState::check_group(const wire::PlacementGroupSpec& spec) const {
-  if (stopping()) return Status(Code::kFailedPrecondition, "the cluster is stopping");
-  if (spec.group_id.empty() || groups_.contains(spec.group_id)) {
+Status Groups::check_new(const wire::PlacementGroupSpec& spec) const {
+  if (context_.stopping()) return Status(Code::kFailedPrecondition, "the cluster is stopping");
+  if (spec.group_id.empty() || contains(spec.group_id)) {
     return error(Code::kInvalidArgument, "placement group id {} is empty or used twice",
                  spec.group_id.to_string());
   }
   if (spec.bundles.empty()) {
     return Status(Code::kInvalidArgument, "a placement group needs at least one bundle");
   }
-  if (spec.bundles.size() > config_.bundles_max) {
+  if (spec.bundles.size() > context_.config().bundles_max) {
     return error(Code::kInvalidArgument, "a placement group of {} bundles; at most {} are taken",
-                 spec.bundles.size(), config_.bundles_max);
+                 spec.bundles.size(), context_.config().bundles_max);
   }
   for (std::size_t i = 0; i < spec.bundles.size(); ++i) {
     const wire::BundleSpec& bundle = spec.bundles[i];
@@ -52,41 +30,35 @@ Status HeadState::check_group(const wire::PlacementGroupSpec& spec) const {
                                  [](const auto& resource) { return resource.second > 0; });
     if (!any) return error(Code::kInvalidArgument, "bundle {} asks for nothing", i);
   }
-  if (!spec.name.empty() && group_names_.contains(spec.name)) {
+  if (!spec.name.empty() && names_.contains(spec.name)) {
     return error(Code::kAlreadyExists,
-                 "there is a placement group named '{}': take another name, or get that one",
+                 "there is a placement group named '{}': take another name, or "
+                 "get that one",
                  spec.name);
   }
-  if (living_groups_ >= config_.groups_max) {
+  if (room_.living().groups >= context_.config().groups_max) {
     return error(Code::kOverloaded, "the cluster has {} placement groups, which is its limit",
-                 living_groups_);
+                 room_.living().groups);
   }
   return {};
 }
 
 // What does not fit waits, also where the present nodes never could: others may join.
-void HeadState::on(PeerId peer, wire::CreatePlacementGroup& message) {
-  const ClientRecord* client = client_of(peer);
-  if (client == nullptr) {
-    return reply(peer, message.request_id,
-                 Status(Code::kFailedPrecondition, "only a client creates placement groups"));
-  }
+Status Groups::on(PeerId peer, wire::CreatePlacementGroup& message) {
+  const ClientRecord* client = connections_.client_of(peer);
+  if (client == nullptr) return not_a_client("creates placement groups");
   wire::PlacementGroupSpec& spec = message.spec;
   // The same request again, after a reconnection: it is done.
-  const auto known = groups_.find(spec.group_id);
-  if (known != groups_.end() && known->second.spec.bundles == spec.bundles &&
-      known->second.spec.name == spec.name) {
-    return reply(peer, message.request_id, {});
+  const GroupRecord* known = find(spec.group_id);
+  if (known != nullptr && known->spec.bundles == spec.bundles && known->spec.name == spec.name) {
+    return {};
   }
-  Status status = join_job(*client, spec.job_id, spec.priority);
-  if (status.ok()) status = check_group(spec);
-  if (status.ok()) status = check_room(kept_by(spec));
-  const bool good = status.ok();
-  reply(peer, message.request_id, std::move(status));
-  if (!good) return;
-  if (!clients_.contains(spec.owner)) spec.owner = client->client_id;
+  TROUPE_RETURN_IF_ERROR(jobs_.join(*client, spec.job_id, spec.priority));
+  TROUPE_RETURN_IF_ERROR(check_new(spec));
+  TROUPE_RETURN_IF_ERROR(room_.check_room(JournalRoom::kept_by(spec)));
+  if (!connections_.has_client(spec.owner)) spec.owner = client->client_id;
   if (spec.job_id.empty()) spec.job_id = client->job_id;
-  GroupRecord& group = groups_[spec.group_id];
+  GroupRecord& group = records_[spec.group_id];
   group.info.group_id = spec.group_id;
   group.info.name = spec.name;
   group.info.strategy = spec.strategy;
@@ -96,21 +68,39 @@ void HeadState::on(PeerId peer, wire::CreatePlacementGroup& message) {
     group.info.bundles.push_back({bundle.resources, {}, bundle.label_selector, {}});
   }
   group.spec = std::move(spec);
-  if (!group.spec.name.empty()) group_names_[group.spec.name] = group.spec.group_id;
-  ++living_groups_;
-  kept_bytes_ += kept_by(group.spec);
-  deltas_.push_back(GroupCreated{group.spec});
-  log_event(
-      "group_requested", {}, {}, 0,
-      fmt::format("{} of {} bundles, {}, was asked for", describe(group), group.spec.bundles.size(),
-                  wire::placement_strategy_name(group.spec.strategy)));
+  if (!group.spec.name.empty()) names_[group.spec.name] = group.id();
+  room_.take(group.spec);
+  context_.record(GroupCreated{group.spec});
+  context_.log("group_requested", {}, "{} of {} bundles, {}, was asked for", describe(group),
+               group.spec.bundles.size(), wire::placement_strategy_name(group.spec.strategy));
   enqueue(group);
+  return {};
 }
 
-// --- reserved ------------------------------------------------------------------------------------
+Status Groups::on(PeerId, wire::RemovePlacementGroup& message) {
+  const GroupRecord* group = find(message.group_id);
+  if (group == nullptr) return not_found("placement group", message.group_id);
+  remove(*group, message.reason.empty() ? "on request" : message.reason);
+  return {};
+}
 
-// Each with its place before, and what of it its actors hold there still.
-std::vector<Bundle> HeadState::bundles_of(const GroupRecord& group) const {
+const GroupRecord* Groups::named(const std::string& name) const {
+  const auto found = names_.find(name);
+  return found == names_.end() ? nullptr : find(found->second);
+}
+
+// In its old place where it had one: it was there before those that came since.
+void Groups::enqueue(GroupRecord& group) {
+  if (group.queue_order == 0) group.queue_order = context_.next_order();
+  group.waiting = true;
+  group.retry_at.reset();
+  line_.add(group);
+  changed(group);
+}
+
+// --- places --------------------------------------------------------------------------------------
+
+std::vector<Bundle> Groups::bundles_of(const GroupRecord& group) const {
   std::vector<Bundle> bundles(group.spec.bundles.size());
   for (std::size_t i = 0; i < bundles.size(); ++i) {
     bundles[i].need = group.spec.bundles[i].resources;
@@ -118,203 +108,24 @@ std::vector<Bundle> HeadState::bundles_of(const GroupRecord& group) const {
     const NodeId& before = group.info.bundles[i].node_id;
     if (!before.empty()) bundles[i].preferred = before;
   }
-  for (const ActorId& id : group.actors) {
+  for (const ActorId& id : actors_.in_group(group.id())) {
     const ActorRecord& actor = actors_.at(id);
     if (actor.lease_generation == 0 || actor.info.bundle_index < 0) continue;
     Bundle& bundle = bundles[static_cast<std::size_t>(actor.info.bundle_index)];
     if (bundle.preferred != actor.info.node_id) continue;
-    const NodeRecord& node = nodes_.at(actor.info.node_id);
-    add(bundle.held, node.leases.at({id, actor.lease_generation}));
+    add(bundle.held, nodes_.at(actor.info.node_id).leases.at(actor.lease()));
   }
   return bundles;
 }
 
-wire::Resources HeadState::on_node(const GroupRecord& group, NodeId node_id) {
-  wire::Resources sum;
-  for (const wire::BundleInfo& bundle : group.info.bundles) {
-    if (bundle.node_id == node_id) add(sum, bundle.resources);
-  }
-  return sum;
-}
-
-// First phase: the room is taken here at once, and the nodes are asked.
-void HeadState::prepare(GroupRecord& group, const std::vector<NodeId>& nodes) {
-  for (std::size_t i = 0; i < nodes.size(); ++i) group.info.bundles[i].node_id = nodes[i];
-  group.info.generation += 1;
-  group.info.state = wire::PlacementGroupState::kPreparing;
-  group.info.why.clear();
-  reserve(group);
-  group.awaited = {nodes.begin(), nodes.end()};
-  group.answer_by = now_.steady + config_.prepare_timeout;
-  const GroupId id = group.spec.group_id;
-  arm(*group.answer_by, TimerKind::kGroup, id.high, id.low);
-  for (const NodeId& node_id : group.awaited) {
-    send(nodes_.at(node_id).peer,
-         wire::PrepareBundles{{id, group.info.generation, on_node(group, node_id)}});
-  }
-  changed(group);
-}
-
-void HeadState::on(PeerId peer, wire::BundlesPrepared& message) {
-  const NodeRecord* node = node_of(peer);
-  const auto found = groups_.find(message.group_id);
-  if (node == nullptr || found == groups_.end()) return;
-  GroupRecord& group = found->second;
-  if (group.info.state != wire::PlacementGroupState::kPreparing ||
-      group.info.generation != message.generation || !group.awaited.contains(node->info.node_id)) {
-    return;
-  }
-  if (!message.status.ok()) {
-    return unreserve(
-        group, "group_refused",
-        fmt::format("node {} could not hold it: {}", node->info.name, message.status.to_string()),
-        config_.prepare_retry);
-  }
-  group.awaited.erase(node->info.node_id);
-  if (group.awaited.empty()) commit(group);
-}
-
-// Second phase: all have agreed.
-void HeadState::commit(GroupRecord& group) {
-  const GroupId id = group.spec.group_id;
-  group.answer_by.reset();
-  group.info.state = wire::PlacementGroupState::kCreated;
-  group.was_created = true;
-  std::set<NodeId> nodes;
-  for (const wire::BundleInfo& bundle : group.info.bundles) nodes.insert(bundle.node_id);
-  for (const NodeId& node_id : nodes) {
-    send(nodes_.at(node_id).peer, wire::CommitBundles{id, group.info.generation});
-  }
-  log_event("group_created", {}, {}, group.info.generation,
-            fmt::format("{} is reserved on {} nodes", describe(group), nodes.size()));
-  changed(group);
-  came_room();  // in its bundles
-  // Actors that ran on where their bundle is no more go where it is.
-  const std::set<ActorId> members = group.actors;
-  for (const ActorId& actor_id : members) {
-    ActorRecord& actor = actors_.at(actor_id);
-    if (actor.lease_generation == 0) continue;
-    const auto node = nodes_.find(actor.info.node_id);
-    if (node != nodes_.end() && node->second.inside.contains({actor_id, actor.lease_generation})) {
-      continue;
-    }
-    if (actor.has_process()) {
-      if (actor.moving && actor.stopping) continue;  // it is on its way, with its time
-      end_actor(actor, true, 0, "its placement group was reserved anew on another node");
-    } else {
-      free_lease_of(actor);
-    }
-  }
-}
-
-// Takes the room of every bundle on its node. Actors that ran on there since the group lost its
-// reservation are inside again.
-void HeadState::reserve(GroupRecord& group) {
-  const GroupId id = group.spec.group_id;
-  for (std::size_t i = 0; i < group.info.bundles.size(); ++i) {
-    const wire::BundleInfo& bundle = group.info.bundles[i];
-    const BundleKey key{id, static_cast<std::int32_t>(i)};
-    NodeRecord& node = nodes_.at(bundle.node_id);
-    BundleLease lease{bundle.resources, bundle.resources};
-    for (const ActorId& actor_id : group.actors) {
-      const ActorRecord& actor = actors_.at(actor_id);
-      const auto held = node.leases.find({actor_id, actor.lease_generation});
-      if (actor.info.bundle_index != key.second || held == node.leases.end()) continue;
-      subtract(lease.available, held->second);
-      add(node.info.available, held->second);
-      node.inside.emplace(held->first, key);
-    }
-    TROUPE_CHECK(fits(bundle.resources, node.info.available));
-    subtract(node.info.available, bundle.resources);
-    TROUPE_CHECK(node.bundles.emplace(key, std::move(lease)).second);
-    resized_nodes_.insert(bundle.node_id);
-    refresh(node);
-  }
-}
-
-// Gives every bundle back to its node. What its actors hold is theirs until their processes are
-// gone.
-void HeadState::release(GroupRecord& group) {
-  const GroupId id = group.spec.group_id;
-  std::set<NodeId> nodes;
-  for (std::size_t i = 0; i < group.info.bundles.size(); ++i) {
-    const BundleKey key{id, static_cast<std::int32_t>(i)};
-    NodeRecord& node = nodes_.at(group.info.bundles[i].node_id);
-    const auto bundle = node.bundles.find(key);
-    TROUPE_CHECK(bundle != node.bundles.end());
-    add(node.info.available, bundle->second.total);
-    node.bundles.erase(bundle);
-    for (auto inside = node.inside.begin(); inside != node.inside.end();) {
-      if (inside->second != key) {
-        ++inside;
-        continue;
-      }
-      subtract(node.info.available, node.leases.at(inside->first));
-      inside = node.inside.erase(inside);
-    }
-    resized_nodes_.insert(node.info.node_id);
-    refresh(node);
-    if (node.peer != 0 && nodes.insert(node.info.node_id).second) {
-      send(node.peer, wire::ReleaseBundles{id, group.info.generation});
-    }
-  }
-  group.awaited.clear();
-  group.answer_by.reset();
-  came_room();
-}
-
-// The group is absent as a whole, and waits to be reserved again: after `wait`, in its old place in
-// line.
-void HeadState::unreserve(GroupRecord& group, const char* event, const std::string& why,
-                          Duration wait) {
-  release(group);
-  group.info.state = group.was_created ? wire::PlacementGroupState::kRescheduling
-                                       : wire::PlacementGroupState::kPending;
-  group.info.why = clipped(why, kLivingTextBytes);
-  log_event(event, {}, {}, group.info.generation, fmt::format("{}: {}", describe(group), why));
-  changed(group);
-  if (wait == Duration::zero()) return enqueue(group);
-  group.retry_at = now_.steady + wait;
-  arm(*group.retry_at, TimerKind::kGroup, group.spec.group_id.high, group.spec.group_id.low);
-}
-
-// The groups that are being reserved on a node, or those that are reserved there, too.
-void HeadState::unreserve_on(NodeRecord& node, bool created_too, const std::string& why) {
-  std::set<GroupId> ids;
-  for (const auto& [key, bundle] : node.bundles) ids.insert(key.first);
-  for (const GroupId& id : ids) {
-    GroupRecord& group = groups_.at(id);
-    if (group.created() && !created_too) continue;
-    unreserve(group, group.created() ? "group_rescheduling" : "group_refused", why,
-              Duration::zero());
-  }
-}
-
-void HeadState::group_timer(GroupRecord& group, const Timer& timer) {
-  if (group.answer_by && *group.answer_by <= now_.steady) {
-    if (!looked_twice(timer)) return;
-    std::string names;
-    for (const NodeId& id : group.awaited) {
-      names += (names.empty() ? "" : ", ") + nodes_.at(id).info.name;
-    }
-    return unreserve(group, "group_refused", fmt::format("no answer from {}", names),
-                     config_.prepare_retry);
-  }
-  if (group.retry_at && *group.retry_at <= now_.steady) enqueue(group);
-}
-
-// --- used ----------------------------------------------------------------------------------------
-
-// The bundle that has room for the actor besides what `used` takes, which it then takes, too;
-// `whole`: as if nothing ran in the group. The one it was in before (`last`) is preferred.
-std::optional<std::int32_t> HeadState::bundle_for(const wire::ActorSpec& spec, std::int32_t last,
-                                                  const GroupRecord& group, BundleUse& used,
-                                                  bool whole) const {
+std::optional<std::int32_t> Groups::bundle_for(const wire::ActorSpec& spec, std::int32_t last,
+                                               const GroupRecord& group, BundleUse& used,
+                                               bool whole) const {
   if (!whole && !group.created()) return std::nullopt;
   const auto count = static_cast<std::int32_t>(group.info.bundles.size());
   const auto try_one = [&](std::int32_t index) {
     const wire::BundleInfo& bundle = group.info.bundles[static_cast<std::size_t>(index)];
-    const BundleKey key{group.spec.group_id, index};
+    const BundleKey key{group.id(), index};
     wire::Resources free = bundle.resources;
     if (!whole) {
       const NodeRecord& node = nodes_.at(bundle.node_id);
@@ -342,91 +153,273 @@ std::optional<std::int32_t> HeadState::bundle_for(const wire::ActorSpec& spec, s
   return std::nullopt;
 }
 
+// --- reserved ------------------------------------------------------------------------------------
+
+void Groups::prepare(const GroupRecord& record, const std::vector<NodeId>& nodes) {
+  GroupRecord& group = edit(record);
+  group.waiting = false;
+  line_.remove(group);
+  for (std::size_t i = 0; i < nodes.size(); ++i) group.info.bundles[i].node_id = nodes[i];
+  group.info.generation += 1;
+  group.info.state = wire::PlacementGroupState::kPreparing;
+  group.info.why.clear();
+  reserve(group);
+  group.awaited = {nodes.begin(), nodes.end()};
+  group.answer_by = context_.now() + context_.config().prepare_timeout;
+  context_.arm(*group.answer_by, TimerKind::kGroup, group.id());
+  for (const NodeId& node_id : group.awaited) {
+    context_.send(nodes_.at(node_id).peer, wire::PrepareBundles{{group.id(), group.info.generation,
+                                                                 group.on_node(node_id)}});
+  }
+  changed(group);
+}
+
+// Takes the room of every bundle on its node. Actors that ran on there since the group lost its
+// reservation are inside again.
+void Groups::reserve(const GroupRecord& group) {
+  for (std::size_t i = 0; i < group.info.bundles.size(); ++i) {
+    std::vector<LeaseKey> inside;
+    for (const ActorId& id : actors_.in_group(group.id())) {
+      const ActorRecord& actor = actors_.at(id);
+      if (actor.info.bundle_index == group.bundle(i).second) inside.push_back(actor.lease());
+    }
+    nodes_.take_bundle(holder(group, i), group.bundle(i), group.info.bundles[i].resources, inside);
+  }
+}
+
+void Groups::on(PeerId peer, wire::BundlesPrepared& message) {
+  const NodeRecord* node = nodes_.of_peer(peer);
+  const auto found = records_.find(message.group_id);
+  if (node == nullptr || found == records_.end()) return;
+  GroupRecord& group = found->second;
+  if (group.info.state != wire::PlacementGroupState::kPreparing ||
+      group.info.generation != message.generation || !group.awaited.contains(node->id())) {
+    return;
+  }
+  if (!message.status.ok()) {
+    return unreserve(
+        group, "group_refused",
+        fmt::format("node {} could not hold it: {}", node->info.name, message.status.to_string()),
+        context_.config().prepare_retry);
+  }
+  group.awaited.erase(node->id());
+  if (group.awaited.empty()) commit(group);
+}
+
+// Second phase: all have agreed.
+void Groups::commit(GroupRecord& group) {
+  group.answer_by.reset();
+  group.info.state = wire::PlacementGroupState::kCreated;
+  group.was_created = true;
+  std::set<NodeId> nodes;
+  for (const wire::BundleInfo& bundle : group.info.bundles) nodes.insert(bundle.node_id);
+  for (const NodeId& node_id : nodes) {
+    context_.send(nodes_.at(node_id).peer, wire::CommitBundles{group.id(), group.info.generation});
+  }
+  context_.log("group_created", {{}, {}, group.info.generation}, "{} is reserved on {} nodes",
+               describe(group), nodes.size());
+  changed(group);
+  line_.came_room();  // in its bundles
+  // Actors that ran on where their bundle is no more go where it is.
+  const std::set<ActorId> members = actors_.in_group(group.id());
+  for (const ActorId& actor_id : members) {
+    const ActorRecord& actor = actors_.at(actor_id);
+    if (actor.lease_generation == 0) continue;
+    const NodeRecord* node = nodes_.find(actor.info.node_id);
+    if (node != nullptr && node->inside.contains(actor.lease())) continue;
+    if (!actor.has_process()) {
+      actors_.free_lease_of(actor);
+    } else if (!actor.moving || !actor.stopping) {  // else it is on its way, with its time
+      actors_.end(actor, true, 0, "its placement group was reserved anew on another node");
+    }
+  }
+}
+
+void Groups::timer(const Timer& timer) {
+  const auto found = records_.find(timer.id<GroupId>());
+  if (found == records_.end()) return;
+  GroupRecord& group = found->second;
+  if (group.answer_by && *group.answer_by <= context_.now()) {
+    if (!context_.looked_twice(timer)) return;
+    std::string names;
+    for (const NodeId& id : group.awaited) {
+      names += (names.empty() ? "" : ", ") + nodes_.at(id).info.name;
+    }
+    return unreserve(group, "group_refused", fmt::format("no answer from {}", names),
+                     context_.config().prepare_retry);
+  }
+  if (group.retry_at && *group.retry_at <= context_.now()) enqueue(group);
+}
+
+// --- lost ----------------------------------------------------------------------------------------
+
+// Gives every bundle back to its node. What its actors hold is theirs until their processes are
+// gone.
+void Groups::release(GroupRecord& group) {
+  std::set<NodeId> nodes;
+  for (std::size_t i = 0; i < group.info.bundles.size(); ++i) {
+    const NodeRecord& node = holder(group, i);
+    nodes_.free_bundle(node, group.bundle(i));
+    if (node.peer != 0 && nodes.insert(node.id()).second) {
+      context_.send(node.peer, wire::ReleaseBundles{group.id(), group.info.generation});
+    }
+  }
+  group.awaited.clear();
+  group.answer_by.reset();
+  line_.came_room();
+}
+
+// It is absent as a whole, and waits to be reserved again: after `wait`, in its old place in line.
+void Groups::unreserve(GroupRecord& group, const char* event, const std::string& why,
+                       Duration wait) {
+  release(group);
+  waits_again(group);
+  group.info.why = clipped(why, kLivingTextBytes);
+  context_.log(event, {{}, {}, group.info.generation}, "{}: {}", describe(group), why);
+  changed(group);
+  if (wait == Duration::zero()) return enqueue(group);
+  group.retry_at = context_.now() + wait;
+  context_.arm(*group.retry_at, TimerKind::kGroup, group.id());
+}
+
+void Groups::waits_again(GroupRecord& group) {
+  group.info.state = group.was_created ? wire::PlacementGroupState::kRescheduling
+                                       : wire::PlacementGroupState::kPending;
+}
+
+void Groups::lose(const GroupRecord& group, const std::string& why) {
+  unreserve(edit(group), group.created() ? "group_rescheduling" : "group_refused", why,
+            Duration::zero());
+}
+
+void Groups::lose_on(const NodeRecord& node, bool created_too, const std::string& why) {
+  for (const GroupId& id : node.groups()) {
+    if (created_too || !at(id).created()) lose(at(id), why);
+  }
+}
+
 // --- removed -------------------------------------------------------------------------------------
 
-void HeadState::remove_group(GroupRecord& group, const std::string& reason) {
+void Groups::remove(const GroupRecord& record, const std::string& reason) {
+  GroupRecord& group = edit(record);
   if (group.removed()) return;
-  const GroupId id = group.spec.group_id;
   if (group.reserved()) release(group);
-  dequeue(group);
+  if (std::exchange(group.waiting, false)) line_.remove(group);
   group.retry_at.reset();
   group.info.state = wire::PlacementGroupState::kRemoved;
   group.info.why = clipped(reason, kLivingTextBytes);
-  const auto named = group_names_.find(group.spec.name);
-  if (named != group_names_.end() && named->second == id) group_names_.erase(named);
-  --living_groups_;
-  let_go(kept_by(group.spec));
-  remember(group);
-  log_event("group_removed", {}, {}, group.info.generation,
-            fmt::format("{} was removed: {}", describe(group), reason));
+  const auto named = names_.find(group.spec.name);
+  if (named != names_.end() && named->second == group.id()) names_.erase(named);
+  room_.let_go(group.spec);
+  ended_.add(group.id(), JournalRoom::left_by(group));
+  context_.log("group_removed", {{}, {}, group.info.generation}, "{} was removed: {}",
+               describe(group), reason);
   changed(group);
-  came_room();
-  const std::vector<ActorId> actors(group.actors.begin(), group.actors.end());
-  end_actors(actors, fmt::format("its placement group was removed ({})", reason));
+  line_.came_room();
+  const std::set<ActorId>& actors = actors_.in_group(group.id());
+  actors_.end_all({actors.begin(), actors.end()},
+                  fmt::format("its placement group was removed ({})", reason));
 }
 
-void HeadState::remove_groups(const std::vector<GroupId>& ids, const std::string& reason) {
-  for (const GroupId& id : ids) remove_group(groups_.at(id), reason);
+void Groups::remove_all(const std::vector<GroupId>& ids, const std::string& reason) {
+  for (const GroupId& id : ids) remove(at(id), reason);
 }
 
-void HeadState::forget_old_groups() {
-  while (removed_groups_.too_many(config_.removed_groups_max, config_.ended_bytes_max)) {
-    const GroupId oldest = removed_groups_.oldest();
-    const auto found = groups_.find(oldest);
-    if (!found->second.actors.empty()) break;  // they are being stopped
-    removed_groups_.erase(oldest);
-    groups_.erase(found);
-    deltas_.push_back(GroupForgotten{oldest});
+// The actors of one that was removed are being stopped until it has none.
+void Groups::end_apply() {
+  forget_old(context_.config().removed_groups_max,
+             [this](const GroupRecord& group) { return actors_.in_group(group.id()).empty(); });
+}
+
+// --- a head that comes back ----------------------------------------------------------------------
+
+Status Groups::replay(const GroupCreated& delta) {
+  GroupRecord& group = records_[delta.spec.group_id];
+  group.spec = delta.spec;
+  group.info.bundles.resize(delta.spec.bundles.size());  // until GroupChanged follows
+  return {};
+}
+
+Status Groups::replay(const GroupChanged& delta) {
+  const auto found = records_.find(delta.info.group_id);
+  if (found == records_.end() || found->second.spec.bundles.size() != delta.info.bundles.size()) {
+    return error(Code::kDataLoss, "the journal changes placement group {}, which it never created",
+                 delta.info.group_id.to_string());
   }
+  GroupRecord& group = found->second;
+  const bool goes = delta.info.state == wire::PlacementGroupState::kRemoved && !group.removed();
+  static_cast<GroupChanged&>(group) = delta;
+  if (goes) ended_.add(group.id(), JournalRoom::left_by(group));
+  context_.used_order(delta.queue_order);
+  return {};
 }
 
-// --- asked about ---------------------------------------------------------------------------------
-
-void HeadState::on(PeerId peer, wire::RemovePlacementGroup& message) {
-  const auto found = groups_.find(message.group_id);
-  if (found == groups_.end()) {
-    return reply(
-        peer, message.request_id,
-        error(Code::kNotFound, "there is no placement group {}", message.group_id.to_string()));
-  }
-  reply(peer, message.request_id, {});
-  remove_group(found->second, message.reason.empty() ? "on request" : message.reason);
-}
-
-void HeadState::on(PeerId peer, wire::WatchPlacementGroup& message) {
-  GroupId id = message.group_id;
-  if (id.empty()) {
-    const auto named = group_names_.find(message.name);
-    if (named == group_names_.end()) {
-      return reply(peer, message.request_id,
-                   error(Code::kNotFound, "no placement group is named '{}'", message.name));
+// What was whole is whole, where its nodes come back; what was being reserved waits again.
+void Groups::resume() {
+  // The journal ends before the first state of a group: nobody has heard of it, and it is asked for
+  // again.
+  std::erase_if(records_, [](const auto& entry) { return entry.second.info.group_id.empty(); });
+  for (auto& [id, group] : records_) {
+    if (group.removed()) continue;
+    room_.take(group.spec);
+    if (!group.spec.name.empty()) names_[group.spec.name] = id;
+    if (!group.spec.detached) connections_.await_owner(group.spec.owner, group.spec.job_id);
+    const auto& bundles = group.info.bundles;
+    const bool there = std::all_of(bundles.begin(), bundles.end(), [&](const auto& bundle) {
+      const NodeRecord* node = nodes_.find(bundle.node_id);
+      return node != nullptr && !node->dead() &&
+             fits(group.on_node(bundle.node_id), node->info.available);
+    });
+    if (!group.created() || !there) {
+      waits_again(group);
+      enqueue(group);
+      continue;
     }
-    id = named->second;
+    for (std::size_t i = 0; i < bundles.size(); ++i) {
+      nodes_.restore_bundle(holder(group, i), group.bundle(i), bundles[i].resources);
+    }
   }
-  const auto found = groups_.find(id);
-  if (found == groups_.end()) {
-    return reply(peer, message.request_id,
-                 error(Code::kNotFound, "there is no placement group {}", id.to_string()));
-  }
-  reply(peer, message.request_id, {});
-  if (message.stop) {
-    found->second.watchers.erase(peer);
-    peers_[peer].watched_groups.erase(id);
-    return;
-  }
-  if (!found->second.removed()) {
-    found->second.watchers.insert(peer);
-    peers_[peer].watched_groups.insert(id);
-  }
-  send(peer, wire::PlacementGroupUpdate{visible(found->second)});
 }
 
-void HeadState::on(PeerId peer, wire::ListPlacementGroups& message) {
-  wire::PlacementGroupList list{message.request_id, {}};
-  for (const auto& [id, group] : groups_) {
-    if (message.include_removed || !group.removed()) list.groups.push_back(visible(group));
+// --- what must hold ------------------------------------------------------------------------------
+
+// A group holds all of its bundles or none, and what does not hold them waits.
+std::optional<std::string> Groups::broken_invariant() const {
+  for (const auto& [id, group] : all()) {
+    TROUPE_HOLDS(group.info.group_id == id, "group {} was half journalled", id.brief());
+    std::size_t held = 0;
+    for (std::size_t i = 0; i < group.info.bundles.size(); ++i) {
+      const NodeRecord* node = nodes_.find(group.info.bundles[i].node_id);
+      held += node != nullptr && node->bundles.contains(group.bundle(i)) ? 1 : 0;
+    }
+    TROUPE_HOLDS(held == (group.reserved() ? group.info.bundles.size() : 0),
+                 "group {} holds {} of its bundles", id.brief(), held);
+    TROUPE_HOLDS((group.info.state == wire::PlacementGroupState::kPreparing) ==
+                     (!group.awaited.empty() && group.answer_by.has_value()),
+                 "group {} waits for nobody", id.brief());
+    TROUPE_HOLDS(
+        (group.waiting || group.retry_at.has_value()) != (group.reserved() || group.removed()),
+        "group {} is forgotten, or waits for what it has", id.brief());
+    const QueueEntry* entry = line_.find(key_of(group));
+    TROUPE_HOLDS(!group.waiting || (entry != nullptr && entry->group == id),
+                 "group {} is not where it waits", id.brief());
   }
-  send(peer, std::move(list));
+  for (const auto& [node_id, node] : nodes_.all()) {
+    for (const auto& [key, bundle] : node.bundles) {
+      const GroupRecord* group = find(key.first);
+      TROUPE_HOLDS(
+          group != nullptr && group->reserved() &&
+              group->info.bundles.at(static_cast<std::size_t>(key.second)).node_id == node_id,
+          "node {} holds a bundle of nobody", node.info.name);
+    }
+  }
+  for (const auto& [key, entry] : line_.all()) {
+    if (entry.group.empty()) continue;
+    const GroupRecord* group = find(entry.group);
+    TROUPE_HOLDS(group != nullptr && group->waiting && key_of(*group) == key,
+                 "queue entry {} names group {} wrongly", key.order, entry.group.brief());
+  }
+  return std::nullopt;
 }
 
 }  // namespace troupe::scheduler

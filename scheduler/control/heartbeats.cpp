@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-#include "scheduler/control/head_state.h"
+#include "scheduler/control/nodes.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -22,87 +22,91 @@ std::int64_t in_milliseconds(Duration duration) {
 
 }  // namespace
 
-void HeadState::on(PeerId peer, wire::Heartbeat& message) {
-  NodeRecord* node = node_of(peer);
-  if (node == nullptr || node->info.node_id != message.node_id) return;
-  if (node->excused_for == node->last_heard) {
-    node->beats.begin(now_.steady);  // what made it late was the head: no interval of the node's
+void Nodes::on(PeerId peer, wire::Heartbeat& message) {
+  const NodeRecord* record = of_peer(peer);
+  if (record == nullptr || record->id() != message.node_id) return;
+  NodeRecord& node = edit(*record);
+  if (node.excused_for == node.last_heard) {
+    node.beats.begin(context_.now());  // the head made it late: no interval of the node's
   } else {
-    node->beats.heard(now_.steady);
+    node.beats.heard(context_.now());
   }
-  node->last_heard = now_.steady;
+  renew_lease(node);
   // The node learns by it that the head hears it, also while a disk keeps its decisions waiting.
-  commands_.push_back(SendMessage{peer, message, true});
+  context_.send_at_once(peer, message);
 }
 
-// Whatever a node says, it is there. Only a heartbeat renews its lease.
-void HeadState::lives(PeerId peer) {
-  NodeRecord* node = node_of(peer);
-  if (node != nullptr && node->suspected) suspect(*node, false);
+void Nodes::spoke(PeerId peer) {
+  const NodeRecord* node = of_peer(peer);
+  if (node != nullptr && node->suspected) suspect(edit(*node), false);
 }
 
 // One timer a node: an earlier one that is under way looks first, and asks for the next.
-void HeadState::look_at(NodeRecord& node, TimePoint at) {
-  if (node.look_at > now_.steady && node.look_at <= at) return;
+void Nodes::look_at(NodeRecord& node, TimePoint at) {
+  if (node.look_at > context_.now() && node.look_at <= at) return;
   node.look_at = at;
-  arm(at, TimerKind::kNode, node.info.node_id.high, node.info.node_id.low);
+  context_.arm(at, TimerKind::kNode, node.id());
 }
 
-void HeadState::suspect(NodeRecord& node, bool suspected) {
-  const NodeId id = node.info.node_id;
-  const std::int64_t silent_ms = in_milliseconds(now_.steady - node.beats.last());
+void Nodes::excuse_away(Duration pause) {
+  for (auto& [id, node] : records_) {
+    if (!node.return_by) continue;
+    *node.return_by += pause;
+    look_at(node, *node.return_by);
+  }
+}
+
+void Nodes::suspect(NodeRecord& node, bool suspected) {
+  const NodeId id = node.id();
+  const std::int64_t silent_ms = in_milliseconds(context_.now() - node.beats.last());
   node.suspected = suspected;
-  refresh(node);
-  resized_nodes_.insert(id);  // pushed, not journalled: a new head hears the node or does not
+  is_resized(node);  // told, not journalled: a new head hears the node or does not
   if (suspected) {
-    log_event("node_suspected", id, {}, 0,
-              fmt::format("node {} has been silent for {} ms, longer than usual: it takes nothing "
-                          "new until it is heard",
-                          node.info.name, silent_ms));
+    context_.log("node_suspected", {id},
+                 "node {} has been silent for {} ms, longer than usual: it takes "
+                 "nothing new until it is heard",
+                 node.info.name, silent_ms);
   } else {
-    log_event("node_heard", id, {}, 0,
-              fmt::format("node {} is heard again after {} ms", node.info.name, silent_ms));
-    look_at(node, now_.steady + node.beats.silence(suspicion_deviations_));
-    came_room();
+    context_.log("node_heard", {id}, "node {} is heard again after {} ms", node.info.name,
+                 silent_ms);
+    look_at(node, context_.now() + node.beats.silence(suspicion_deviations_));
+    line_.came_room();
   }
 }
 
-wire::NodeInfo HeadState::visible(const NodeRecord& node) {
-  wire::NodeInfo info = node.info;
-  if (node.suspected && info.state == wire::NodeState::kAlive) {
-    info.state = wire::NodeState::kSuspected;
-  }
-  return info;
-}
-
-void HeadState::node_silent_or_gone(NodeRecord& node, TimePoint due) {
-  if (node.info.state == wire::NodeState::kDead || due != node.look_at) return;
+std::optional<LostNode> Nodes::judge(const Timer& timer) {
+  const auto found = records_.find(timer.id<NodeId>());
+  if (found == records_.end()) return std::nullopt;
+  NodeRecord& node = found->second;
+  if (node.dead() || timer.at != node.look_at) return std::nullopt;
+  const auto look_again = [&](TimePoint at) {
+    look_at(node, at);
+    return std::nullopt;
+  };
   const bool away = node.peer == 0;
-  if (away ? !node.return_by.has_value() : !config_.heartbeats) return;
-  const TimePoint dead_at = away ? *node.return_by : node.last_heard + config_.heartbeat_timeout;
+  if (away ? !node.return_by.has_value() : !context_.config().heartbeats) return std::nullopt;
+  const TimePoint dead_at =
+      away ? *node.return_by : node.last_heard + context_.config().heartbeat_timeout;
   const TimePoint suspect_at = node.beats.last() + node.beats.silence(suspicion_deviations_);
   const bool may_suspect = !away && !node.suspected;
   const TimePoint next = may_suspect ? std::min(suspect_at, dead_at) : dead_at;
-  if (next > now_.steady) return look_at(node, next);
-  const bool stood_still = head_stood_still(due) && node.excused_for != node.last_heard;
+  if (next > context_.now()) return look_again(next);
+  const bool stood_still = context_.stood_still(timer.at) && node.excused_for != node.last_heard;
   if (stood_still) node.excused_for = node.last_heard;
   if (stood_still || node.first_look_for != next) {
     node.first_look_for = next;
-    return look_at(node, second_look(due));
+    return look_again(context_.second_look(timer.at));
   }
-  if (dead_at > now_.steady) {
+  if (dead_at > context_.now()) {
     suspect(node, true);
-    return look_at(node, dead_at);
+    return look_again(dead_at);
   }
-  if (away) {
-    // By now its keeper, or the daemon itself, has ended those that must not run twice: nothing to
-    // wait for.
-    return declare_dead(node, "node_died", "closed its connection and did not come back",
-                        Duration::zero());
-  }
-  const std::int64_t silent_ms = in_milliseconds(now_.steady - node.last_heard);
-  declare_dead(node, "node_died", fmt::format("was silent for {} ms", silent_ms),
-               config_.fence_delay);
+  // By now the keeper of one that is away, or its daemon, has ended the actors that must not run
+  // twice: nothing to wait for.
+  if (away) return LostNode{node, "closed its connection and did not come back", Duration::zero()};
+  const std::int64_t silent_ms = in_milliseconds(context_.now() - node.last_heard);
+  return LostNode{node, fmt::format("was silent for {} ms", silent_ms),
+                  context_.config().fence_delay};
 }
 
 }  // namespace troupe::scheduler

@@ -1,12 +1,11 @@
 #pragma once
 // What the head remembers of each node, actor, placement group, client and connection.
 
-#include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,6 +14,13 @@
 #include "scheduler/policy/placement.h"
 
 namespace troupe::scheduler {
+
+// What an event for people is about.
+struct EventSubject {
+  NodeId node_id;
+  ActorId actor_id;
+  std::uint64_t generation = 0;
+};
 
 // A process of an actor: what holds a lease.
 using LeaseKey = std::pair<ActorId, std::uint64_t>;
@@ -49,35 +55,36 @@ struct NodeRecord {
   // process group is gone.
   std::map<LeaseKey, BundleKey> inside;
 
+  using Forgotten = NodeForgotten;
+  NodeId id() const { return info.node_id; }
+  NodeKnown delta() const { return {info}; }
+  bool dead() const { return info.state == wire::NodeState::kDead; }
   bool usable() const { return peer != 0 && info.state == wire::NodeState::kAlive && !suspected; }
+  // Whether the node is to have less of something that `amount` has some of.
+  bool lost_some(const wire::Resources& amount) const;
+  // Those with a bundle here.
+  std::set<GroupId> groups() const;
 };
 
-struct ActorRecord {
+// What is journalled of an actor, and what follows from it or lives as long as the head.
+struct ActorRecord : ActorChanged {
   wire::ActorSpec spec;
-  wire::ActorInfo info;
   std::uint64_t gang = 0;
-  std::uint64_t lease_generation = 0;
   // The highest that a node ever said it runs: a head that forgot its last decisions (a full disk)
-  // must not give a number again. Not journalled.
+  // must not give a number again.
   std::uint64_t generation_seen = 0;
-  std::uint64_t queue_order = 0;
-  bool started = false;
-  bool stopping = false;
-  bool restart_after_stop = false;
-  std::vector<std::int64_t> restarts_unix_us;
   std::optional<TimePoint> restart_at;   // kRestarting and waiting for its back-off
-  std::optional<wire::ExitStatus> exit;  // of its last process; not journalled
   TimePoint not_before{};                // … and no next process before this
-  // The supervisor that restarts it with others: kRestarting, it waits for the last of them to be
-  // gone.
-  SupervisorId barrier;
-  bool moving = false;  // its next process is no restart of the budget: its node is drained
-  // What it saved on info.saved_state_node is lost, and it has saved nothing since.
-  bool state_lost = false;
-  std::set<PeerId> watchers;
+  std::optional<wire::ExitStatus> exit;  // of its last process
 
+  using Forgotten = ActorForgotten;
+  ActorId id() const { return spec.actor_id; }
+  EventSubject subject() const { return {info.node_id, id(), info.generation}; }
+  LeaseKey lease() const { return {spec.actor_id, lease_generation}; }
+  const ActorChanged& delta() const { return *this; }
   bool in_group() const { return !spec.placement_group.empty(); }
   bool dead() const { return info.state == wire::ActorState::kDead; }
+  bool ended() const { return dead(); }
   // Dead, or told to end for good.
   bool ending() const { return dead() || (stopping && !restart_after_stop); }
   bool has_process() const {
@@ -85,20 +92,21 @@ struct ActorRecord {
   }
 };
 
-struct GroupRecord {
+struct GroupRecord : GroupChanged {  // its `bundles` have the nodes of the last reservation
   wire::PlacementGroupSpec spec;
-  // Without what is available; `bundles` have the nodes of the last reservation.
-  wire::PlacementGroupInfo info;
-  std::uint64_t queue_order = 0;       // its place in line, also while it does not wait
-  bool waiting = false;                // in the queue
-  bool was_created = false;            // it was whole once
+  bool waiting = false;                // in the line; its queue_order stays when it is not
   std::set<NodeId> awaited;            // preparing: who has not answered
   std::optional<TimePoint> answer_by;  // preparing: until when
-  std::optional<TimePoint> retry_at;   // not in the queue until then
-  std::set<ActorId> actors;            // the living ones that name it
-  std::set<PeerId> watchers;
+  std::optional<TimePoint> retry_at;   // not in the line until then
 
+  using Forgotten = GroupForgotten;
+  GroupId id() const { return spec.group_id; }
+  const GroupChanged& delta() const { return *this; }
+  BundleKey bundle(std::size_t index) const { return {id(), static_cast<std::int32_t>(index)}; }
+  // What it holds, or is to hold, on one node.
+  wire::Resources on_node(NodeId node_id) const;
   bool removed() const { return info.state == wire::PlacementGroupState::kRemoved; }
+  bool ended() const { return removed(); }
   bool created() const { return info.state == wire::PlacementGroupState::kCreated; }
   bool reserved() const { return created() || info.state == wire::PlacementGroupState::kPreparing; }
 };
@@ -107,91 +115,22 @@ struct GroupRecord {
 struct JobRecord {
   wire::JobInfo info;  // without what is pending and alive: that follows from the actors
 
-  // (jobs.cpp)
+  using Forgotten = JobForgotten;
+  JobId id() const { return info.job_id; }
+  JobKnown delta() const { return {info}; }
+  bool ended() const { return info.ended(); }
 };
 
-struct SupervisorRecord {
+struct SupervisorRecord : SupervisorChanged {
   wire::SupervisorSpec spec;
-  wire::SupervisorInfo info;                                // without members
   std::map<std::uint64_t, wire::SupervisorMember> members;  // living, in the order of being added
-  std::vector<std::int64_t> restarts_unix_us;
   // Actors whose barrier this is. They get their next processes when the last of them is gone.
   std::set<ActorId> restarting;
-  std::set<PeerId> watchers;
 
+  using Forgotten = SupervisorForgotten;
+  SupervisorId id() const { return spec.supervisor_id; }
+  const SupervisorChanged& delta() const { return *this; }
   bool ended() const { return info.state == wire::SupervisorState::kEnded; }
-};
-
-// Those of a kind that have ended and are remembered for people, oldest first, and how much of the
-// journal they take.
-template <typename Id>
-class Ended {
- public:
-  struct Entry {
-    Id id;
-    std::uint64_t bytes = 0;
-  };
-  void add(Id id, std::uint64_t bytes) {
-    entries_.push_back({id, bytes});
-    bytes_ += bytes;
-  }
-  void erase(Id id) {
-    const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                    [&](const Entry& entry) { return entry.id == id; });
-    if (found == entries_.end()) return;
-    bytes_ -= found->bytes;
-    entries_.erase(found);
-  }
-  // Whether the oldest is to go.
-  bool too_many(std::size_t count_max, std::uint64_t bytes_max) const {
-    return !entries_.empty() && (entries_.size() > count_max || bytes_ > bytes_max);
-  }
-  Id oldest() const { return entries_.front().id; }
-  std::size_t size() const { return entries_.size(); }
-  auto begin() const { return entries_.begin(); }
-  auto end() const { return entries_.end(); }
-
- private:
-  std::deque<Entry> entries_;
-  std::uint64_t bytes_ = 0;
-};
-
-// Where something stands in the line of those that wait for room: larger priorities first, then in
-// the order of asking.
-struct QueueKey {
-  std::int64_t minus_priority = 0;
-  std::uint64_t order = 0;
-  friend auto operator<=>(const QueueKey&, const QueueKey&) = default;
-};
-
-// What something that waits wishes for. Where it cannot be had in a pass over the line, it cannot
-// be had by those behind that wish the same.
-struct Wish {
-  struct Part {
-    wire::Resources need;
-    std::optional<NodeId> affinity;
-    wire::LabelSelector selector;
-    GroupId in_group;
-    std::int32_t bundle_index = -1;
-    friend auto operator<=>(const Part&, const Part&) = default;
-  };
-  wire::PlacementStrategy strategy = wire::PlacementStrategy::kPack;
-  std::vector<Part> parts;
-  GroupId own;  // a group that was reserved before has a wish of its own: its actors hold places
-  friend auto operator<=>(const Wish&, const Wish&) = default;
-};
-// Those that wait, by what they wish for.
-using Wishes = std::map<Wish, std::set<QueueKey>>;
-
-// A gang, one actor, or a placement group that waits.
-struct QueueEntry {
-  std::vector<ActorId> members;
-  GroupId group;  // empty: it is actors
-  TimePoint since;
-  std::optional<Wishes::iterator> wish;  // nothing until a pass has looked at it
-  // The turn for which `kept_free` was chosen (waiting_line.cpp), 0 for none.
-  std::uint64_t turn = 0;
-  KeptFree kept_free;
 };
 
 struct ClientRecord {
@@ -208,11 +147,30 @@ struct ClientRecord {
 struct PeerRecord {
   ClientId client_id;  // one of the two is set once it said who it is
   NodeId node_id;
-  std::set<ActorId> watched_actors;
-  std::set<GroupId> watched_groups;
-  std::set<SupervisorId> watched_supervisors;
   bool watches_nodes = false;
   bool watches_amounts = true;  // … and when only what is free of them changes
 };
+
+// What people call it: "Counter rank 2 'name'", "supervisor 1a2b3c4d".
+std::string describe(const ActorRecord& actor);
+std::string describe(const GroupRecord& group);
+std::string describe(const SupervisorRecord& supervisor);
+std::string describe(const ClientRecord& client);
+std::string describe(const JobRecord& job);
+
+// Refusals that are the same everywhere.
+template <typename IdType>
+Status not_found(const char* kind, const IdType& id) {
+  return error(Code::kNotFound, "there is no {} {}", kind, id.to_string());
+}
+inline Status not_a_client(const char* does) {
+  return error(Code::kFailedPrecondition, "only a client {}", does);
+}
+
+// Whether the budget allows one more restart; forgets those that do not count any more.
+bool may_restart(const wire::RestartPolicy& policy, std::int64_t now_unix_us,
+                 std::vector<std::int64_t>& restarts_unix_us);
+// How long the next process waits: doubles with each restart that still counts.
+Duration back_off(const wire::RestartPolicy& policy, std::size_t restarts);
 
 }  // namespace troupe::scheduler

@@ -7,82 +7,78 @@
 // and so is every process until the actor has saved again; callers are told by
 // ActorInfo::state_lost_generation (actors/state_loss.h).
 
-#include "scheduler/control/head_state.h"
+#include "scheduler/control/actors.h"
 
 namespace troupe::scheduler {
 
-void HeadState::on(PeerId peer, wire::ActorSaved& message) {
-  const NodeRecord* node = node_of(peer);
-  const auto found = actors_.find(message.actor_id);
+void Actors::on(PeerId peer, wire::ActorSaved& message) {
+  const NodeRecord* node = nodes_.of_peer(peer);
+  const ActorRecord* actor = find(message.actor_id);
   if (node == nullptr) return;
-  const NodeId id = node->info.node_id;
+  const NodeId id = node->id();
+  const NodeId before = actor == nullptr ? NodeId() : actor->info.saved_state_node;
   // The actor has ended, or goes on without what lies there.
-  const bool needed = found != actors_.end() && !found->second.dead() &&
-                      (found->second.info.node_id == id ||
-                       (found->second.info.saved_state_node == id && !found->second.state_lost));
+  const bool needed = actor != nullptr && !actor->dead() &&
+                      (actor->info.node_id == id || (before == id && !actor->state_lost));
   if (!needed) {
-    return send(peer, wire::StopActor{message.actor_id, message.generation + 1, 0,
-                                      "what it saved there is not needed any more", false});
+    return context_.send(peer,
+                         wire::StopActor{message.actor_id, message.generation + 1, 0,
+                                         "what it saved there is not needed any more", false});
   }
-  ActorRecord& actor = found->second;
   // Its process may have ended since: what it left counts all the same.
-  const bool newest = actor.info.generation == message.generation && actor.info.node_id == id;
-  if (!newest) return;
-  send(peer, message);  // the actor's process waits for it before it answers its call
-  if (actor.info.saved_state_node == id && !actor.state_lost) return;
-  const auto before = nodes_.find(actor.info.saved_state_node);
-  actor.info.saved_state_node = id;
-  actor.state_lost = false;
-  changed(actor);
+  if (actor->info.generation != message.generation || actor->info.node_id != id) return;
+  context_.send(peer,
+                message);  // the actor's process waits for it before it answers its call
+  if (before == id && !actor->state_lost) return;
+  edit(*actor).info.saved_state_node = id;
+  edit(*actor).state_lost = false;
+  changed(*actor);
   // Where it was fetched from nobody needs it any more.
-  if (before != nodes_.end() && before->first != id && before->second.peer != 0) {
-    send(before->second.peer,
-         wire::StopActor{actor.spec.actor_id, message.generation, 0,
-                         fmt::format("node {} keeps its state now", node->info.name), false});
+  const NodeRecord* keeper = nodes_.find(before);
+  if (keeper != nullptr && before != id && keeper->peer != 0) {
+    context_.send(
+        keeper->peer,
+        wire::StopActor{actor->id(), message.generation, 0,
+                        fmt::format("node {} keeps its state now", node->info.name), false});
   }
 }
 
 // Whether the start failed because the state that the actor had saved is not to be had any more.
-bool HeadState::lost_its_state(const NodeRecord& node, const ActorRecord& actor,
-                               const wire::ActorExited& exited) const {
+bool Actors::lost_its_state(const NodeRecord& node, const ActorRecord& actor,
+                            const wire::ActorExited& report) const {
   const NodeId at = actor.info.saved_state_node;
-  if (exited.constructor_failed || at.empty() || actor.state_lost) return false;
-  if (exited.cause.code() == Code::kDataLoss) return true;  // its node, or the other, keeps none
+  if (report.constructor_failed || at.empty() || actor.state_lost) return false;
+  if (report.cause.code() == Code::kDataLoss) return true;  // its node, or the other, keeps none
   // It was being fetched from a node that has died meanwhile.
-  const auto keeper = nodes_.find(at);
-  const bool gone = keeper == nodes_.end() || keeper->second.info.state == wire::NodeState::kDead;
-  return gone && at != node.info.node_id && !actor.started && !exited.cause.ok();
-}
-
-// Without the state that it had saved: neither its class nor its options say how to go on.
-bool HeadState::refused_to_begin(const ActorRecord& actor, const wire::ActorExited& exited) {
-  return actor.state_lost && exited.constructor_failed && exited.cause.code() == Code::kDataLoss;
+  const NodeRecord* keeper = nodes_.find(at);
+  const bool gone = keeper == nullptr || keeper->dead();
+  return gone && at != node.id() && !actor.started && !report.cause.ok();
 }
 
 // `generation`: the first that begins without it.
-void HeadState::lose_state(ActorRecord& actor, std::uint64_t generation) {
-  const auto node = nodes_.find(actor.info.saved_state_node);
+void Actors::lose_state(ActorRecord& actor, std::uint64_t generation) {
+  const NodeId at = actor.info.saved_state_node;
+  const NodeRecord* node = nodes_.find(at);
   actor.state_lost = true;
   actor.info.state_lost_generation = generation;
-  log_event("state_lost", actor.info.saved_state_node, actor.spec.actor_id, generation,
-            fmt::format("what {} had saved is lost with node {}", describe(actor),
-                        node == nodes_.end() ? actor.info.saved_state_node.brief()
-                                             : node->second.info.name));
   changed(actor);
+  context_.log("state_lost", {at, actor.id(), generation}, "what {} had saved is lost with node {}",
+               describe(actor), node == nullptr ? at.brief() : node->info.name);
 }
 
 // Says in `start` where the node finds what the actor saved last, or that it is lost.
-void HeadState::say_saved_state(ActorRecord& actor, wire::StartActor& start) {
+void Actors::name_saved_state(ActorRecord& actor, wire::StartActor& start) {
   const NodeId at = actor.info.saved_state_node;
   if (at.empty()) return;
-  const auto node = nodes_.find(at);
-  const bool gone = node == nodes_.end() || node->second.info.state == wire::NodeState::kDead;
-  if (gone && !actor.state_lost) lose_state(actor, actor.info.generation);
+  const NodeRecord* node = nodes_.find(at);
+  if ((node == nullptr || node->dead()) && !actor.state_lost) {
+    lose_state(actor, actor.info.generation);
+  }
   if (actor.state_lost) {
-    start.state_lost_with = node == nodes_.end() ? at.brief() : node->second.info.name;
+    start.state_lost_with = node == nullptr ? at.brief() : node->info.name;
   } else {
     start.saved_state_node = at;
-    start.saved_state_endpoint = node->second.info.endpoint;
+    start.saved_state_endpoint = node->info.endpoint;
   }
 }
 

@@ -70,9 +70,9 @@ std::string SchedulerOracle::unsettled_group(const GroupRecord& group) const {
   const std::string label = fmt::format("group {}", group.spec.group_id.brief());
   if (group.info.state == wire::PlacementGroupState::kPreparing) return label + " is not answered";
   if (group.retry_at) return label + " is to be tried again";
-  for (const ActorId& id : group.actors) {
-    const ActorRecord& actor = cluster_->head()->actors().at(id);
-    if (!group.created() || !actor.has_process()) continue;
+  for (const auto& [id, actor] : cluster_->head()->actors()) {
+    const bool inside_it = actor.spec.placement_group == group.id() && actor.has_process();
+    if (!group.created() || !inside_it) continue;
     const auto index = static_cast<std::size_t>(actor.info.bundle_index);
     const bool inside = actor.info.bundle_index >= 0 && index < group.info.bundles.size() &&
                         group.info.bundles[index].node_id == actor.info.node_id;

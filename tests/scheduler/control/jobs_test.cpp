@@ -1,5 +1,6 @@
 // Jobs: submitted, placed, run, ended with all that is theirs, known to a head that comes back.
 
+#include "scheduler/policy/program_kind.h"
 #include "tests/scheduler/control/desk.h"
 #include "tests/support/text.h"
 

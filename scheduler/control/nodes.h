@@ -1,0 +1,108 @@
+#pragma once
+// What is known of nodes: who is there (nodes.cpp), what its leases and bundles take of it
+// (leases.cpp), whether it is heard (heartbeats.cpp). What follows for actors and groups where one
+// joins or is lost is membership.h's.
+
+#include "scheduler/control/connections.h"
+#include "scheduler/control/waiting_line.h"
+
+namespace troupe::scheduler {
+
+// A node that is dead by now.
+struct LostNode {
+  const NodeRecord& node;
+  std::string why;
+  Duration restart_delay{};  // how much later its actors start elsewhere
+};
+
+class Nodes : public Table<NodeId, NodeRecord> {
+ public:
+  Nodes(Context& context, Connections& connections, WaitingLine& line);
+
+  // The nodes that take actors, as placement sees them.
+  const ClusterView& view() const { return view_; }
+  // The node at the other end; null where it is none, or has another connection by now.
+  const NodeRecord* of_peer(PeerId peer) const;
+  // Whether a node that does not take anything now may again.
+  bool awaits_nodes() const;
+  static wire::NodeInfo visible(const NodeRecord& node);
+
+  const NodeRecord& joined(PeerId peer, const wire::NodeInfo& info);
+  void disconnected(const NodeRecord& node);
+  void awaits_return(const NodeRecord& node);
+  void drains(const NodeRecord& node);
+  void died(const NodeRecord& node);
+  void forget_old();
+  // Those of which only what is free changed, in the apply() that runs: told, not journalled.
+  std::set<NodeId> take_resized() { return std::exchange(resized_, {}); }
+
+  void on(PeerId peer, wire::Heartbeat& message);
+  // Whatever a node says, it is there. Only a heartbeat renews its lease.
+  void spoke(PeerId peer);
+  void renew_lease(const NodeRecord& node) { edit(node).last_heard = context_.now(); }
+  std::optional<LostNode> judge(const Timer& timer);
+  // The head stood still: no part of the time in which nodes may come back.
+  void excuse_away(Duration pause);
+
+  // From the node, or from the bundle on it. False, and nothing taken, where that has not so much.
+  bool keep_lease(const NodeRecord& node, const LeaseKey& key, const wire::Resources& amount,
+                  const BundleKey* bundle);
+  // The same of what was found to fit.
+  void take_lease(const NodeRecord& node, const LeaseKey& key, const wire::Resources& amount,
+                  const BundleKey* bundle);
+  void free_lease(const NodeRecord& node, const LeaseKey& key);
+  // What `inside` hold on the node already is inside of the bundle then.
+  void take_bundle(const NodeRecord& node, const BundleKey& key, const wire::Resources& amount,
+                   const std::vector<LeaseKey>& inside);
+  // What its actors hold stays a lease of the node.
+  void free_bundle(const NodeRecord& node, const BundleKey& key);
+  // The node says anew what runs on it: its leases so far, which are dropped.
+  struct Leases {
+    std::map<LeaseKey, wire::Resources> amounts;
+    std::map<LeaseKey, BundleKey> inside;
+  };
+  Leases take_leases(const NodeRecord& node);
+  // What it has, from now on. What of it is held goes when it comes free (shrink()).
+  struct Resized {
+    bool grew = false;
+    std::string lost;  // "2 GPU, 1 CPU"; empty: nothing
+  };
+  Resized resize(const NodeRecord& node, const wire::Resources& total);
+  void shrink(const NodeRecord& node);
+  void is_resized(const NodeRecord& node);
+  void refresh(const NodeRecord& node);
+
+  // Processes of actors that this head knows nothing of, until they are gone: the highest
+  // generation of each. Their actors may be created yet, by a driver that asks once more.
+  void note_stray(const LeaseKey& key) {
+    strays_[key.first] = std::max(strays_[key.first], key.second);
+  }
+  std::uint64_t stray_generation(ActorId id) const;
+
+  Status replay(const NodeKnown& delta) {
+    records_[delta.node.node_id].info = delta.node;
+    return {};
+  }
+  using Table::replay;
+  void resume();
+  void restore_bundle(const NodeRecord& node, const BundleKey& key, const wire::Resources& amount);
+
+  std::optional<std::string> broken_invariant() const;
+
+ private:
+  std::string unique_name(const std::string& wanted, NodeId node_id) const;
+  void look_at(NodeRecord& node, TimePoint at);
+  void suspect(NodeRecord& node, bool suspected);
+  void forget_stray(const LeaseKey& key);
+  std::optional<std::string> broken_leases(const NodeRecord& node) const;
+  static std::optional<std::string> broken_bundles(const NodeRecord& node);
+
+  Connections& connections_;
+  WaitingLine& line_;
+  double suspicion_deviations_;  // what HeadConfig::suspicion_phi comes to
+  ClusterView view_;
+  std::set<NodeId> resized_;
+  std::map<ActorId, std::uint64_t> strays_;
+};
+
+}  // namespace troupe::scheduler
