@@ -15,8 +15,8 @@
 namespace troupe::scheduler {
 namespace {
 
-constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
-constexpr Duration kRetryMost = std::chrono::milliseconds(1000);
+constexpr Duration kRetryFirst = kTiming.client_retry_first;
+constexpr Duration kRetryMost = kTiming.retry_max;
 
 }  // namespace
 

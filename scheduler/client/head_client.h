@@ -18,6 +18,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
+#include "runtime/base/timing.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
 #include "runtime/wire/control_messages.h"
@@ -26,9 +27,9 @@ namespace troupe::scheduler {
 
 struct HeadClientOptions {
   // How long the head may be away before requests end with kUnavailable.
-  Duration reconnect_timeout = std::chrono::seconds(30);
+  Duration reconnect_timeout = kTiming.reconnect_timeout;
   // How long one attempt to come back may take to connect, and then to be answered.
-  Duration attempt_timeout = std::chrono::seconds(5);
+  Duration attempt_timeout = kTiming.client_attempt_timeout;
 };
 
 class HeadClient {

@@ -39,6 +39,7 @@ struct TwoNodes {
       options.token = token;
       options.config.heartbeats = false;
       options.config.disconnect_grace = 20ms;
+      options.config.keeper_hold = options.config.node_attempt_timeout = 10ms;
       head = scheduler::HeadDaemon::start(cluster.loop(), std::move(options), journal, random,
                                           Logger::discard(), [](const std::string&) {})
                  .value();
