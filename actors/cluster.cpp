@@ -178,10 +178,10 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   return Cluster(std::move(state));
 }
 
-Status Cluster::usable() const {
+Result<Actors::Client> Cluster::usable() const {
   if (!state_) return Status(Code::kFailedPrecondition, "an empty Cluster: it was moved from");
   if (state_->closed) return Status(Code::kFailedPrecondition, "this Cluster was closed");
-  return {};
+  return state_->client;
 }
 
 void Cluster::close(const std::string& reason) {
@@ -228,14 +228,9 @@ Result<Cluster> Cluster::connect(const ConnectOptions& given) {
   return Cluster(std::move(state));
 }
 
-Result<std::vector<wire::NodeInfo>> Cluster::nodes(Duration timeout) {
-  TROUPE_RETURN_IF_ERROR(usable());
-  return client()->nodes(Deadline::after(timeout));
-}
-
 Result<PlacementGroup> Cluster::create_placement_group(const PlacementGroupOptions& options,
                                                        Duration timeout) {
-  TROUPE_RETURN_IF_ERROR(usable());
+  TROUPE_RETURN_IF_ERROR(usable().status());
   auto spec = TROUPE_TRY(detail::make_group_spec(options));
   SystemRandom random;
   spec.group_id = GroupId::make(random);
@@ -245,12 +240,12 @@ Result<PlacementGroup> Cluster::create_placement_group(const PlacementGroupOptio
 }
 
 Result<PlacementGroup> Cluster::get_placement_group(const std::string& name, Duration timeout) {
-  TROUPE_RETURN_IF_ERROR(usable());
+  TROUPE_RETURN_IF_ERROR(usable().status());
   return PlacementGroup::find(state_->head_client, name, Deadline::after(timeout));
 }
 
-Result<std::vector<wire::PlacementGroupInfo>> Cluster::placement_groups(Duration timeout) {
-  TROUPE_RETURN_IF_ERROR(usable());
+Result<std::vector<PlacementGroupInfo>> Cluster::placement_groups(Duration timeout) {
+  TROUPE_RETURN_IF_ERROR(usable().status());
   return state_->head_client->groups(true, Deadline::after(timeout));
 }
 
@@ -263,6 +258,6 @@ const net::Token& Cluster::token() const { return state().token; }
 const JobId& Cluster::job_id() const { return state().job_id; }
 const std::string& Cluster::namespace_name() const { return state().namespace_name; }
 const NodeId& Cluster::node_id() const { return state().node_id; }
-const std::shared_ptr<detail::ActorClient>& Cluster::client() const { return state().client; }
+Actors::Client Cluster::client() const { return state().client; }
 
 }  // namespace troupe

@@ -41,7 +41,8 @@ struct PlacementFixture {
     auto spec = detail::make_group_spec(options).value();
     SystemRandom random;
     spec.group_id = GroupId::make(random);
-    return PlacementGroup::create(head, std::move(spec), Deadline::after(20s)).value();
+    return detail::Access::create<PlacementGroup>(head, std::move(spec), Deadline::after(20s))
+        .value();
   }
   ActorHandle<Memory> spawn(const ActorOptions& options) {
     return detail::spawn<Memory>(client, options).value();

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "runtime/base/timing.h"
+
 namespace troupe::scheduler {
 namespace {
 
