@@ -31,9 +31,13 @@
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/net/transport.h"
-#include "scheduler/node/output_limit.h"
+#include "scheduler/policy/output_limit.h"
 
 namespace troupe {
+
+namespace detail {
+class OwnCluster;
+}
 
 using OnOutput = std::function<void(const std::string& actor, std::string_view line)>;
 using OutputLimits = scheduler::OutputLimits;
@@ -90,6 +94,7 @@ struct ConnectOptions {
 // What it does with actors is declared in actors.h.
 class Cluster : public Actors {
  public:
+  // Whoever calls it links actors/embedded besides.
   static Result<Cluster> start_embedded(const EmbeddedOptions& options = {});
   // kUnavailable (also where the head that ~/.troupe/current names has ended), kUnauthenticated,
   // kDeadlineExceeded; kNotFound where nothing names a cluster;
@@ -134,6 +139,10 @@ class Cluster : public Actors {
   Client client() const;
   const State& state() const;  // an empty one where it was moved from
   void drop();
+  // `start` starts head and node in this process, which pass actors' output to what it is given.
+  static Result<Cluster> start_own(
+      const EmbeddedOptions& options,
+      const std::function<Result<std::unique_ptr<detail::OwnCluster>>(OnOutput)>& start);
   static Status join(State& state, NodeId node_id, JobId job_id, const std::string& job_name,
                      const std::string& namespace_name, const std::string& program,
                      Deadline deadline);
