@@ -2,14 +2,14 @@
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/limits.h"
-#include "scheduler/node/resources_detect.h"
+#include "runtime/base/machine.h"
 
 namespace troupe::detail {
 namespace {
 
 std::uint64_t half_of_memory() {
   PosixFileSystem files;
-  const auto bytes = scheduler::detect_memory_bytes(files);
+  const auto bytes = detect_memory_bytes(files);
   return bytes.ok() ? static_cast<std::uint64_t>(*bytes) / 2 : limits::kUnknownMemoryCallBytesMax;
 }
 

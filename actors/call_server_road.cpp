@@ -6,8 +6,7 @@
 
 #include "actors/call_peer.h"
 #include "actors/call_server.h"
-#include "runtime/base/file_system.h"
-#include "scheduler/node/resources_detect.h"
+#include "runtime/base/machine.h"
 
 namespace troupe::detail {
 namespace {
@@ -18,15 +17,8 @@ constexpr int kCallsPerGathering = 64;
 
 // How many CPUs the control group grants, whatever the affinity.
 int granted_cpu_count() {
-  class AnyAffinity final : public scheduler::Machine {
-   public:
-    int affinity_cpu_count() const override { return 1 << 20; }
-    Result<std::shared_ptr<scheduler::Nvml>> nvml() const override {
-      return Status(Code::kNotFound, "nobody asks");
-    }
-  };
   PosixFileSystem files;
-  return scheduler::detect_cpu_count(files, AnyAffinity());
+  return troupe::granted_cpu_count(files, 1 << 20);
 }
 
 }  // namespace

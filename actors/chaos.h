@@ -51,13 +51,14 @@ Result<ActorProcess> process_of(const std::shared_ptr<ActorClient>& client, Acto
 // none any more; kDeadlineExceeded.
 template <typename T>
 Result<ActorProcess> process_of(const ActorHandle<T>& handle, Deadline deadline) {
-  return detail::process_of(handle.client(), handle.host_id(), 0, deadline);
+  return detail::process_of(detail::Access::client(handle), handle.host_id(), 0, deadline);
 }
 // The process after `before`: the actor has been restarted and answers.
 template <typename T>
 Result<ActorProcess> wait_until_back(const ActorHandle<T>& handle, const ActorProcess& before,
                                      Deadline deadline) {
-  return detail::process_of(handle.client(), handle.host_id(), before.generation, deadline);
+  return detail::process_of(detail::Access::client(handle), handle.host_id(), before.generation,
+                            deadline);
 }
 // kNotFound: the process is gone, or is none of this machine's.
 Status strike(const ActorProcess& process, ActorFault fault);
@@ -97,9 +98,7 @@ class RandomKiller {
   template <typename T>
   RandomKiller(const Cluster& cluster, const std::vector<ActorHandle<T>>& victims,
                const KillerOptions& options)
-      : RandomKiller(cluster.client(), ids_of(victims), options) {}
-  RandomKiller(std::shared_ptr<detail::ActorClient> client, std::vector<ActorId> victims,
-               const KillerOptions& options);
+      : RandomKiller(detail::Access::client(cluster), ids_of(victims), options) {}
   ~RandomKiller();  // strikes no more; stopped processes go on
   RandomKiller(const RandomKiller&) = delete;
   RandomKiller& operator=(const RandomKiller&) = delete;
@@ -109,7 +108,10 @@ class RandomKiller {
   Result<KillerReport> finish(Deadline deadline);
 
  private:
+  friend struct detail::Access;
   struct State;
+  RandomKiller(std::shared_ptr<detail::ActorClient> client, std::vector<ActorId> victims,
+               const KillerOptions& options);
   template <typename T>
   static std::vector<ActorId> ids_of(const std::vector<ActorHandle<T>>& handles) {
     std::vector<ActorId> ids;

@@ -12,12 +12,12 @@
 #include "actors/connect_options.h"
 #include "actors/head_directory.h"
 #include "actors/host.h"
+#include "actors/own_cluster.h"
 #include "actors/waiting_notices.h"
 #include "runtime/base/process_stamp.h"
 #include "runtime/base/random.h"
 #include "runtime/process/executable.h"
 #include "scheduler/client/output_follower.h"
-#include "scheduler/node/embedded.h"
 
 namespace troupe {
 namespace {
@@ -57,7 +57,7 @@ struct Cluster::State {
   const ProcessStamp process;
   // Ends in the reverse order: callers first, then head and node, then the loop under all.
   std::unique_ptr<net::LoopThread> thread;
-  std::unique_ptr<scheduler::EmbeddedCluster> embedded;
+  std::unique_ptr<detail::OwnCluster> own;  // where it is embedded
   net::Address head;
   net::Token token;
   JobId job_id;
@@ -136,7 +136,7 @@ void Cluster::tell_of_waiting(State& state, Duration after) {
            },
        .say = [on_output =
                    state.on_output](const std::string& line) { on_output(kTroupeLabel, line); },
-       .name_command = state.embedded == nullptr});
+       .name_command = state.own == nullptr});
   state.head_client->follow_actors(
       [weak = std::weak_ptr(state.notices)](const wire::ActorInfo& actor) {
         if (const auto notices = weak.lock()) notices->updated(actor);
@@ -150,26 +150,18 @@ void Cluster::follow_output(State& state) {
           .job_id = state.job_id, .except = state.node_id, .on_line = state.on_output});
 }
 
-Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
+Result<Cluster> Cluster::start_own(
+    const EmbeddedOptions& options,
+    const std::function<Result<std::unique_ptr<detail::OwnCluster>>(OnOutput)>& start) {
   TROUPE_RETURN_IF_ERROR(detail::check_may_drive());
   auto state = std::make_unique<State>(std::make_unique<net::LoopThread>("troupe-driver"));
-  scheduler::EmbeddedOptions embedded;
-  embedded.num_cpus = options.num_cpus;
-  embedded.resources = options.resources;
-  embedded.labels = options.labels;
-  embedded.log_dir = options.log_dir;
-  embedded.log_level = options.log_level;
-  embedded.on_output = state->on_output = one_at_a_time(options.on_output);
-  embedded.output_limits = options.output_limits;
-  embedded.host = options.host;
-  embedded.port = options.port;
-  embedded.token = options.token;
+  state->on_output = one_at_a_time(options.on_output);
   // Who gives a token lets others join, on loopback too.
   state->shared = options.host != EmbeddedOptions().host || !options.token.empty();
-  state->embedded = TROUPE_TRY(scheduler::EmbeddedCluster::start(embedded));
-  state->head = state->embedded->head_address();
-  state->token = state->embedded->token();
-  state->node_id = state->embedded->node_id();
+  state->own = TROUPE_TRY(start(state->on_output));
+  state->head = state->own->head_address();
+  state->token = state->own->token();
+  state->node_id = state->own->node_id();
   TROUPE_RETURN_IF_ERROR(join(*state, state->node_id, {}, options.job_name, options.namespace_name,
                               options.program, Deadline::after(kControlTimeout)));
   tell_of_waiting(*state, options.tell_waiting_after);
@@ -178,10 +170,10 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
   return Cluster(std::move(state));
 }
 
-Status Cluster::usable() const {
+Result<Actors::Client> Cluster::usable() const {
   if (!state_) return Status(Code::kFailedPrecondition, "an empty Cluster: it was moved from");
   if (state_->closed) return Status(Code::kFailedPrecondition, "this Cluster was closed");
-  return {};
+  return state_->client;
 }
 
 void Cluster::close(const std::string& reason) {
@@ -191,8 +183,8 @@ void Cluster::close(const std::string& reason) {
   if (state_->head_client && state_->shared) {
     // The other machines' nodes are told to end, and given the time to.
     static_cast<void>(state_->head_client->stop(reason, Deadline::after(kControlTimeout)));
-    state_->embedded->wait_for_end(kControlTimeout);
-  } else if (state_->head_client && !state_->embedded) {
+    state_->own->wait_for_end(kControlTimeout);
+  } else if (state_->head_client && !state_->own) {
     // The head would notice the lost connection, after its grace; asked, it ends the actors now.
     auto promise = std::make_shared<Promise<void>>();
     auto ended = promise->future();
@@ -202,7 +194,7 @@ void Cluster::close(const std::string& reason) {
   }
   if (state_->follower) state_->follower->close();
   if (state_->client) state_->client->close();
-  if (state_->embedded) state_->embedded->stop();
+  if (state_->own) state_->own->stop();
 }
 
 Result<Cluster> Cluster::connect(const ConnectOptions& given) {
@@ -228,14 +220,9 @@ Result<Cluster> Cluster::connect(const ConnectOptions& given) {
   return Cluster(std::move(state));
 }
 
-Result<std::vector<wire::NodeInfo>> Cluster::nodes(Duration timeout) {
-  TROUPE_RETURN_IF_ERROR(usable());
-  return client()->nodes(Deadline::after(timeout));
-}
-
 Result<PlacementGroup> Cluster::create_placement_group(const PlacementGroupOptions& options,
                                                        Duration timeout) {
-  TROUPE_RETURN_IF_ERROR(usable());
+  TROUPE_RETURN_IF_ERROR(usable().status());
   auto spec = TROUPE_TRY(detail::make_group_spec(options));
   SystemRandom random;
   spec.group_id = GroupId::make(random);
@@ -245,12 +232,12 @@ Result<PlacementGroup> Cluster::create_placement_group(const PlacementGroupOptio
 }
 
 Result<PlacementGroup> Cluster::get_placement_group(const std::string& name, Duration timeout) {
-  TROUPE_RETURN_IF_ERROR(usable());
+  TROUPE_RETURN_IF_ERROR(usable().status());
   return PlacementGroup::find(state_->head_client, name, Deadline::after(timeout));
 }
 
-Result<std::vector<wire::PlacementGroupInfo>> Cluster::placement_groups(Duration timeout) {
-  TROUPE_RETURN_IF_ERROR(usable());
+Result<std::vector<PlacementGroupInfo>> Cluster::placement_groups(Duration timeout) {
+  TROUPE_RETURN_IF_ERROR(usable().status());
   return state_->head_client->groups(true, Deadline::after(timeout));
 }
 
@@ -263,6 +250,6 @@ const net::Token& Cluster::token() const { return state().token; }
 const JobId& Cluster::job_id() const { return state().job_id; }
 const std::string& Cluster::namespace_name() const { return state().namespace_name; }
 const NodeId& Cluster::node_id() const { return state().node_id; }
-const std::shared_ptr<detail::ActorClient>& Cluster::client() const { return state().client; }
+Actors::Client Cluster::client() const { return state().client; }
 
 }  // namespace troupe

@@ -25,19 +25,19 @@
 #include <vector>
 
 #include "actors/actor_class.h"
-#include "actors/handle.h"
-#include "actors/options.h"
+#include "actors/actors.h"
 #include "actors/placement_group.h"
-#include "actors/spawn.h"
-#include "actors/supervision.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/net/transport.h"
-#include "runtime/wire/types.h"
-#include "scheduler/node/output_limit.h"
+#include "scheduler/policy/output_limit.h"
 
 namespace troupe {
+
+namespace detail {
+class OwnCluster;
+}
 
 using OnOutput = std::function<void(const std::string& actor, std::string_view line)>;
 using OutputLimits = scheduler::OutputLimits;
@@ -91,8 +91,10 @@ struct ConnectOptions {
   const Environment* environment = nullptr;  // null: the process's
 };
 
-class Cluster {
+// What it does with actors is declared in actors.h.
+class Cluster : public Actors {
  public:
+  // Whoever calls it links actors/embedded besides.
   static Result<Cluster> start_embedded(const EmbeddedOptions& options = {});
   // kUnavailable (also where the head that ~/.troupe/current names has ended), kUnauthenticated,
   // kDeadlineExceeded; kNotFound where nothing names a cluster;
@@ -101,107 +103,7 @@ class Cluster {
 
   Cluster(Cluster&&) noexcept;
   Cluster& operator=(Cluster&&) noexcept;
-  ~Cluster();  // close()
-
-  // Creates an actor. Returns at once: the process starts meanwhile and calls wait for it. What
-  // goes wrong later (no such resources, a constructor that throws) ends the calls, with the
-  // actor's last lines of output in the message. The arguments are those of T's `constructor`. With
-  // Isolation::kShared it is a light actor, in a host that has room, or a new one.
-  template <typename T, typename... A>
-  Result<ActorHandle<T>> spawn(const ActorOptions& options, A&&... arguments) {
-    TROUPE_RETURN_IF_ERROR(usable());
-    return detail::spawn<T>(client(), options, std::forward<A>(arguments)...);
-  }
-  // `count` light actors in as many host processes as options.light_per_host makes of them, each
-  // with the resources and the restarts of the options, which ask for Isolation::kShared; all made
-  // of the same arguments. Returns at once, as spawn() does. A name names the one host.
-  template <typename T, typename... A>
-  Result<LightActors<T>> spawn_many(std::size_t count, const ActorOptions& options,
-                                    A&&... arguments) {
-    TROUPE_RETURN_IF_ERROR(usable());
-    return detail::spawn_many<T>(client(), count, options, std::forward<A>(arguments)...);
-  }
-  // The same, each made of what `arguments_of(index)` returns: a tuple of its constructor's
-  // arguments, or the only one.
-  template <typename T, typename F>
-  Result<LightActors<T>> spawn_each(std::size_t count, const ActorOptions& options,
-                                    F&& arguments_of) {
-    TROUPE_RETURN_IF_ERROR(usable());
-    return detail::spawn_each<T>(client(), count, options, std::forward<F>(arguments_of));
-  }
-  // The living light actors whose host has this name. kNotFound; kInvalidArgument when it is none
-  // of T's.
-  template <typename T>
-  Result<LightActors<T>> get_light_actors(const std::string& name, const GetOptions& options = {}) {
-    TROUPE_RETURN_IF_ERROR(usable());
-    return detail::find_light<T>(client(), name, options);
-  }
-  // Ends the hosts with all their light actors.
-  template <typename T>
-  Status kill(const LightActors<T>& actors, const KillOptions& options = {}) {
-    TROUPE_RETURN_IF_ERROR(usable());
-    return detail::kill(client(), actors, options);
-  }
-  // All of them are placed or none is. Waits until the head has accepted them; with `no_wait` it
-  // refuses (kResourceExhausted) what does not fit now.
-  template <typename T>
-  Result<std::vector<ActorHandle<T>>> spawn_gang(std::vector<GangMember<T>> members,
-                                                 bool no_wait = false) {
-    TROUPE_RETURN_IF_ERROR(usable());
-    return detail::spawn_gang<T>(client(), std::move(members), no_wait);
-  }
-  // The living actor of this name. kNotFound; kInvalidArgument when it is of another class.
-  template <typename T>
-  Result<ActorHandle<T>> get_actor(const std::string& name, Duration timeout = kControlTimeout) {
-    TROUPE_RETURN_IF_ERROR(usable());
-    return detail::find<T>(client(), name, GetOptions{.timeout = timeout});
-  }
-  // … or of another namespace: get_actor<T>("db", {.namespace_name = "shop"}).
-  template <typename T>
-  Result<ActorHandle<T>> get_actor(const std::string& name, const GetOptions& options) {
-    TROUPE_RETURN_IF_ERROR(usable());
-    return detail::find<T>(client(), name, options);
-  }
-  // The living actor of options.name, or a new one where there is none: of all that ask at the same
-  // time one creates it. Waits for the head. kInvalidArgument where the living one is of another
-  // class, or was created with other constructor arguments; its other options are its own.
-  template <typename T, typename... A>
-  Result<ActorHandle<T>> get_or_create(const ActorOptions& options, A&&... arguments) {
-    TROUPE_RETURN_IF_ERROR(usable());
-    return detail::get_or_create<T>(client(), options, std::forward<A>(arguments)...);
-  }
-  template <typename T>
-  Status kill(const ActorHandle<T>& handle, const KillOptions& options = {}) {
-    TROUPE_RETURN_IF_ERROR(usable());
-    return detail::kill(client(), handle, options);
-  }
-  // Ends it for good when it has done what is queued, or when its time is over; waits for that. Not
-  // within the actor itself.
-  template <typename T>
-  Result<StopReport> stop(const ActorHandle<T>& handle, const StopOptions& options = {}) {
-    if (handle.light()) {
-      return Status(Code::kUnsupported,
-                    "stop() of a light actor: kill() ends one between two calls");
-    }
-    TROUPE_RETURN_IF_ERROR(usable());
-    TROUPE_RETURN_IF_ERROR(detail::check_handle(handle, "stop()"));
-    return detail::stop(client(), handle.id(), options);
-  }
-  // A group of actors that is restarted together (supervision.h). Waits for the head.
-  Result<Supervisor> supervise(const SupervisorOptions& options,
-                               Duration timeout = kControlTimeout) {
-    TROUPE_RETURN_IF_ERROR(usable());
-    return Supervisor::create(client(), options, Deadline::after(timeout));
-  }
-  // Calls `on_change` with the actor's state now and at each change (started, alive, restarting,
-  // dead), on a thread of Troupe's: short, without waiting. Until the watch goes.
-  template <typename T>
-  [[nodiscard]] ActorWatch watch(const ActorHandle<T>& handle,
-                                 std::function<void(const wire::ActorInfo&)> on_change) {
-    if (!usable().ok()) return {};
-    return detail::watch(client(), handle, std::move(on_change));
-  }
-  Result<std::vector<wire::NodeInfo>> nodes(Duration timeout = kControlTimeout);
+  ~Cluster() override;  // close()
 
   // Asks for resources on the nodes as a whole; returns when the head has accepted, not when it is
   // reserved: PlacementGroup::ready waits for that. It is removed when this Cluster ends, unless
@@ -213,8 +115,7 @@ class Cluster {
   Result<PlacementGroup> get_placement_group(const std::string& name,
                                              Duration timeout = kControlTimeout);
   // Of all jobs, also those that were removed, as far as the head remembers them.
-  Result<std::vector<wire::PlacementGroupInfo>> placement_groups(
-      Duration timeout = kControlTimeout);
+  Result<std::vector<PlacementGroupInfo>> placement_groups(Duration timeout = kControlTimeout);
 
   // Ends the job's actors, and the cluster where it is embedded; nothing is left behind. The
   // destructor does it too. `reason`: what nodes that joined an embedded cluster are told.
@@ -229,15 +130,19 @@ class Cluster {
   const std::string& namespace_name() const;
   // Of the node in this process; empty where the cluster is not embedded.
   const NodeId& node_id() const;
-  const std::shared_ptr<detail::ActorClient>& client() const;
 
  private:
+  friend struct detail::Access;
   struct State;
   explicit Cluster(std::unique_ptr<State> state);
-  // Why nothing can be asked of it.
-  Status usable() const;
+  Result<Client> usable() const override;
+  Client client() const;
   const State& state() const;  // an empty one where it was moved from
   void drop();
+  // `start` starts head and node in this process, which pass actors' output to what it is given.
+  static Result<Cluster> start_own(
+      const EmbeddedOptions& options,
+      const std::function<Result<std::unique_ptr<detail::OwnCluster>>(OnOutput)>& start);
   static Status join(State& state, NodeId node_id, JobId job_id, const std::string& job_name,
                      const std::string& namespace_name, const std::string& program,
                      Deadline deadline);

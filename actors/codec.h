@@ -14,6 +14,7 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "runtime/base/status.h"
 #include "runtime/wire/types.h"
@@ -22,7 +23,21 @@ namespace troupe {
 
 namespace detail {
 class ActorClient;  // actors/client.h: what a decoded handle calls through
-}
+
+// What decoding needs besides the bytes: handles among the arguments call through `client`.
+struct DecodeContext {
+  std::shared_ptr<ActorClient> client;
+  // The bytes outlive what is decoded from them: a BytesView may refer to them.
+  bool in_place = false;
+
+  // Without handles, without views.
+  static const DecodeContext& none() {
+    static const DecodeContext empty;
+    return empty;
+  }
+};
+
+}  // namespace detail
 
 static_assert(std::endian::native == std::endian::little, "the format is the memory's own order");
 
@@ -68,7 +83,7 @@ class Encoder {
   std::size_t size() const { return room_.empty() ? bytes_.size() : room_used_; }
   // Whether the bytes are in the large memory: take() then returns nothing.
   bool in_large_memory() const { return !room_.empty(); }
-  wire::Bytes take() { return std::move(bytes_); }
+  std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
   void append_large(const std::byte* bytes, std::size_t size);
@@ -79,18 +94,7 @@ class Encoder {
   std::size_t room_used_ = 0;
 };
 
-// What decoding needs besides the bytes: handles among the arguments call through `client`.
-struct DecodeContext {
-  std::shared_ptr<detail::ActorClient> client;
-  // The bytes outlive what is decoded from them: a BytesView may refer to them.
-  bool in_place = false;
-
-  // Without handles, without views.
-  static const DecodeContext& none() {
-    static const DecodeContext empty;
-    return empty;
-  }
-};
+using detail::DecodeContext;
 
 // Nesting of pointers and of types with a codec of their own; honest arguments stay far below.
 inline constexpr int kDecodeDepthMax = 64;

@@ -15,14 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "actors/actors.h"
 #include "actors/client.h"
-#include "actors/handle.h"
-#include "actors/options.h"
 #include "actors/running_call.h"
-#include "actors/spawn.h"
-#include "actors/supervision.h"
 #include "runtime/base/log.h"
-#include "runtime/wire/types.h"
 
 namespace troupe {
 
@@ -43,21 +39,10 @@ class HostServices {
 
 }  // namespace detail
 
-class ActorContext {
+// What it does with other actors is declared in actors.h; what it creates ends with the actor
+// (ActorOptions::owner).
+class ActorContext : public Actors {
  public:
-  ActorContext(wire::ActorSpec spec, std::uint64_t generation, NodeId node_id,
-               std::shared_ptr<detail::ActorClient> client, std::shared_ptr<Executor> executor,
-               detail::HostServices& host, Logger log, std::uint32_t light_number = kNoLightNumber,
-               std::uint64_t light_index = 0)
-      : spec_(std::move(spec)),
-        generation_(generation),
-        node_id_(node_id),
-        client_(std::move(client)),
-        executor_(std::move(executor)),
-        host_(host),
-        log_(std::move(log)),
-        light_number_(light_number),
-        light_index_(light_index) {}
   ActorContext(const ActorContext&) = delete;
   ActorContext& operator=(const ActorContext&) = delete;
 
@@ -86,10 +71,11 @@ class ActorContext {
   // A handle to the actor itself, to give to others.
   template <typename T>
   ActorHandle<T> self() const {
-    return {client_,
-            client_->channel(spec_.actor_id,
-                             light() ? detail::kLightInterface<T> : detail::kActorInterface<T>),
-            light_number_};
+    return detail::Access::make<ActorHandle<T>>(
+        client_,
+        client_->channel(spec_.actor_id,
+                         light() ? detail::kLightInterface<T> : detail::kActorInterface<T>),
+        light_number_);
   }
 
   // --- the call that this thread runs; a thread that a method starts has none ---
@@ -107,61 +93,6 @@ class ActorContext {
     return call != nullptr ? call->stop_token() : std::stop_token();
   }
 
-  // --- other actors; as of Cluster (cluster.h). What it creates ends with
-  // it (ActorOptions::owner). ---
-  template <typename T, typename... A>
-  Result<ActorHandle<T>> spawn(const ActorOptions& options, A&&... arguments) {
-    return detail::spawn<T>(client_, options, std::forward<A>(arguments)...);
-  }
-  template <typename T, typename... A>
-  Result<LightActors<T>> spawn_many(std::size_t count, const ActorOptions& options,
-                                    A&&... arguments) {
-    return detail::spawn_many<T>(client_, count, options, std::forward<A>(arguments)...);
-  }
-  // All are placed or none is; `no_wait`: refuse at once when they do not fit now.
-  template <typename T>
-  Result<std::vector<ActorHandle<T>>> spawn_gang(std::vector<GangMember<T>> members,
-                                                 bool no_wait = false) {
-    return detail::spawn_gang<T>(client_, std::move(members), no_wait);
-  }
-  template <typename T>
-  Result<ActorHandle<T>> get_actor(const std::string& name, Duration timeout = kControlTimeout) {
-    return detail::find<T>(client_, name, GetOptions{.timeout = timeout});
-  }
-  // … or of another namespace: get_actor<T>("db", {.namespace_name = "shop"}).
-  template <typename T>
-  Result<ActorHandle<T>> get_actor(const std::string& name, const GetOptions& options) {
-    return detail::find<T>(client_, name, options);
-  }
-  // The living actor of options.name, or a new one where there is none: of all that ask at the same
-  // time one creates it. Waits for the head. kInvalidArgument where the living one is of another
-  // class, or was created with other constructor arguments; its other options are its own.
-  template <typename T, typename... A>
-  Result<ActorHandle<T>> get_or_create(const ActorOptions& options, A&&... arguments) {
-    return detail::get_or_create<T>(client_, options, std::forward<A>(arguments)...);
-  }
-  template <typename T>
-  Status kill(const ActorHandle<T>& handle, const KillOptions& options = {}) {
-    return detail::kill(client_, handle, options);
-  }
-  // Ends it for good when it has done what is queued, or when its time is over; waits for that. Not
-  // within the actor itself.
-  template <typename T>
-  Result<StopReport> stop(const ActorHandle<T>& handle, const StopOptions& options = {}) {
-    TROUPE_RETURN_IF_ERROR(detail::check_handle(handle, "stop()"));
-    return detail::stop(client_, handle.id(), options);
-  }
-  // A group of actors that is restarted together (supervision.h). Waits for the head.
-  Result<Supervisor> supervise(const SupervisorOptions& options,
-                               Duration timeout = kControlTimeout) {
-    return Supervisor::create(client_, options, Deadline::after(timeout));
-  }
-  template <typename T>
-  ActorWatch watch(const ActorHandle<T>& handle,
-                   std::function<void(const wire::ActorInfo&)> on_change) {
-    return detail::watch(client_, handle, std::move(on_change));
-  }
-
   // --- raw sockets between actor processes ---
   // `on_connection` gets each authenticated stream whose target is "actor/ID/PURPOSE" or begins
   // with that and a slash, also those that came before; on the loop's thread, without waiting
@@ -170,11 +101,6 @@ class ActorContext {
       const std::string& purpose,
       std::function<void(ByteStream, std::string target, bool same_node)> on_connection) {
     host_.accept_connections(purpose, std::move(on_connection));
-  }
-  // A socket to another actor's process; its target is "actor/ID/PURPOSE". Waits until it runs.
-  Result<RawConnection> connect_to(ActorId actor_id, const std::string& purpose,
-                                   Deadline deadline) {
-    return client_->connect_to(actor_id, purpose, deadline);
   }
 
   // --- the process ---
@@ -205,8 +131,9 @@ class ActorContext {
   // node where `actor_id` runs, or ran last. Whoever owns it, and whether the owner runs, is
   // stopped or has died; torn where the owner writes meanwhile. kNotFound: none of this name there.
   // Any thread but the loop's; waits.
-  Result<wire::Bytes> read_segment(ActorId actor_id, const std::string& name, std::size_t bytes_max,
-                                   Deadline deadline, std::uint64_t offset = 0) {
+  Result<std::vector<std::byte>> read_segment(ActorId actor_id, const std::string& name,
+                                              std::size_t bytes_max, Deadline deadline,
+                                              std::uint64_t offset = 0) {
     auto piece = client_->read_segment(actor_id, name, offset, bytes_max, deadline);
     if (!piece.ok()) return piece.status();
     return std::move(piece->bytes);
@@ -217,6 +144,22 @@ class ActorContext {
   Executor& executor() { return *executor_; }
 
  private:
+  friend struct detail::Access;
+  ActorContext(wire::ActorSpec spec, std::uint64_t generation, NodeId node_id,
+               std::shared_ptr<detail::ActorClient> client, std::shared_ptr<Executor> executor,
+               detail::HostServices& host, Logger log, std::uint32_t light_number = kNoLightNumber,
+               std::uint64_t light_index = 0)
+      : spec_(std::move(spec)),
+        generation_(generation),
+        node_id_(node_id),
+        client_(std::move(client)),
+        executor_(std::move(executor)),
+        host_(host),
+        log_(std::move(log)),
+        light_number_(light_number),
+        light_index_(light_index) {}
+  Result<Client> usable() const override { return client_; }
+
   const wire::ActorSpec spec_;
   const std::uint64_t generation_;
   const NodeId node_id_;

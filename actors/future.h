@@ -41,17 +41,17 @@ struct Unit {
 };
 
 template <typename R>
+using NonVoid = std::conditional_t<std::is_void_v<R>, Unit, R>;
+// What get() returns: Result<R>, and Status for Future<void>.
+template <typename R>
+using ResultOf = std::conditional_t<std::is_void_v<R>, Status, Result<NonVoid<R>>>;
+
+template <typename R>
 class Future;
 
 namespace detail {
 
 struct FutureAccess;
-
-template <typename R>
-using NonVoid = std::conditional_t<std::is_void_v<R>, Unit, R>;
-// What get() returns: Result<R>, and Status for Future<void>.
-template <typename R>
-using ResultOf = std::conditional_t<std::is_void_v<R>, Status, Result<NonVoid<R>>>;
 
 template <typename R>
 ResultOf<R> to_result(Result<NonVoid<R>> result) {
@@ -258,11 +258,10 @@ Status late_of_all(const std::vector<std::shared_ptr<FutureState<T>>>& states) {
 // The side that provides the result. Moved, not copied; one that was moved from provides nothing.
 template <typename R>
 class Promise {
-  using State = detail::FutureState<detail::NonVoid<R>>;
+  using State = detail::FutureState<NonVoid<R>>;
 
  public:
-  explicit Promise(detail::FutureOptions options = {})
-      : state_(std::make_shared<State>(std::move(options))) {}
+  Promise() : Promise(std::make_shared<State>(detail::FutureOptions{})) {}
   // (Of Troupe's own.)
   explicit Promise(std::shared_ptr<State> state) : state_(std::move(state)) {}
   Promise(Promise&&) noexcept = default;
@@ -276,7 +275,7 @@ class Promise {
   // Once; the future that belongs to this promise.
   Future<R> future() { return Future<R>(state_); }
   // Ends the future. False, without effect, when it has ended already (cancelled).
-  bool set(detail::ResultOf<R> result) {
+  bool set(ResultOf<R> result) {
     if (!state_) return false;
     if constexpr (std::is_void_v<R>) {
       return state_->set(detail::from_status(std::move(result)));
@@ -297,11 +296,11 @@ class Promise {
 
 template <typename R>
 class [[nodiscard]] Future {
-  using State = detail::FutureState<detail::NonVoid<R>>;
+  using State = detail::FutureState<NonVoid<R>>;
 
  public:
   using value_type = R;
-  using ResultType = detail::ResultOf<R>;  // Result<R>; Status for void
+  using ResultType = ResultOf<R>;  // Result<R>; Status for void
 
   // (Of Troupe's own; users have Promise.)
   explicit Future(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -350,7 +349,7 @@ class [[nodiscard]] Future {
   template <typename... T>
   friend auto when_all(Future<T>... futures);
   template <typename T>
-  friend Future<std::vector<detail::NonVoid<T>>> when_all(std::vector<Future<T>> futures);
+  friend Future<std::vector<NonVoid<T>>> when_all(std::vector<Future<T>> futures);
   // This future's state, which leaves it; of an empty one a state that has ended with that error.
   std::shared_ptr<State> take() {
     if (state_) return std::move(state_);
@@ -372,7 +371,7 @@ struct FutureAccess {
 
 // A future that has ended already.
 template <typename R>
-Future<R> make_ready_future(detail::ResultOf<R> result) {
+Future<R> make_ready_future(ResultOf<R> result) {
   Promise<R> promise;
   promise.set(std::move(result));
   return promise.future();
@@ -463,8 +462,8 @@ auto Future<R>::then(F f) && {
   using U = std::invoke_result_t<F, ResultType>;
   using Value = typename detail::ThenValue<U>::Type;
   const std::shared_ptr<State> state = take();
-  auto promise = std::make_shared<Promise<Value>>(
-      std::make_shared<detail::ComposedState<detail::NonVoid<Value>>>(
+  auto promise =
+      std::make_shared<Promise<Value>>(std::make_shared<detail::ComposedState<NonVoid<Value>>>(
           detail::options_of_continuation(state->executor()), [state] { return state->late(); }));
   auto result = promise->future();
   promise->set_cancel([state] { state->cancel(); });
@@ -488,8 +487,8 @@ struct Future<R>::promise_type : detail::CoroutineReturn<R> {
 // The future of all results, in order; the first failure ends it at once with that failure.
 // void results are Unit.
 template <typename T>
-Future<std::vector<detail::NonVoid<T>>> when_all(std::vector<Future<T>> futures) {
-  using Value = detail::NonVoid<T>;
+Future<std::vector<NonVoid<T>>> when_all(std::vector<Future<T>> futures) {
+  using Value = NonVoid<T>;
   using States = std::vector<std::shared_ptr<detail::FutureState<Value>>>;
   struct Gather {
     Gather(std::size_t count, std::shared_ptr<detail::FutureState<std::vector<Value>>> state)

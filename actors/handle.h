@@ -22,6 +22,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/access.h"
 #include "actors/actor_class.h"
 #include "actors/call_state.h"
 #include "actors/client.h"
@@ -39,10 +40,6 @@ class ActorHandle {
  public:
   // No actor, as a handle that was moved from: every call ends with kFailedPrecondition.
   ActorHandle() = default;
-  ActorHandle(std::shared_ptr<detail::ActorClient> client,
-              std::shared_ptr<detail::ActorChannel> channel,
-              std::uint32_t light_number = kNoLightNumber)
-      : client_(std::move(client)), channel_(std::move(channel)), light_number_(light_number) {}
 
   // The same actor, called with these options.
   ActorHandle with(CallOptions options) const {
@@ -84,11 +81,16 @@ class ActorHandle {
   bool light() const { return light_number_ != kNoLightNumber; }
   ActorId host_id() const { return channel_ ? channel_->actor_id() : ActorId{}; }
   std::uint32_t light_number() const { return light_number_; }
-  const std::shared_ptr<detail::ActorClient>& client() const { return client_; }
-  const std::shared_ptr<detail::ActorChannel>& channel() const { return channel_; }
   friend bool operator==(const ActorHandle& a, const ActorHandle& b) { return a.id() == b.id(); }
 
  private:
+  friend struct detail::Access;
+  ActorHandle(std::shared_ptr<detail::ActorClient> client,
+              std::shared_ptr<detail::ActorChannel> channel,
+              std::uint32_t light_number = kNoLightNumber)
+      : client_(std::move(client)), channel_(std::move(channel)), light_number_(light_number) {}
+  const std::shared_ptr<detail::ActorClient>& client() const { return client_; }
+
   template <typename Value, typename Stored>
   Future<Value> send(std::uint32_t method, const Stored& arguments) const {
     if (!channel_) return make_ready_future<Value>(empty_error());
@@ -182,7 +184,7 @@ struct Codec<ActorHandle<T>> {
       return in.fail("an actor handle where no handles can be used");
     } else {
       const bool light = number != kNoLightNumber;
-      value = ActorHandle<T>(
+      value = detail::Access::make<ActorHandle<T>>(
           client,
           client->channel(id, light ? detail::kLightInterface<T> : detail::kActorInterface<T>),
           number);
@@ -192,6 +194,11 @@ struct Codec<ActorHandle<T>> {
 };
 
 namespace detail {
+
+template <typename T>
+ActorHandle<T> handle_to(const std::shared_ptr<ActorClient>& client, ActorId id) {
+  return Access::make<ActorHandle<T>>(client, client->channel(id, kActorInterface<T>));
+}
 
 // The constructor's arguments as they travel: the signature's hash, then the arguments.
 template <typename T, typename... A>

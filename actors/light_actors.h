@@ -41,11 +41,6 @@ template <typename T>
 class LightActors {
  public:
   LightActors() = default;
-  // `per_host` in each host but the last, which may have fewer.
-  LightActors(std::shared_ptr<detail::ActorClient> client,
-              std::vector<std::shared_ptr<detail::ActorChannel>> hosts, std::size_t count,
-              std::size_t per_host)
-      : client_(std::move(client)), hosts_(std::move(hosts)), count_(count), per_host_(per_host) {}
 
   // None where it was moved from.
   std::size_t size() const { return hosts_.empty() ? 0 : count_; }
@@ -53,7 +48,8 @@ class LightActors {
   // Requires index < size().
   ActorHandle<T> operator[](std::size_t index) const {
     TROUPE_CHECK(index < size(), "light actor {} of {}", index, size());
-    return {client_, hosts_[index / per_host_], static_cast<std::uint32_t>(index % per_host_)};
+    return detail::Access::make<ActorHandle<T>>(client_, hosts_[index / per_host_],
+                                                static_cast<std::uint32_t>(index % per_host_));
   }
   ActorHandle<T> at(std::size_t index) const { return (*this)[index]; }
   // The processes, as the head knows them.
@@ -82,6 +78,13 @@ class LightActors {
 
  private:
   friend struct Codec<LightActors<T>>;
+  friend struct detail::Access;
+  // `per_host` in each host but the last, which may have fewer.
+  LightActors(std::shared_ptr<detail::ActorClient> client,
+              std::vector<std::shared_ptr<detail::ActorChannel>> hosts, std::size_t count,
+              std::size_t per_host)
+      : client_(std::move(client)), hosts_(std::move(hosts)), count_(count), per_host_(per_host) {}
+
   std::shared_ptr<detail::ActorClient> client_;
   std::vector<std::shared_ptr<detail::ActorChannel>> hosts_;
   std::size_t count_ = 0;
@@ -161,7 +164,7 @@ Result<LightActors<T>> spawn_light_hosts(const std::shared_ptr<ActorClient>& cli
     hosts.push_back(TROUPE_TRY(client->create_light_host(
         options, kLightInterface<T>, std::move(starts[k]), static_cast<std::uint32_t>(here))));
   }
-  return LightActors<T>(client, std::move(hosts), count, division.per_host);
+  return Access::make<LightActors<T>>(client, std::move(hosts), count, division.per_host);
 }
 
 template <typename T, typename... A>
@@ -203,7 +206,7 @@ Result<ActorHandle<T>> spawn_light(const std::shared_ptr<ActorClient>& client,
                                    const ActorOptions& options, A&&... arguments) {
   auto place = TROUPE_TRY(client->create_light(
       options, kLightInterface<T>, encode_constructor<T>(std::forward<A>(arguments)...)));
-  return ActorHandle<T>(client, std::move(place.host), place.number);
+  return Access::make<ActorHandle<T>>(client, std::move(place.host), place.number);
 }
 
 template <typename T>
@@ -211,8 +214,8 @@ Result<LightActors<T>> find_light(const std::shared_ptr<ActorClient>& client,
                                   const std::string& name, const GetOptions& options) {
   auto host = TROUPE_TRY(client->find_light_host(name, options.namespace_name, kLightInterface<T>,
                                                  Deadline::after(options.timeout)));
-  return LightActors<T>(client, {std::move(host.channel)}, host.count,
-                        std::max<std::size_t>(host.count, 1));
+  return Access::make<LightActors<T>>(client, std::vector{std::move(host.channel)}, host.count,
+                                      std::max<std::size_t>(host.count, 1));
 }
 
 }  // namespace detail

@@ -153,7 +153,7 @@ ActorContext& LightTable::context_of(std::uint32_t number) {
   const auto& executor = executor_of(number);
   Extras& own = extras(number);
   own.services = std::make_unique<Services>(*this, number);
-  own.context = std::make_unique<ActorContext>(
+  own.context = Access::make_unique<ActorContext>(
       own_spec_, parts_.generation, parts_.node_id, parts_.client, executor, *own.services,
       Logger::to_stderr(fmt::format("{}[{}]", parts_.label, first_index_ + number)), number,
       first_index_ + number);

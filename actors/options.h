@@ -10,6 +10,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
+#include "runtime/base/timing.h"
 #include "runtime/wire/types.h"
 
 namespace troupe {
@@ -111,7 +112,7 @@ struct ActorOptions {
 struct CallOptions {
   // Covers everything: waiting for the actor to start or restart, its mailbox, and the method. The
   // actor does not begin a call whose time is over.
-  Duration timeout = std::chrono::seconds(60);
+  Duration timeout = kTiming.call_timeout;
   // Send the call again when its connection or process is lost before its answer came. Without it a
   // call runs at most once, and is sent again only where its process has said that it did not begin
   // it (a node that is drained). A living actor never runs a repeated call twice; after a death the
@@ -131,7 +132,7 @@ struct CallOptions {
 };
 
 // How long requests to the head may take.
-inline constexpr Duration kControlTimeout = std::chrono::seconds(10);
+inline constexpr Duration kControlTimeout = kTiming.control_timeout;
 
 // Where an actor is looked for.
 struct GetOptions {

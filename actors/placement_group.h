@@ -16,10 +16,11 @@
 #include <string>
 #include <vector>
 
+#include "actors/access.h"
+#include "actors/info.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
-#include "runtime/wire/types.h"
 
 namespace troupe {
 
@@ -52,18 +53,18 @@ class PlacementGroup {
   // kFailedPrecondition when it was removed.
   Status ready(Duration timeout) const;
   // Where its bundles are and what of them is free.
-  Result<wire::PlacementGroupInfo> info(Duration timeout = std::chrono::seconds(10)) const;
+  Result<PlacementGroupInfo> info(Duration timeout = std::chrono::seconds(10)) const;
   // Ends the actors in it and gives its resources back, to others as soon as the actors' processes
   // are gone. Ok also when it was removed already.
   Status remove(Duration timeout = std::chrono::seconds(10)) const;
 
-  // What Cluster does.
+ private:
+  friend class Cluster;
+  friend struct detail::Access;
   static Result<PlacementGroup> create(std::shared_ptr<scheduler::HeadClient> client,
                                        wire::PlacementGroupSpec spec, Deadline deadline);
   static Result<PlacementGroup> find(std::shared_ptr<scheduler::HeadClient> client,
                                      const std::string& name, Deadline deadline);
-
- private:
   PlacementGroup(std::shared_ptr<scheduler::HeadClient> client, GroupId id)
       : client_(std::move(client)), id_(id) {}
   std::shared_ptr<scheduler::HeadClient> client_;

@@ -1,6 +1,5 @@
 #pragma once
-// Creating, finding, ending and watching actors: what drivers (Cluster) and actors (ActorContext)
-// share.
+// What the verbs of actors.h are given and return, and how they are done.
 
 #include <chrono>
 #include <functional>
@@ -11,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "actors/access.h"
 #include "actors/client.h"
 #include "actors/handle.h"
+#include "actors/info.h"
 #include "actors/light_actors.h"
 #include "actors/light_client.h"
 #include "actors/options.h"
@@ -49,9 +50,6 @@ struct StopReport {
 class ActorWatch {
  public:
   ActorWatch() = default;
-  ActorWatch(std::shared_ptr<detail::ActorClient> client, detail::Directory::WatchId id)
-      : client_(std::move(client)), id_(id) {}
-  explicit ActorWatch(std::shared_ptr<detail::LightWatch> light) : light_(std::move(light)) {}
   ActorWatch(ActorWatch&& other) noexcept = default;
   ActorWatch& operator=(ActorWatch&& other) noexcept {
     stop();
@@ -67,6 +65,11 @@ class ActorWatch {
   }
 
  private:
+  friend struct detail::Access;
+  ActorWatch(std::shared_ptr<detail::ActorClient> client, detail::Directory::WatchId id)
+      : client_(std::move(client)), id_(id) {}
+  explicit ActorWatch(std::shared_ptr<detail::LightWatch> light) : light_(std::move(light)) {}
+
   std::shared_ptr<detail::ActorClient> client_;
   detail::Directory::WatchId id_ = 0;
   std::shared_ptr<detail::LightWatch> light_;
@@ -80,7 +83,7 @@ struct GangMember {
       : options(std::move(o)),
         constructor_arguments(detail::encode_constructor<T>(std::forward<A>(arguments)...)) {}
   ActorOptions options;
-  wire::Bytes constructor_arguments;
+  std::vector<std::byte> constructor_arguments;  // as they travel
 };
 
 namespace detail {
@@ -93,7 +96,7 @@ Result<ActorHandle<T>> spawn(const std::shared_ptr<ActorClient>& client,
   }
   auto channel = TROUPE_TRY(client->create(options, kActorInterface<T>,
                                            encode_constructor<T>(std::forward<A>(arguments)...)));
-  return ActorHandle<T>(client, std::move(channel));
+  return Access::make<ActorHandle<T>>(client, std::move(channel));
 }
 
 template <typename T>
@@ -106,7 +109,9 @@ Result<std::vector<ActorHandle<T>>> spawn_gang(const std::shared_ptr<ActorClient
   auto channels = TROUPE_TRY(client->create_gang(std::move(plain), kActorInterface<T>, no_wait,
                                                  Deadline::after(kControlTimeout)));
   std::vector<ActorHandle<T>> handles;
-  for (auto& channel : channels) handles.emplace_back(client, std::move(channel));
+  for (auto& channel : channels) {
+    handles.push_back(Access::make<ActorHandle<T>>(client, std::move(channel)));
+  }
   return handles;
 }
 
@@ -115,7 +120,7 @@ Result<ActorHandle<T>> find(const std::shared_ptr<ActorClient>& client, const st
                             const GetOptions& options) {
   auto channel = TROUPE_TRY(client->find(name, options.namespace_name, kActorInterface<T>,
                                          Deadline::after(options.timeout)));
-  return ActorHandle<T>(client, std::move(channel));
+  return Access::make<ActorHandle<T>>(client, std::move(channel));
 }
 
 template <typename T, typename... A>
@@ -129,7 +134,7 @@ Result<ActorHandle<T>> get_or_create(const std::shared_ptr<ActorClient>& client,
   auto channel = TROUPE_TRY(client->get_or_create(
       options, kActorInterface<T>, encode_constructor<T>(std::forward<A>(arguments)...),
       Deadline::after(kControlTimeout)));
-  return ActorHandle<T>(client, std::move(channel));
+  return Access::make<ActorHandle<T>>(client, std::move(channel));
 }
 
 inline Result<StopReport> stop(const std::shared_ptr<ActorClient>& client, ActorId actor_id,
@@ -169,6 +174,16 @@ Status check_handle(const ActorHandle<T>& handle, const char* what) {
                kActorInterface<T>.type);
 }
 
+template <typename T>
+Result<StopReport> stop(const std::shared_ptr<ActorClient>& client, const ActorHandle<T>& handle,
+                        const StopOptions& options) {
+  if (handle.light()) {
+    return Status(Code::kUnsupported, "stop() of a light actor: kill() ends one between two calls");
+  }
+  TROUPE_RETURN_IF_ERROR(check_handle(handle, "stop()"));
+  return stop(client, handle.id(), options);
+}
+
 // Of a light actor: ends it alone.
 template <typename T>
 Status kill(const std::shared_ptr<ActorClient>& client, const ActorHandle<T>& handle,
@@ -180,7 +195,7 @@ Status kill(const std::shared_ptr<ActorClient>& client, const ActorHandle<T>& ha
                  "kill() of a light actor with allow_restart: one alone is not restarted. Kill its "
                  "host (LightActors::hosts, ActorHandle::host_id), which restarts all of its");
   }
-  return end_light(client, handle.channel(), handle.light_number(), options.reason,
+  return end_light(client, Access::channel(handle), handle.light_number(), options.reason,
                    Deadline::after(kControlTimeout));
 }
 
@@ -188,9 +203,11 @@ template <typename T>
 ActorWatch watch(const std::shared_ptr<ActorClient>& client, const ActorHandle<T>& handle,
                  std::function<void(const wire::ActorInfo&)> on_change) {
   if (handle.empty()) return {};
-  if (!handle.light()) return ActorWatch(client, client->watch(handle.id(), std::move(on_change)));
-  return ActorWatch(
-      LightWatch::start(client, handle.channel(), handle.light_number(), std::move(on_change)));
+  if (!handle.light()) {
+    return Access::make<ActorWatch>(client, client->watch(handle.id(), std::move(on_change)));
+  }
+  return Access::make<ActorWatch>(LightWatch::start(client, Access::channel(handle),
+                                                    handle.light_number(), std::move(on_change)));
 }
 
 }  // namespace detail

@@ -17,6 +17,7 @@
 #include <coroutine>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "actors/serialize.h"
 #include "actors/task.h"
@@ -67,7 +68,7 @@ class [[nodiscard]] Stream {
   // (Of Troupe's own.)
   std::coroutine_handle<promise_type> coroutine() const { return coroutine_; }
   bool done() const { return !coroutine_ || coroutine_.done(); }
-  std::optional<Result<wire::Bytes>> take_item() {
+  std::optional<Result<std::vector<std::byte>>> take_item() {
     if (!coroutine_) return std::nullopt;
     return std::exchange(coroutine_.promise().item, std::nullopt);
   }

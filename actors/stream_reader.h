@@ -80,8 +80,8 @@ class StreamState final : public CallSink, public std::enable_shared_from_this<S
       TROUPE_CHECK(!waiting_, "a stream has one reader");
       found = take_locked();
       if (!found) {
-        waiting_.emplace(
-            FutureOptions{.executor = executor_, .fulfilled_by = nullptr, .cancel = nullptr});
+        waiting_.emplace(std::make_shared<FutureState<std::optional<T>>>(
+            FutureOptions{.executor = executor_, .fulfilled_by = nullptr, .cancel = nullptr}));
         return waiting_->future();
       }
     }

@@ -22,7 +22,9 @@
 #include <string>
 #include <utility>
 
+#include "actors/access.h"
 #include "actors/client.h"
+#include "actors/info.h"
 #include "actors/options.h"
 #include "runtime/wire/types.h"
 
@@ -49,8 +51,6 @@ struct SupervisorOptions {
 class SupervisorWatch {
  public:
   SupervisorWatch() = default;
-  SupervisorWatch(std::shared_ptr<detail::ActorClient> client, detail::Directory::WatchId id)
-      : client_(std::move(client)), id_(id) {}
   SupervisorWatch(SupervisorWatch&&) noexcept = default;
   SupervisorWatch& operator=(SupervisorWatch&& other) noexcept {
     stop();
@@ -64,6 +64,10 @@ class SupervisorWatch {
   }
 
  private:
+  friend class Supervisor;
+  SupervisorWatch(std::shared_ptr<detail::ActorClient> client, detail::Directory::WatchId id)
+      : client_(std::move(client)), id_(id) {}
+
   std::shared_ptr<detail::ActorClient> client_;
   detail::Directory::WatchId id_ = 0;
 };
@@ -78,11 +82,10 @@ class Supervisor {
   SupervisorId id() const { return id_; }
 
   // Its state, its members and the last failure.
-  Result<wire::SupervisorInfo> info(Duration timeout = std::chrono::seconds(10)) const;
+  Result<SupervisorInfo> info(Duration timeout = std::chrono::seconds(10)) const;
   // Calls `on_change` with its state now and at each change, on a thread of Troupe's: short,
   // without waiting. Until the watch goes.
-  [[nodiscard]] SupervisorWatch watch(
-      std::function<void(const wire::SupervisorInfo&)> on_change) const;
+  [[nodiscard]] SupervisorWatch watch(std::function<void(const SupervisorInfo&)> on_change) const;
   // Waits until it has ended and says why: kAborted where it gave up, kCancelled where it was
   // ended, or its owner was. kDeadlineExceeded: it goes on.
   Status wait_for_end(Duration timeout) const;
@@ -90,14 +93,14 @@ class Supervisor {
   Status end(const std::string& reason = "ended by its user",
              Duration timeout = std::chrono::seconds(10)) const;
 
+ private:
+  friend struct detail::Access;
   static Result<Supervisor> create(std::shared_ptr<detail::ActorClient> client,
                                    const SupervisorOptions& options, Deadline deadline);
-
- private:
   Supervisor(std::shared_ptr<detail::ActorClient> client, SupervisorId id)
       : client_(std::move(client)), id_(id) {}
-  Result<wire::SupervisorInfo> wait_for(
-      Duration timeout, std::function<bool(const wire::SupervisorInfo&)> enough) const;
+  Result<SupervisorInfo> wait_for(Duration timeout,
+                                  std::function<bool(const SupervisorInfo&)> enough) const;
 
   std::shared_ptr<detail::ActorClient> client_;
   SupervisorId id_;

@@ -123,6 +123,7 @@ struct TaskPromise<T, true> : TaskPromiseBase {
 template <typename T>
 class [[nodiscard]] Task {
  public:
+  using ResultType = detail::TaskResult<T>;  // Result<T>; Status for void
   struct promise_type : detail::TaskPromise<T> {
     Task get_return_object() {
       return Task(std::coroutine_handle<promise_type>::from_promise(*this));
@@ -143,7 +144,7 @@ class [[nodiscard]] Task {
   bool done() const { return !coroutine_ || coroutine_.done(); }
   // Once, after done(); throws what the coroutine threw. kFailedPrecondition where it was moved
   // from.
-  detail::TaskResult<T> take() {
+  ResultType take() {
     if (!coroutine_) return Status(Code::kFailedPrecondition, "an empty Task: it was moved from");
     auto& promise = coroutine_.promise();
     if (promise.exception) std::rethrow_exception(promise.exception);

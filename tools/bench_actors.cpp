@@ -349,9 +349,7 @@ class Caller {
     client_->close();
     head_->close();
   }
-  ActorHandle<Echo> handle(ActorId id) const {
-    return {client_, client_->channel(id, detail::kActorInterface<Echo>)};
-  }
+  ActorHandle<Echo> handle(ActorId id) const { return detail::handle_to<Echo>(client_, id); }
   // Until calls go the way they are to go.
   ActorHandle<Echo> warm(ActorId id, Way way) const {
     const auto handle = this->handle(id);
@@ -592,7 +590,7 @@ void bench_light(Cluster& cluster, const Options& options, Report& report) {
     }
     first_answers<&Echo::add>(one_by_one, 1);
     singles.push_back(kLightCount / us_since(start) * 1e6);
-    must(detail::kill(cluster.client(), one_by_one[0].host_id(), {}));
+    must(detail::kill(detail::Access::client(cluster), one_by_one[0].host_id(), {}));
   }
   report.add("raw: a process makes 10,000 objects, each tells", median(raw), "1/s");
   report.add("create 10,000 light actors to all first answers", median(batches), "1/s");

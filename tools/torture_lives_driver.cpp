@@ -94,7 +94,7 @@ Status by_tenths(Cluster& cluster, const char* what, std::size_t count, Live liv
     const TimePoint begun = clock.now();
     TROUPE_RETURN_IF_ERROR(live(cluster, count / kTenths));
     std::printf("%s %.6f %zu\n", what, std::chrono::duration<double>(clock.now() - begun).count(),
-                cluster.client()->channel_count());
+                detail::Access::client(cluster)->channel_count());
     std::fflush(stdout);
     for (int c = 0; (c = std::getchar()) != '\n';) {
       if (c == EOF) return error(Code::kCancelled, "its input has ended");

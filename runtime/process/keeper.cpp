@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/timing.h"
 #include "runtime/process/child.h"
 #include "runtime/process/packet_socket.h"
 #include "runtime/process/spawn.h"
@@ -34,8 +35,6 @@ constexpr int kListenerFd = 3;
 constexpr int kPacketsPerWakeUp = 64;
 // How long what it holds may take to reach a daemon that connects.
 constexpr Duration kWelcomeTimeout = std::chrono::seconds(2);
-// Killed processes that hang in the kernel are not waited for longer.
-constexpr Duration kFenceTimeout = std::chrono::seconds(10);
 constexpr int kFencePollMs = 2;
 // How often it looks at the clock, to know whether it runs itself; and what a daemon gets after a
 // pause of both.
@@ -304,7 +303,7 @@ void Keeper::on(wire::KeeperPut& message, std::vector<UniqueFd>& fds) {
 // Until no process is ours: those of our children's groups, and what they left behind, which has
 // become our child.
 void Keeper::fence() {
-  const auto deadline = Deadline::after(kFenceTimeout, clock_);
+  const auto deadline = Deadline::after(kTiming.keeper_end_timeout, clock_);
   while (!deadline.passed(clock_.now())) {
     for (const auto& [id, child] : children_) {
       if (!child.ended) (void)kill_group(static_cast<pid_t>(child.pid), SIGKILL);

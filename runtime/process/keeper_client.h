@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/timing.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/process/child.h"
 #include "runtime/process/packet_socket.h"
@@ -20,7 +21,7 @@ namespace troupe::process {
 struct KeeperOptions {
   std::string socket_name;  // abstract; one keeper each
   // How long a keeper lives without a daemon.
-  Duration hold = std::chrono::seconds(3);
+  Duration hold = kTiming.keeper_hold;
   std::string program;  // that the keeper runs, by keeper_main; empty: this one
 };
 

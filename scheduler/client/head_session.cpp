@@ -18,8 +18,8 @@ using namespace head_command;
 
 namespace {
 
-constexpr Duration kRetryFirst = std::chrono::milliseconds(50);
-constexpr Duration kRetryMost = std::chrono::milliseconds(1000);
+constexpr Duration kRetryFirst = kTiming.client_retry_first;
+constexpr Duration kRetryMost = kTiming.retry_max;
 
 // A head that answers so refuses for good: the client is of another version, or its job has ended.
 bool is_refusal(const Status& status) {

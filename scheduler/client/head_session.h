@@ -24,6 +24,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
+#include "runtime/base/timing.h"
 #include "runtime/base/variant.h"
 #include "runtime/wire/control_messages.h"
 #include "scheduler/client/watch_table.h"
@@ -32,9 +33,9 @@ namespace troupe::scheduler {
 
 struct HeadClientOptions {
   // How long the head may be away before requests end with kUnavailable.
-  Duration reconnect_timeout = std::chrono::seconds(30);
+  Duration reconnect_timeout = kTiming.reconnect_timeout;
   // How long one attempt to come back may take to connect, and then to be answered.
-  Duration attempt_timeout = std::chrono::seconds(5);
+  Duration attempt_timeout = kTiming.client_attempt_timeout;
 };
 
 // Of a request; never used twice, never 0.

@@ -9,7 +9,7 @@
 #include <array>
 #include <cstdint>
 
-#include "runtime/base/clock.h"
+#include "runtime/base/timing.h"
 
 namespace troupe::scheduler {
 
@@ -19,7 +19,7 @@ double deviations_at(double phi);
 class PhiAccrual {
  public:
   // Until intervals were seen: heartbeats are expected so far apart, give or take a quarter.
-  explicit PhiAccrual(Duration expected_interval = std::chrono::milliseconds(500));
+  explicit PhiAccrual(Duration expected_interval = kTiming.heartbeat_interval);
 
   // Heartbeats begin, or begin again: the time before is no interval.
   void begin(TimePoint now) { last_ = now; }

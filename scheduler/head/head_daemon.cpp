@@ -326,7 +326,7 @@ bool Daemon::keep() {
   if (rewrite) deltas = state_.snapshot();
   delta_bytes_ = 0;
   rewrite_due_ = false;
-  if (!failing) expect_written(ending_ ? kFlush : options_.journal_stall);
+  if (!failing) expect_written(ending_ ? kFlush : options_.config.journal_stall);
   writer_->write(rewrite, std::move(deltas),
                  [this](const JournalWriter::Written& result) { written(result); });
   return !failing;
@@ -489,6 +489,9 @@ void Daemon::arm() {
 Result<std::unique_ptr<HeadDaemon>> HeadDaemon::start(net::EventLoop& loop, HeadOptions options,
                                                       Journal& journal, Random& random, Logger log,
                                                       std::function<void(std::string)> on_end) {
+  Timing timing = options.config;
+  if (!options.config.heartbeats) timing.heartbeat_timeout = Duration::zero();
+  TROUPE_RETURN_IF_ERROR(check(timing));
   auto daemon = std::make_unique<Daemon>(loop, std::move(options), journal, random, std::move(log),
                                          std::move(on_end));
   TROUPE_RETURN_IF_ERROR(daemon->start());

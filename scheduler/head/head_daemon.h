@@ -31,9 +31,6 @@ struct HeadOptions {
   HeadConfig config;
   // How often a journal that cannot be written is tried again.
   Duration journal_retry = std::chrono::seconds(5);
-  // How long a write of the journal may take. Answers to decisions wait for it, heartbeats do not;
-  // then it counts as failed, and the cluster goes on without.
-  Duration journal_stall = std::chrono::seconds(10);
   // Metrics over HTTP at /metrics, for Prometheus; nothing: none.
   std::optional<HttpServerOptions> metrics;
   bool metrics_port_is_wish = false;   // another one will do where it is taken
@@ -44,9 +41,10 @@ struct HeadOptions {
 class HeadDaemon {
  public:
   // Replays the journal, then listens. Loop thread. All references must outlive the daemon.
-  // kAlreadyExists for a taken port, kDataLoss for a damaged journal. A full disk keeps no head
-  // from starting: what it knows is in the journal that is there. `on_end` is called once, on the
-  // loop's thread, when the cluster has been stopped (StopCluster).
+  // kAlreadyExists for a taken port, kDataLoss for a damaged journal, kInvalidArgument for times
+  // that contradict each other (runtime/base/timing.h). A full disk keeps no head from starting:
+  // what it knows is in the journal that is there. `on_end` is called once, on the loop's thread,
+  // when the cluster has been stopped (StopCluster).
   static Result<std::unique_ptr<HeadDaemon>> start(net::EventLoop& loop, HeadOptions options,
                                                    Journal& journal, Random& random, Logger log,
                                                    std::function<void(std::string reason)> on_end);

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "runtime/base/check.h"
+#include "runtime/base/timing.h"
 #include "scheduler/node/cuda_visible.h"
 #include "scheduler/policy/resources.h"
 
@@ -182,7 +183,8 @@ void GpuDevices::adopt(const wire::KeptGpu& kept, TimePoint now) {
     slot.last_job = kept.last_job;
     slot.lost = kept.lost;
     slot.trouble = kept.trouble;
-    if (kept.releasing && slot.holders.empty() && readable_) slot.release_by = now + kReleaseTime;
+    if (kept.releasing && slot.holders.empty() && readable_)
+      slot.release_by = now + kTiming.gpu_release_timeout;
   }
 }
 
@@ -209,7 +211,7 @@ void GpuDevices::release(const ActorId& actor_id, TimePoint now) {
     if (slot.holders.size() == before) continue;
     changed_ = true;
     if (!slot.holders.empty() || slot.lost || !readable_ || slot.device.uuid.empty()) continue;
-    slot.release_by = now + kReleaseTime;
+    slot.release_by = now + kTiming.gpu_release_timeout;
     slot.released_after = readings_begun_;
     slot.answered = slot.vacant = false;
   }
@@ -298,7 +300,7 @@ void GpuDevices::tick(TimePoint now, const KeepsMemory& keeps) {
     if (!slot.release_by || *slot.release_by > now) continue;
     if (slot.vacant && keeps(slot.last_job)) {
       // It is to be there when the job's next process comes.
-      slot.release_by = now + kReleaseTime;
+      slot.release_by = now + kTiming.gpu_release_timeout;
       continue;
     }
     slot.release_by.reset();

@@ -34,9 +34,6 @@ struct NodeGpus {
 
 class GpuDevices {
  public:
-  // How long memory may take to be free after the last process. The driver needs milliseconds; what
-  // is left after so long belongs to somebody who has not ended.
-  static constexpr Duration kReleaseTime = std::chrono::seconds(10);
   // How much more than before may be used on a device that is free: what a driver keeps that has
   // had its first process.
   static constexpr std::uint64_t kSlackBytes = 512u << 20;

@@ -2,13 +2,9 @@
 
 #include <utility>
 
+#include "runtime/base/timing.h"
+
 namespace troupe::scheduler {
-namespace {
-
-constexpr Duration kAttempt = std::chrono::seconds(3);
-
-}  // namespace
-
 struct HeadLink::State : std::enable_shared_from_this<HeadLink::State> {
   State(net::EventLoop& l, net::Address a, net::Token t, Handlers h)
       : loop(l), address(std::move(a)), token(std::move(t)), handlers(std::move(h)) {}
@@ -65,7 +61,7 @@ void HeadLink::connect() {
   drop();
   net::connect(
       state_->loop, state_->address, "head", state_->token,
-      Deadline::after(kAttempt, state_->loop.clock()),
+      Deadline::after(kTiming.node_attempt_timeout, state_->loop.clock()),
       [weak = std::weak_ptr<State>(state_), now = state_->attempt](Result<ByteStream> socket) {
         auto self = weak.lock();
         if (self && self->attempt == now) self->connected(std::move(socket));

@@ -12,8 +12,8 @@
 #include "runtime/base/file_system.h"
 #include "runtime/process/output.h"
 #include "runtime/wire/control_messages.h"
-#include "scheduler/node/output_limit.h"
 #include "scheduler/node/output_ring.h"
+#include "scheduler/policy/output_limit.h"
 
 namespace troupe::scheduler {
 

@@ -26,15 +26,11 @@ namespace {
 
 constexpr std::int64_t kFlushMs = 1000;
 constexpr std::size_t kUnreportedMax = 1000;
-// One that is on its way out ends its processes first.
-constexpr Duration kKeeperTimeout = std::chrono::seconds(15);
 // How long a keeper that ends with its daemon waits for one that stands still, stopped at a
 // terminal: that one is not gone.
 constexpr Duration kStoppedDaemonTimeout = std::chrono::hours(24);
 // The end of a lease that is over as soon as nobody renews it.
 constexpr TimePoint kOver{Duration(1)};
-// While a node's loop waits for a keeper to start, its heart does not beat.
-constexpr Duration kKeeperPatience = std::chrono::seconds(1);
 constexpr std::size_t kExitTailBytes = 4u << 10;  // of the output, in the report of an exit
 // Of the actors that ended under daemons before this one: whose output can still be read.
 constexpr std::size_t kEarlierOutputsMax = 200;
@@ -70,6 +66,7 @@ class Daemon final : public NodeDaemon {
   Status listen();
   void watch_gpus();
   NodeConfig config() const;
+  bool ends_with_daemon() const { return options_.parent == Parent::kKeeperOfThisDaemon; }
   Status check_target(const std::string& target) const;
   void accept(net::AcceptedSocket accepted);
   Result<std::string> logs_of(ActorId actor_id, std::size_t bytes_max) const;
@@ -160,16 +157,7 @@ class Daemon final : public NodeDaemon {
 
 // --- start and end -------------------------------------------------------------------------------
 
-NodeConfig Daemon::config() const {
-  NodeConfig config;
-  config.node = info_;
-  config.gpus = options_.gpus;
-  config.join_timeout = options_.join_timeout;
-  config.orphan_timeout = options_.orphan_timeout;
-  config.shutdown_grace = options_.shutdown_grace;
-  config.fence_grace = options_.fence_grace;
-  return config;
-}
+NodeConfig Daemon::config() const { return {options_, info_, options_.gpus}; }
 
 Status Daemon::listen() {
   net::ListenOptions listen;
@@ -343,7 +331,7 @@ void Daemon::stop() {
   for (auto& [id, host] : hosts_) (void)process::kill_group(host->pid(), SIGKILL);
   hosts_.clear();
   if (keeper_ && keeper_is_ours_) {
-    const Status ended = keeper_->quit(Deadline::after(kKeeperTimeout));
+    const Status ended = keeper_->quit(Deadline::after(options_.keeper_start_timeout));
     if (!ended.ok()) log_.warning("{}", ended.to_string());
   }
   keeper_.reset();
@@ -388,8 +376,7 @@ void Daemon::apply(NodeEvent event) {
 
 void Daemon::hold_until_lease_end() {
   if (!keeper_) return;
-  keeper_->hold_until(options_.keeper_ends_with_daemon ? kOver
-                                                       : state_->lease_end().value_or(TimePoint{}));
+  keeper_->hold_until(ends_with_daemon() ? kOver : state_->lease_end().value_or(TimePoint{}));
 }
 
 void Daemon::drain() {
@@ -643,10 +630,10 @@ Status Daemon::open_keeper(Duration patience) {
   keeper_ = TROUPE_TRY(process::KeeperClient::open(
       loop_,
       {.socket_name = "troupe-keeper-" + info_.node_id.to_string(),
-       .hold = options_.keeper_ends_with_daemon ? kStoppedDaemonTimeout : options_.keeper_hold,
+       .hold = ends_with_daemon() ? kStoppedDaemonTimeout : options_.keeper_hold,
        .program = options_.keeper_program},
       Deadline::after(patience)));
-  if (options_.keeper_ends_with_daemon) hold_until_lease_end();
+  if (ends_with_daemon()) hold_until_lease_end();
   return {};
 }
 
@@ -657,11 +644,11 @@ void Daemon::listen_to_keeper() {
 }
 
 Status Daemon::find_parent() {
-  if (options_.keeper_hold <= Duration::zero() && !options_.keeper_ends_with_daemon) {
+  if (options_.parent == Parent::kDaemon) {
     parent_ = std::make_unique<OwnChildren>(loop_);
     return {};
   }
-  TROUPE_RETURN_IF_ERROR(open_keeper(kKeeperTimeout));
+  TROUPE_RETURN_IF_ERROR(open_keeper(options_.keeper_start_timeout));
   auto children = std::make_unique<KeeperChildren>(loop_, *keeper_);
   keeper_children_ = children.get();
   parent_ = std::move(children);
@@ -671,7 +658,7 @@ Status Daemon::find_parent() {
 }
 
 Status Daemon::replace_keeper() {
-  TROUPE_RETURN_IF_ERROR(open_keeper(kKeeperPatience));
+  TROUPE_RETURN_IF_ERROR(open_keeper(options_.keeper_replace_timeout));
   listen_to_keeper();
   keeper_children_->use(*keeper_);
   return {};
@@ -832,6 +819,7 @@ void Daemon::signal_programs(int signal) {
 }  // namespace
 
 Result<std::unique_ptr<NodeDaemon>> NodeDaemon::start(net::EventLoop& loop, NodeOptions options) {
+  TROUPE_RETURN_IF_ERROR(check(options));
   auto daemon = std::make_unique<Daemon>(loop, std::move(options));
   TROUPE_RETURN_IF_ERROR(daemon->start());
   return std::unique_ptr<NodeDaemon>(std::move(daemon));

@@ -21,7 +21,21 @@
 
 namespace troupe::scheduler {
 
-struct NodeOptions {
+// Whose children the actors' processes are.
+enum class Parent {
+  // This process's: its end is theirs.
+  kDaemon,
+  // A keeper's (runtime/process/keeper.h). They, and the memory that is kept for them, outlive a
+  // daemon that is killed for keeper_hold; a daemon that starts meanwhile with the same node_id
+  // goes
+  // on where that one stopped.
+  kKeeper,
+  // Those of a keeper that ends as soon as this daemon is gone, however it went, and with it the
+  // processes and all that these have started, also what has left their process groups.
+  kKeeperOfThisDaemon,
+};
+
+struct NodeOptions : Timing {
   NodeId node_id;                  // empty: a random one
   std::string name;                // host name; the head makes it unique
   std::string host = "127.0.0.1";  // numeric address: to bind, and for others to connect to
@@ -47,21 +61,10 @@ struct NodeOptions {
   LogLevel log_level = LogLevel::kInfo;
   // The program that images are compared with besides the one at their path; empty: this one.
   std::string executable;
-  // Above zero: a keeper (runtime/process/keeper.h) is the parent of the actors' processes. They,
-  // and the memory that is kept for them, outlive a daemon that is killed for so long; a daemon
-  // that starts meanwhile with the same node_id goes on where that one stopped. Less than the
-  // head's disconnect_grace. Zero: this process is the parent, and its end theirs.
-  Duration keeper_hold = Duration::zero();
-  // Instead: a keeper that ends as soon as this daemon is gone, however it went, and with it the
-  // processes and all that these have started, also what has left their process groups.
-  bool keeper_ends_with_daemon = false;
+  Parent parent = Parent::kDaemon;
   // Programs (wire::Program) read the standard input of this process.
   bool programs_read_input = false;
   std::string keeper_program;  // that the keeper runs (process::keeper_main); empty: this one
-  Duration join_timeout = NodeConfig().join_timeout;
-  Duration orphan_timeout = NodeConfig().orphan_timeout;
-  Duration shutdown_grace = NodeConfig().shutdown_grace;
-  Duration fence_grace = NodeConfig().fence_grace;
   // Loop thread. With the name that the head gave; once.
   std::function<void(const std::string& name)> on_registered;
   // Loop thread; once, last; the daemon may be destroyed by work posted from it. Ok: it was asked
@@ -73,7 +76,8 @@ struct NodeOptions {
 class NodeDaemon {
  public:
   // Listens and begins to join the head, which need not be there yet. Loop thread; the loop must
-  // outlive the daemon. kAlreadyExists for a taken port, or a daemon of this node that runs.
+  // outlive the daemon. kAlreadyExists for a taken port, or a daemon of this node that runs;
+  // kInvalidArgument for times that contradict each other (runtime/base/timing.h).
   static Result<std::unique_ptr<NodeDaemon>> start(net::EventLoop& loop, NodeOptions options);
   virtual ~NodeDaemon() = default;  // stop(); loop thread
 

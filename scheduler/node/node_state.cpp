@@ -10,10 +10,6 @@
 namespace troupe::scheduler {
 namespace {
 
-// Until the head says how often.
-constexpr Duration kFirstHeartbeatInterval = std::chrono::milliseconds(500);
-constexpr Duration kBackOffFirst = std::chrono::milliseconds(20);
-constexpr Duration kBackOffMost = std::chrono::seconds(1);
 constexpr std::size_t kHeartbeatsRememberedMax = 128;
 
 std::int64_t milliseconds_of(Duration duration) {
@@ -53,7 +49,7 @@ NodeState::NodeState(NodeConfig config, TimePoint now)
       gpus_(config_.gpus, amount_of(config_.node.total, kGpu)),
       give_up_at_(now + config_.join_timeout),
       connect_at_(now),
-      back_off_(kBackOffFirst) {}
+      back_off_(config_.node_retry_first) {}
 
 std::vector<NodeCommand> NodeState::apply(NodeEvent event, TimePoint now) {
   now_ = std::max(now_, now);
@@ -109,7 +105,7 @@ void NodeState::on(node_event::HeadUp&) {
   register_sent_at_ = now_;
   // From here on the head counts its silences, and the disk under its journal may keep the answer
   // waiting for longer than a lease.
-  if (heartbeat_interval_ == Duration::zero()) heartbeat_interval_ = kFirstHeartbeatInterval;
+  if (heartbeat_interval_ == Duration::zero()) heartbeat_interval_ = config_.heartbeat_interval;
   heartbeat_at_ = now_ + heartbeat_interval_;
   wire::RegisterNode message;
   message.request_id = 1;
@@ -139,7 +135,7 @@ void NodeState::head_lost(const Status& why) {
     return;
   }
   connect_at_ = now_ + back_off_;
-  back_off_ = std::min(2 * back_off_, kBackOffMost);
+  back_off_ = std::min(2 * back_off_, config_.retry_max);
 }
 
 void NodeState::on(node_event::FromHead& event) {
@@ -166,7 +162,7 @@ void NodeState::from_head(wire::RegisterNodeReply& reply) {
   registered_ = true;
   joined_once_ = true;
   if (!reply.name.empty()) name_ = reply.name;
-  back_off_ = kBackOffFirst;
+  back_off_ = config_.node_retry_first;
   contact_ = std::max(contact_, register_sent_at_);
   heartbeat_interval_ = heartbeat_time(reply.heartbeat_interval_ms);
   heartbeat_timeout_ = heartbeat_time(reply.heartbeat_timeout_ms);

@@ -14,40 +14,19 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/timing.h"
 #include "scheduler/node/gpu_devices.h"
 #include "scheduler/node/node_events.h"
 
 namespace troupe::scheduler {
 
-struct NodeConfig {
-  wire::NodeInfo node;  // as it registers
-  NodeGpus gpus;        // the devices behind its amount of GPUs
-  // How long the first registration may take.
-  Duration join_timeout = std::chrono::seconds(30);
-  // How long a node that was registered looks for its head before it ends itself and all actors.
-  Duration orphan_timeout = std::chrono::minutes(10);
-  // Fencing: actors that want it (wire::OnHeadLoss::kFence) are killed when the last heartbeat that
-  // the head answered was sent longer ago than the head's timeout and this. Less than
-  // HeadConfig::fence_delay, so that they are gone before the head starts them elsewhere.
-  Duration fence_grace = std::chrono::milliseconds(500);
-  // How long a caller's connection waits for the actor's next process.
-  Duration hand_over_timeout = std::chrono::seconds(10);
-  std::size_t hand_overs_max = 64;  // per actor
-  // How long an actor's process may leave unread what waits for it: one that is ready; and one that
-  // is not, which may be loading its libraries and has not begun to read.
-  Duration read_timeout = std::chrono::seconds(10);
-  Duration first_read_timeout = std::chrono::minutes(5);
-  // What actors may take to finish when the node shuts down; and how long it then waits for the
-  // nodes where they start next to begin, or go on, to fetch what they saved here.
-  Duration shutdown_grace = std::chrono::seconds(2);
-  // How long an actor without a process may come back, besides its longest back-off: its saved
-  // state is kept so long, and the segments of its job.
-  Duration keep_segments = std::chrono::seconds(30);
+struct NodeConfig : Timing {
+  wire::NodeInfo node;                 // as it registers
+  NodeGpus gpus;                       // the devices behind its amount of GPUs
+  std::size_t hand_overs_max = 64;     // connections that wait for one actor
   std::size_t segments_max = 1024;     // per job
   std::size_t attaches_max = 64;       // of one process, waiting
   std::size_t ended_actors_max = 200;  // that will not come back, and whose output can be read
-  // How long an actor waits for GPUs that the head says are free, and that are not yet.
-  Duration gpu_wait = std::chrono::seconds(30);
 };
 
 class NodeState {

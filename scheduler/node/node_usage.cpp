@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "scheduler/node/resources_detect.h"
+#include "runtime/base/machine.h"
 
 namespace troupe::scheduler {
 namespace {

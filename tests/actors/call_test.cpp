@@ -190,9 +190,9 @@ TEST_CASE_FIXTURE(CallFixture, "finding by name checks the class; watching tells
   CHECK(detail::find<Counter>(client, "d", {.timeout = 5s}).status().code() == Code::kNotFound);
   auto dead = std::make_shared<Promise<void>>();
   auto died = dead->future();
-  ActorWatch watch(client, client->watch(counter.id(), [dead](const wire::ActorInfo& info) {
+  const auto watch = detail::watch(client, counter, [dead](const wire::ActorInfo& info) {
     if (info.state == wire::ActorState::kDead) dead->set(Status());
-  }));
+  });
   REQUIRE(detail::kill(client, counter.id(), {}).ok());
   CHECK(died.get(20s).ok());
 }
@@ -227,12 +227,11 @@ TEST_CASE_FIXTURE(CallsByBothRoads,
   using Other = other_program::Counter;
   auto counter = CallFixture::spawn<Counter>({.name = "counter"}, 3);
   const auto client_there = node->make_client(ring ? detail::kRoadsMax : 0);
-  const ActorHandle<Other> other(
-      client_there, client_there->channel(counter.id(), detail::kActorInterface<Other>));
+  const auto other = detail::handle_to<Other>(client_there, counter.id());
   const Deadline patience = Deadline::after(20s);
   do {
     REQUIRE(other.call<&Other::get>().get(20s).value() == 3);
-  } while (ring && !other.channel()->has_fast_road() && !patience.passed());
+  } while (ring && !detail::Access::channel(other)->has_fast_road() && !patience.passed());
   CHECK(other.call<&Other::echo>(wire::Bytes(2, std::byte{7})).get(20s).value().size() == 2);
   for (int i = 0; i < 2; ++i) {
     const Status differs = other.call<&Other::add>("four").get(20s).status();

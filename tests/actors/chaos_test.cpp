@@ -18,6 +18,9 @@ struct UnderFire {
   std::shared_ptr<detail::ActorClient> client = node->make_client();
   ActorHandle<Counter> counter =
       detail::spawn<Counter>(client, {.name = "victim", .max_restarts = 20}, 0).value();
+  RandomKiller killer_of(const ActorHandle<Counter>& victim, const KillerOptions& options) const {
+    return detail::Access::make<RandomKiller>(client, std::vector{victim.id()}, options);
+  }
   ~UnderFire() {
     client->close();
     node->stop();
@@ -54,9 +57,8 @@ TEST_CASE_FIXTURE(UnderFire, "what is no actor's process is not struck") {
 }
 
 TEST_CASE_FIXTURE(UnderFire, "a random killer keeps to its budget and reports every strike") {
-  RandomKiller killer(
-      client, {counter.id()},
-      {.seed = 3, .strikes_max = 5, .pause = 5ms, .stop_share = 0.4, .stop_for = 5ms});
+  auto killer = killer_of(
+      counter, {.seed = 3, .strikes_max = 5, .pause = 5ms, .stop_share = 0.4, .stop_for = 5ms});
   const auto report = killer.finish(Deadline::after(60s));
   REQUIRE_MESSAGE(report.ok(), report.status().to_string());
   REQUIRE(report->strikes.size() == 5);
@@ -71,13 +73,13 @@ TEST_CASE_FIXTURE(UnderFire, "a random killer keeps to its budget and reports ev
 
 TEST_CASE_FIXTURE(UnderFire, "a victim that does not come back is the killer's error") {
   auto mortal = detail::spawn<Counter>(client, {.name = "mortal"}, 0).value();
-  RandomKiller killer(client, {mortal.id()}, {.strikes_max = 3, .pause = 0ms});
+  auto killer = killer_of(mortal, {.strikes_max = 3, .pause = 0ms});
   const auto report = killer.finish(Deadline::after(60s));
   CHECK(report.status().code() == Code::kActorDied);
 }
 
 TEST_CASE_FIXTURE(UnderFire, "without time the killer stops early") {
-  RandomKiller killer(client, {counter.id()}, {.strikes_max = 1000, .pause = 10s});
+  auto killer = killer_of(counter, {.strikes_max = 1000, .pause = 10s});
   const auto report = killer.finish(Deadline::after(1ms));
   REQUIRE(report.ok());
   CHECK(report->strikes.size() <= 1);

@@ -7,7 +7,7 @@
 #include "actors/client.h"
 #include "runtime/net/event_loop.h"
 #include "scheduler/client/head_client.h"
-#include "scheduler/node/embedded.h"
+#include "scheduler/embedded/embedded_cluster.h"
 
 namespace troupe::tests {
 

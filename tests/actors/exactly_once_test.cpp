@@ -39,8 +39,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads,
 TEST_CASE_FIXTURE(CallsByBothRoads, "killed at random moments: every call counts exactly once") {
   auto ledger = spawn<Ledger>({.max_restarts = 100, .restart_window = 0ms});
   auto other_client = node->make_client();
-  const ActorHandle<Ledger> other(
-      other_client, other_client->channel(ledger.id(), detail::kActorInterface<Ledger>));
+  const auto other = detail::handle_to<Ledger>(other_client, ledger.id());
   std::mt19937 random(11);
   int expected = 0;
   for (int round = 0; round < 6; ++round) {

@@ -61,8 +61,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "a forked child's calls are refused, and its
             [&] { return says_forked(counter.call<&Counter::echo>(large).get(20s).status()); },
             [&] { return says_forked(detail::spawn<Counter>(client, {}, 0).status()); },
             [&] {
-              auto same = ActorHandle<Counter>(
-                  client, client->channel(counter.id(), detail::kActorInterface<Counter>));
+              auto same = detail::handle_to<Counter>(client, counter.id());
               return says_forked(same.call<&Counter::get>().get(20s).status());
             },
             [&] {

@@ -104,7 +104,7 @@ TEST_CASE("continuations run on the executor, which must not wait for itself") {
   auto mailbox = std::make_shared<detail::Mailbox>();
   detail::FutureOptions options;
   options.executor = mailbox;
-  Promise<int> promise(options);
+  Promise<int> promise(std::make_shared<detail::FutureState<int>>(options));
   std::atomic<bool> on_executor = false;
   auto derived = promise.future().then([&](Result<int> n) {
     on_executor = mailbox->in_thread();

@@ -139,7 +139,7 @@ bool eventually(Done done) {
 }
 
 Handle handle_of(const std::shared_ptr<detail::ActorClient>& client, ActorId id) {
-  return {client, client->channel(id, detail::kActorInterface<Life>)};
+  return detail::handle_to<Life>(client, id);
 }
 
 TEST_CASE("handles and watches outlive a head that was away for longer than they wait") {
@@ -149,9 +149,9 @@ TEST_CASE("handles and watches outlive a head that was away for longer than they
   REQUIRE(life.call<&Life::pid>().get(20s).ok());
   std::promise<void> died;
   std::atomic<bool> told{false};
-  const ActorWatch watch(client, client->watch(life.id(), [&](const wire::ActorInfo& info) {
+  const auto watch = detail::watch(client, life, [&](const wire::ActorInfo& info) {
     if (info.state == wire::ActorState::kDead && !told.exchange(true)) died.set_value();
-  }));
+  });
   auto others = cluster.client(100ms);
   const Handle unknown = handle_of(others, life.id());
 
@@ -251,14 +251,14 @@ TEST_CASE("what a directory says of itself ends the calls that wait, of the acto
   };
   for (const Code code : {Code::kUnavailable, Code::kUnauthenticated, Code::kUnavailable}) {
     CHECK(tell(code) == code);
-    CHECK_FALSE(handle.channel()->ended());
+    CHECK_FALSE(detail::Access::channel(handle)->ended());
     call = handle.call<&Life::pid>();
   }
   CHECK(tell(Code::kNotFound) == Code::kNotFound);
-  CHECK(handle.channel()->ended());
+  CHECK(detail::Access::channel(handle)->ended());
   CHECK(handle.call<&Life::pid>().get(20s).status().code() == Code::kNotFound);
   // Whoever gets a handle now asks anew.
-  CHECK_FALSE(handle_of(client, ActorId{1, 2}).channel()->ended());
+  CHECK_FALSE(detail::Access::channel(handle_of(client, ActorId{1, 2}))->ended());
   client->close();
 }
 

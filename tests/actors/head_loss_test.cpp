@@ -85,7 +85,9 @@ struct HeadLoss {
     scheduler::HeadOptions options{.token = kToken};
     options.config.heartbeat_interval = 50ms;
     options.config.heartbeat_timeout = 300ms;
+    options.config.fence_grace = 50ms;
     options.config.fence_delay = 100ms;
+    options.config.keeper_replace_timeout = 200ms;
     on_loop(head_thread.loop(), [&] {
       head = scheduler::HeadDaemon::start(head_thread.loop(), options, journal, random,
                                           Logger::discard(), [](const std::string&) {})

@@ -160,8 +160,7 @@ TEST_CASE_FIXTURE(CallFixture,
   connections.attachment_bytes_max = 100'000;
   const auto careful = node->make_client(0, connections);
   auto bulk = spawn<Bulk>({.name = "bulk"});
-  const ActorHandle<Bulk> handle(careful,
-                                 careful->channel(bulk.id(), detail::kActorInterface<Bulk>));
+  const auto handle = detail::handle_to<Bulk>(careful, bulk.id());
   const Status refused = handle.call<&Bulk::make>(200'000).get(20s).status();
   CHECK(refused.code() == Code::kResourceExhausted);
   CHECK(refused.context("method") == "Bulk::make");
@@ -204,8 +203,7 @@ TEST_CASE("large answers to calls over the fast road come while and after the lo
   CallsByBothRoads calls(true);
   auto bulk = calls.spawn<Bulk>({});
   const auto second = calls.node->make_client();
-  const ActorHandle<Bulk> watching(second,
-                                   second->channel(bulk.id(), detail::kActorInterface<Bulk>));
+  const auto watching = detail::handle_to<Bulk>(second, bulk.id());
   const auto channel = second->channel(bulk.id(), detail::kActorInterface<Bulk>);
   REQUIRE(eventually(
       [&] { return watching.call<&Bulk::ping>().get(20s).ok() && channel->has_fast_road(); }));

@@ -77,9 +77,7 @@ struct Late {
     client = std::make_shared<detail::ActorClient>(std::move(options));
   }
   ~Late() { client->close(); }
-  ActorHandle<Counter> reader() {
-    return {client, client->channel(kReader, detail::kActorInterface<Counter>)};
-  }
+  ActorHandle<Counter> reader() { return detail::handle_to<Counter>(client, kReader); }
 };
 
 wire::ActorInfo reader(wire::ActorState state, const std::string& why = {}, std::int64_t pid = 0,
@@ -228,8 +226,9 @@ TEST_CASE("late: waits for actors, gangs, ends and supervisors say what became o
         "stopping an actor: the actor is alive still: process 4711 on node",
         [&](Deadline by) { return late.client->drain(kReader, 0ms, "", by).status(); });
     CHECK(drained.context("node") == kNode.brief());
-    const auto crew =
-        Supervisor::create(late.client, {.name = "crew"}, Deadline::after(20s)).value();
+    const auto crew = detail::Access::create<Supervisor>(
+                          late.client, SupervisorOptions{.name = "crew"}, Deadline::after(20s))
+                          .value();
     const Status end = said_in_time("3 times; the last time: killed by signal 9",
                                     [&](Deadline by) { return crew.wait_for_end(by.remaining()); });
     CHECK(end.context("supervisor") == "crew");

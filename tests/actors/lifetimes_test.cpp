@@ -8,7 +8,7 @@
 #include "actors/cluster.h"
 #include "actors/spawn.h"
 #include "actors/supervision.h"
-#include "scheduler/node/embedded.h"
+#include "scheduler/embedded/embedded_cluster.h"
 #include "tests/actors/driver_client.h"
 #include "tests/actors/lives_actors.h"
 #include "tests/support/test_data.h"
@@ -47,9 +47,10 @@ struct Driver {
     auto promise = std::make_shared<std::promise<wire::ActorInfo>>();
     auto found = std::make_shared<std::atomic<bool>>(false);
     auto future = promise->get_future();
-    const ActorWatch watch(client, client->watch(id, [=](const wire::ActorInfo& info) {
-      if (wanted(info) && !found->exchange(true)) promise->set_value(info);
-    }));
+    const auto watch = detail::Access::make<ActorWatch>(
+        client, client->watch(id, [=](const wire::ActorInfo& info) {
+          if (wanted(info) && !found->exchange(true)) promise->set_value(info);
+        }));
     REQUIRE(future.wait_for(20s) == std::future_status::ready);
     return future.get();
   }
@@ -156,13 +157,14 @@ TEST_CASE_FIXTURE(Lives, "kill -9 of an owner ends what it owns") {
 }
 
 TEST_CASE_FIXTURE(Lives, "a supervisor restarts its members together, and gives up") {
-  const auto group = Supervisor::create(driver->client,
-                                        {.name = "stages",
-                                         .strategy = RestartStrategy::kAllForOne,
-                                         .max_restarts = 1,
-                                         .backoff_initial = 0ms},
-                                        Deadline::after(20s))
-                         .value();
+  const auto group =
+      detail::Access::create<Supervisor>(driver->client,
+                                         SupervisorOptions{.name = "stages",
+                                                           .strategy = RestartStrategy::kAllForOne,
+                                                           .max_restarts = 1,
+                                                           .backoff_initial = 0ms},
+                                         Deadline::after(20s))
+          .value();
   const ActorOptions member{.num_cpus = 0, .supervisor = group.id()};
   auto one = driver->spawn(member);
   auto two = driver->spawn(member);

@@ -116,7 +116,7 @@ TEST_CASE_FIXTURE(LightFixture, "calls of one caller run in order, over both roa
   int wrong = 0;
   for (auto& call : calls) wrong += call.get(20s).value() ? 0 : 1;
   CHECK(wrong == 0);
-  CHECK(recorders[0].channel()->has_fast_road());
+  CHECK(detail::Access::channel(recorders[0])->has_fast_road());
 }
 
 TEST_CASE_FIXTURE(LightFixture,
@@ -318,11 +318,12 @@ TEST_CASE_FIXTURE(LightFixture, "a call that comes before its light actor is mad
   REQUIRE(value_of(first) == 1);
   // Somebody else has the next one's handle already.
   const auto elsewhere = node->make_client();
-  const ActorHandle<Cell> next(
+  const auto next = detail::Access::make<ActorHandle<Cell>>(
       elsewhere, elsewhere->channel(first.host_id(), detail::kLightInterface<Cell>), 1);
   std::vector<Future<int>> early;
   for (int i = 1; i <= 10; ++i) early.push_back(next.call<&Cell::add>(1));
-  const ActorHandle<Cell> known(elsewhere, next.channel(), 0);
+  const auto known =
+      detail::Access::make<ActorHandle<Cell>>(elsewhere, detail::Access::channel(next), 0);
   REQUIRE(known.call<&Cell::get>().get(20s).ok());  // those before it have arrived
   CHECK_FALSE(early[0].ready());
   const auto second = detail::spawn<Cell>(client, kLight, 100).value();
@@ -354,11 +355,11 @@ TEST_CASE_FIXTURE(LightFixture, "what light actors cannot is refused by name") {
   CHECK(sockets.code() == Code::kActorError);
   CHECK(sockets.message().find("Isolation::kProcess") != std::string::npos);
   // A handle of the other kind does not bind.
-  const ActorHandle<Cell> wrong(client,
-                                client->channel(cell.host_id(), detail::kActorInterface<Cell>));
+  const auto wrong = detail::handle_to<Cell>(client, cell.host_id());
   CHECK(wrong.call<&Cell::get>().get(20s).status().code() == Code::kInvalidArgument);
   // Nor does a number that no host has.
-  const ActorHandle<Cell> beyond(client, cell.channel(), 1'000'000);
+  const auto beyond =
+      detail::Access::make<ActorHandle<Cell>>(client, detail::Access::channel(cell), 1'000'000);
   CHECK(beyond.call<&Cell::get>().get(20s).status().code() == Code::kProtocol);
 }
 

@@ -5,7 +5,7 @@
 
 #include "actors/cluster.h"
 #include "actors/spawn.h"
-#include "scheduler/node/embedded.h"
+#include "scheduler/embedded/embedded_cluster.h"
 #include "tests/actors/driver_client.h"
 #include "tests/actors/light_test_actors.h"
 #include "tests/support/test_data.h"

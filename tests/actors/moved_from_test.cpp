@@ -55,7 +55,7 @@ TEST_CASE("a Cluster that was moved from or closed answers so, whatever it is as
   }
   bool told = false;
   auto watch = cluster.watch(life, [&](const wire::ActorInfo&) { told = true; });
-  CHECK(cluster.client() == nullptr);
+  CHECK(detail::Access::client(cluster) == nullptr);
   CHECK(cluster.job_id().empty());
   CHECK(cluster.node_id().empty());
   CHECK(cluster.namespace_name().empty());

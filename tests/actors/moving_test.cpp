@@ -39,6 +39,7 @@ struct TwoNodes {
       options.token = token;
       options.config.heartbeats = false;
       options.config.disconnect_grace = 20ms;
+      options.config.keeper_hold = options.config.node_attempt_timeout = 10ms;
       head = scheduler::HeadDaemon::start(cluster.loop(), std::move(options), journal, random,
                                           Logger::discard(), [](const std::string&) {})
                  .value();
@@ -99,9 +100,10 @@ struct TwoNodes {
     auto promise = std::make_shared<std::promise<wire::ActorInfo>>();
     auto found = std::make_shared<std::atomic<bool>>(false);
     auto future = promise->get_future();
-    const ActorWatch watch(driver.client, driver.client->watch(id, [=](const auto& info) {
-      if (wanted(info) && !found->exchange(true)) promise->set_value(info);
-    }));
+    const auto watch = detail::Access::make<ActorWatch>(
+        driver.client, driver.client->watch(id, [=](const auto& info) {
+          if (wanted(info) && !found->exchange(true)) promise->set_value(info);
+        }));
     REQUIRE(future.wait_for(20s) == std::future_status::ready);
     return future.get();
   }
@@ -122,8 +124,7 @@ struct TwoNodes {
 // Another caller's handle of the same actor.
 template <typename T>
 ActorHandle<T> same(const DriverClient& other, const ActorHandle<T>& handle) {
-  return ActorHandle<T>(other.client,
-                        other.client->channel(handle.id(), detail::kActorInterface<T>));
+  return detail::handle_to<T>(other.client, handle.id());
 }
 
 // --- draining ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@
 
 #include "actors/cluster.h"
 #include "actors/spawn.h"
-#include "scheduler/node/embedded.h"
+#include "scheduler/embedded/embedded_cluster.h"
 #include "tests/actors/driver_client.h"
 #include "tests/actors/segment_actors.h"
 #include "tests/support/test_data.h"
@@ -41,7 +41,8 @@ struct PlacementFixture {
     auto spec = detail::make_group_spec(options).value();
     SystemRandom random;
     spec.group_id = GroupId::make(random);
-    return PlacementGroup::create(head, std::move(spec), Deadline::after(20s)).value();
+    return detail::Access::create<PlacementGroup>(head, std::move(spec), Deadline::after(20s))
+        .value();
   }
   ActorHandle<Memory> spawn(const ActorOptions& options) {
     return detail::spawn<Memory>(client, options).value();

@@ -4,7 +4,7 @@
 #include <signal.h>
 
 #include "actors/spawn.h"
-#include "scheduler/node/embedded.h"
+#include "scheduler/embedded/embedded_cluster.h"
 #include "tests/actors/driver_client.h"
 #include "tests/actors/segment_actors.h"
 #include "tests/support/test_data.h"

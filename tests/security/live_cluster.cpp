@@ -50,7 +50,7 @@ void LiveCluster::start_head() {
     scheduler::HeadOptions options;
     options.token = token_;
     // However slow this machine is today, nobody counts as dead.
-    options.config.heartbeat_timeout = std::chrono::minutes(2);
+    options.config.heartbeats = false;
     head_ = scheduler::HeadDaemon::start(head_thread_.loop(), options, journal_, random_,
                                          Logger::discard(), [](std::string) {})
                 .value();
@@ -68,7 +68,7 @@ void LiveCluster::start_node() {
     options.head = head_address_;
     options.token = token_;
     options.resources = {{"CPU", 8 * wire::kResourceUnit}};
-    options.keeper_hold = std::chrono::seconds(3);
+    options.parent = scheduler::Parent::kKeeper;
     options.keeper_program = cluster_host_program();
     options.log_sink = [](LogLevel, std::string_view) {};
     options.on_output = [](const wire::OutputLine&) {};

@@ -48,9 +48,9 @@ struct ClusterOptions {
   bool boots_all = true;  // else boot_node() brings them, one by one
   std::function<wire::Resources(int node)> node_total;
   scheduler::HeadConfig head;
-  Duration fence_grace = scheduler::NodeConfig().fence_grace;
+  Duration fence_grace = kTiming.fence_grace;
   // What troupe worker has: how long a keeper holds processes without a daemon.
-  Duration keeper_hold = std::chrono::seconds(3);
+  Duration keeper_hold = kTiming.keeper_hold;
   Duration daemon_away_most = std::chrono::milliseconds(1500);
   // Whether a node's machine can lose its power: nobody is told that its connections ended.
   bool silent_crashes = false;

@@ -81,7 +81,7 @@ double placement_us() {
 // Heartbeats of a thousand nodes, each in its own time, as bytes in and bytes out.
 double idle_percent(int minutes) {
   Joined joined;
-  const Duration interval = HeadConfig().heartbeat_interval;
+  const Duration interval = kTiming.heartbeat_interval;
   std::vector<std::pair<TimePoint, int>> beats;
   for (int i = 0; i < kNodes; ++i) {
     beats.emplace_back(joined.now.steady + interval * i / kNodes, i);

@@ -14,6 +14,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/json.h"
+#include "runtime/base/machine.h"
 #include "runtime/base/suggest.h"
 #include "runtime/process/child.h"
 #include "runtime/process/output.h"
@@ -135,7 +136,7 @@ void add_machine(CommandContext& context, Report& report) {
   fact("CPU", field_of(context.files, "/proc/cpuinfo", "model name"));
   fact("CPUs", fmt::format("{} usable of {}", scheduler::detect_cpu_count(context.files, machine),
                            std::max(1u, std::thread::hardware_concurrency())));
-  const auto memory = scheduler::detect_available_memory(context.files);
+  const auto memory = detect_available_memory(context.files);
   fact("Memory",
        !memory.ok()
            ? memory.status().message()

@@ -108,7 +108,7 @@ Result<scheduler::NodeOptions> node_options(CommandContext& context, const NodeF
     if (!id.ok()) return id.status().prefixed("--node-id");
     options.node_id = *id;
   }
-  options.keeper_hold = kKeeperHold;
+  options.parent = scheduler::Parent::kKeeper;
   options.name = scheduler::host_name();
   auto gpus =
       scheduler::detect_gpus(context.files, context.environment, scheduler::SystemMachine());

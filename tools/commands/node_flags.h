@@ -26,9 +26,6 @@ struct NodeFlags {
   }
 };
 
-// How long a node without its daemon lets its actors run.
-inline constexpr Duration kKeeperHold = std::chrono::seconds(3);
-
 void declare_node_flags(Command& command, NodeFlags& flags);
 
 // What the machine has besides `gpus`, overridden by what the flags say. kInvalidArgument.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "runtime/base/machine.h"
 #include "scheduler/node/resources_detect.h"
 #include "tools/commands/table.h"
 #include "tools/commands/train_flags.h"
@@ -395,7 +396,7 @@ void go_on_from_first_start(FileSystem& files, train::TrainConfig& config) {
 }  // namespace
 
 Result<train::NodeMemory> memory_here(FileSystem& files) {
-  const auto found = TROUPE_TRY(scheduler::detect_available_memory(files));
+  const auto found = TROUPE_TRY(detect_available_memory(files));
   return train::NodeMemory{
       .available_bytes = found.available_bytes,
       .total_bytes = found.total_bytes,

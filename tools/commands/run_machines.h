@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "scheduler/client/head_client.h"
-#include "scheduler/node/embedded.h"
+#include "scheduler/embedded/embedded_cluster.h"
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/command.h"
 #include "tools/commands/remote_hosts.h"

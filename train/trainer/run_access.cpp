@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "runtime/memory/segment_transfer.h"
 #include "runtime/memory/segment.h"
+#include "runtime/memory/segment_transfer.h"
 
 namespace troupe::train {
 
@@ -24,7 +24,7 @@ Result<ActorHandle<TrainController>> spawn_controller(Cluster& cluster, const Ru
 
 Result<RawConnection> open_purpose(Cluster& cluster, const ActorHandle<TrainController>& controller,
                                    const char* purpose, Deadline deadline) {
-  return cluster.client()->connect_to(controller.id(), purpose, deadline);
+  return cluster.connect_to(controller.id(), purpose, deadline);
 }
 
 Status hand_over(Cluster& cluster, const ActorHandle<TrainController>& controller,
@@ -35,7 +35,7 @@ Status hand_over(Cluster& cluster, const ActorHandle<TrainController>& controlle
   auto connection = TROUPE_TRY(
       open_purpose(cluster, controller, kBundlePurpose, Deadline::after(kControllerTimeout)));
   return memory::send_segment(connection.stream, connection.same_node, segment,
-                     Deadline::after(kBundleTimeout));
+                              Deadline::after(kBundleTimeout));
 }
 
 }  // namespace troupe::train

@@ -176,8 +176,10 @@ struct Fixture {
   Fixture() {
     options.config.owner_grace = 150ms;
     options.config.disconnect_grace = 150ms;
+    options.config.keeper_hold = options.config.node_attempt_timeout = 100ms;
     options.config.rejoin_grace = 5s;
-    options.config.heartbeat_timeout = 20s;
+    options.config.client_attempt_timeout = 3s;
+    options.config.heartbeats = false;
     REQUIRE(start().ok());
     options.port = address().port;  // a restarted head is where it was
   }
@@ -640,7 +642,7 @@ TEST_CASE("while the disk stands still clients are let in") {
 TEST_CASE("a disk that does not come back in time fails the journal; it is whole when it does") {
   Fixture f;
   f.stop();
-  f.options.journal_stall = 100ms;
+  f.options.config.journal_stall = 100ms;
   f.options.journal_retry = 50ms;
   REQUIRE(f.start().ok());
   const auto client = f.client();
@@ -794,6 +796,16 @@ TEST_CASE("a head does not start with a journal that is none") {
   const Status status = f.start();
   CHECK(status.code() == Code::kDataLoss);
   CHECK(status.message().find(kPath) != std::string::npos);
+}
+
+TEST_CASE("a head does not start with times that contradict each other") {
+  Fixture f;
+  f.stop();
+  f.options.config.keeper_hold = f.options.config.disconnect_grace;
+  const Status refused = f.start();
+  CHECK(refused.code() == Code::kInvalidArgument);
+  CHECK(refused.message().find("keeper_hold (150 ms) is to be less than disconnect_grace "
+                               "(150 ms)") != std::string::npos);
 }
 
 TEST_CASE("a head does not start at a port that is taken") {

@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   scheduler::NodeOptions options;
   options.head = {"127.0.0.1", static_cast<std::uint16_t>(std::atoi(argv[1])), {}};
   options.node_id = NodeId::parse(argv[2]).value();
+  options.parent = scheduler::Parent::kKeeper;
   options.keeper_hold = std::chrono::milliseconds(std::atoi(argv[3]));
   options.log_dir = argv[4];
   options.name = "test";

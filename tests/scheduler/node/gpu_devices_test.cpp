@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "runtime/base/timing.h"
+
 namespace troupe::scheduler {
 namespace {
 
@@ -158,7 +160,7 @@ TEST_CASE("memory that stays held makes a GPU stuck, until it is free") {
   g.readings[0].processes = {{815, 1}, {4711, 2}};
   g.release(1);
   g.read();
-  g.tick(GpuDevices::kReleaseTime - 1ms);
+  g.tick(kTiming.gpu_release_timeout - 1ms);
   CHECK(g.state.take_notes().empty());
   g.tick(1ms);
   const auto notes = g.state.take_notes();
@@ -184,7 +186,7 @@ TEST_CASE("a GPU that nobody can read is stuck, too, and says so") {
   Gpus g(1);
   g.take(1);
   g.release(1);
-  g.tick(GpuDevices::kReleaseTime);
+  g.tick(kTiming.gpu_release_timeout);
   const auto notes = g.state.take_notes();
   REQUIRE(notes.size() == 1);
   CHECK(notes[0].text.find("NVML does not answer") != std::string::npos);
@@ -221,14 +223,14 @@ TEST_CASE("memory that a job keeps on a GPU waits for the job's next process") {
   CHECK(g.take(2, kOneGpu, {}, kOtherGpuJob) == Names{"GPU-1"});
   CHECK(g.take(3, kOneGpu, {}, kOtherGpuJob).empty());
   // However long that takes.
-  g.tick(GpuDevices::kReleaseTime);
+  g.tick(kTiming.gpu_release_timeout);
   CHECK(g.state_of(0) == wire::GpuState::kReleasing);
   CHECK(g.take(1, kOneGpu, {"GPU-0"}) == Names{"GPU-0"});
   g.release(1);
   g.read();
   g.job_keeps = false;
   CHECK(g.take(1, kOneGpu, {"GPU-0"}).empty());
-  g.tick(GpuDevices::kReleaseTime);
+  g.tick(kTiming.gpu_release_timeout);
   CHECK(g.state_of(0) == wire::GpuState::kStuck);
 }
 

@@ -10,7 +10,7 @@
 #include "scheduler/node/node_daemon.h"
 #include "tests/scheduler/node/fake_head.h"
 #include "tests/scheduler/node/fake_nvml.h"
-#include "tests/scheduler/node/fake_sysfs.h"
+#include "tests/support/fake_sysfs.h"
 #include "tests/support/test_data.h"
 
 namespace troupe::scheduler::tests {
@@ -29,7 +29,7 @@ TEST_CASE("the GPUs are read when asked, and their errors are heard") {
   nvml::Table table = fake.table();
   if (!listens) table.event_set_create = nullptr;
   const auto nvml = Nvml::open(table).value();
-  FakeSysfs files;
+  troupe::tests::FakeSysfs files;
   (void)nvml->devices(files).value();
   net::LoopThread thread{"gpus"};
   std::promise<std::vector<GpuReading>> read;
@@ -99,7 +99,7 @@ TEST_CASE("a daemon with GPUs: who sees which, who waits, what is told of them")
     }
   };
   options.nvml = Nvml::open(fake.table()).value();
-  FakeSysfs files;
+  troupe::tests::FakeSysfs files;
   options.gpus.devices = options.nvml->devices(files).value().devices;
   for (const auto& device : options.gpus.devices) {
     options.gpus.readings.push_back(options.nvml->read(device.uuid));

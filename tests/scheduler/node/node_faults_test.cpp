@@ -201,6 +201,15 @@ TEST_CASE("a node that was away joins again with those that may run twice, and t
   f.run(f.spec("Simple"), 2);
 }
 
+TEST_CASE("a node does not start with times that contradict each other") {
+  FaultFixture f;
+  f.options.fence_grace = 2s;
+  const Status refused = f.start();
+  CHECK(refused.code() == Code::kInvalidArgument);
+  CHECK(refused.message().find("fence_grace (2000 ms) is to be less than fence_delay (1000 ms)") !=
+        std::string::npos);
+}
+
 TEST_CASE("a node that finds no head any more ends by itself, its actors first") {
   FaultFixture f;
   f.options.orphan_timeout = 100ms;

@@ -153,7 +153,7 @@ TEST_CASE("who sees a GPU and holds nothing of it is not waited for") {
   }
   CHECK(d.sees() == "GPU-0");
   CHECK(d.state.gpus()[0].state == wire::GpuState::kHeld);
-  CHECK(d.clock.now() < TimePoint() + GpuDevices::kReleaseTime);
+  CHECK(d.clock.now() < TimePoint() + kTiming.gpu_release_timeout);
 }
 
 TEST_CASE("where amounts stand for no device nobody is told what to see") {

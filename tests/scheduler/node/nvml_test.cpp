@@ -4,7 +4,7 @@
 
 #include "scheduler/node/gpu_faults.h"
 #include "tests/scheduler/node/fake_nvml.h"
-#include "tests/scheduler/node/fake_sysfs.h"
+#include "tests/support/fake_sysfs.h"
 
 namespace troupe::scheduler::tests {
 namespace {
@@ -16,7 +16,7 @@ std::shared_ptr<Nvml> open_fake(FakeNvml& fake) {
 }
 
 Nvml::Inventory inventory_of(Nvml& nvml) {
-  FakeSysfs files;
+  troupe::tests::FakeSysfs files;
   files.texts["/sys/bus/pci/devices/0000:01:00.0/numa_node"] = "0\n";
   files.texts["/sys/bus/pci/devices/0000:02:00.0/numa_node"] = "1\n";
   files.texts["/sys/bus/pci/devices/0000:03:00.0/numa_node"] = "-1\n";

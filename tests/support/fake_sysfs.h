@@ -8,7 +8,7 @@
 
 #include "runtime/base/file_system.h"
 
-namespace troupe::scheduler::tests {
+namespace troupe::tests {
 
 // Texts by path; nothing can be written.
 struct FakeSysfs final : FileSystem {
@@ -43,4 +43,4 @@ struct FakeSysfs final : FileSystem {
   Status sync_directory(const std::string&) override { return refused(); }
 };
 
-}  // namespace troupe::scheduler::tests
+}  // namespace troupe::tests

@@ -1,4 +1,4 @@
-#include "scheduler/node/embedded.h"
+#include "scheduler/embedded/embedded_cluster.h"
 
 #include <doctest/doctest.h>
 

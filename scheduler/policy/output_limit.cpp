@@ -1,4 +1,4 @@
-#include "scheduler/node/output_limit.h"
+#include "scheduler/policy/output_limit.h"
 
 #include <fmt/format.h>
 

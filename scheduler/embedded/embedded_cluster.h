@@ -28,7 +28,7 @@ struct EmbeddedOptions {
   LogSink log_sink;            // head's and node's own lines; empty: standard error
   LogLevel log_level = LogLevel::kWarning;
   // What actors' processes have started ends with this process, too, also what has left their
-  // process groups. Costs a process that watches (NodeOptions::keeper_ends_with_daemon).
+  // process groups. Costs a process that watches (Parent::kKeeperOfThisDaemon).
   bool ends_descendants = false;
   bool programs_read_input = false;  // as NodeOptions::programs_read_input
   // Another address of this machine than loopback, and a token that others know: then worker nodes

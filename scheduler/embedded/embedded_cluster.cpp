@@ -1,4 +1,4 @@
-#include "scheduler/node/embedded.h"
+#include "scheduler/embedded/embedded_cluster.h"
 
 #include <cmath>
 #include <future>
@@ -92,7 +92,7 @@ Status EmbeddedCluster::State::start(const EmbeddedOptions& options) {
   node_options.output_limits = options.output_limits;
   node_options.log_sink = options.log_sink;
   node_options.log_level = options.log_level;
-  node_options.keeper_ends_with_daemon = options.ends_descendants;
+  if (options.ends_descendants) node_options.parent = Parent::kKeeperOfThisDaemon;
   node_options.programs_read_input = options.programs_read_input;
   node_options.join_timeout = kStartTimeout;
   auto answered = std::make_shared<bool>(false);
