@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/base/large_buffers.h"
 #include "runtime/wire/call.capnp.h"
 #include "runtime/wire/call_messages.h"
 #include "runtime/wire/types_codec.h"
@@ -207,7 +208,7 @@ Bytes encode(const CallMessage& message) {
 EncodedCall encode_attached(CallMessage message) {
   std::shared_ptr<const Bytes> attachment;
   if (codec::payload_bytes(message) >= kAttachedBytesMin) {
-    attachment = std::make_shared<const Bytes>(std::exchange(*codec::payload(message), {}));
+    attachment = share_large_buffer(std::exchange(*codec::payload(message), {}));
   }
   return {encode(message), std::move(attachment)};
 }
