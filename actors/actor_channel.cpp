@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "runtime/base/large_buffers.h"
+
 namespace troupe::detail {
 namespace {
 
@@ -67,6 +69,7 @@ void ActorChannel::answer(std::vector<EndedCall> ended) const {
   for (auto& [request, result] : ended) {
     request.sink.answer(result.status(), result.ok() ? std::span<const std::byte>(*result)
                                                      : std::span<const std::byte>());
+    if (result.ok()) give_back_large_buffer(std::move(*result));
   }
   // A thread that waits for one of them may sleep at the ring.
   if (const auto link = this->link()) link->nudge();

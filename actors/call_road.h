@@ -46,7 +46,7 @@ inline constexpr std::size_t kRoadRingBytes = 256u << 10;  // each of the two
 inline constexpr std::size_t kRoadInlineBytesMax = 64u << 10;
 // Address space for large arguments; memory only where it was used lately: what nobody has used for
 // kSlabIdleTime goes back to the machine.
-inline constexpr std::size_t kRoadSlabBytes = 64u << 20;
+inline constexpr std::size_t kRoadSlabBytes = 256u << 20;
 inline constexpr std::size_t kRoadSlabGranuleBytes = 64u << 10;
 inline constexpr Duration kSlabIdleTime = std::chrono::seconds(1);
 // How long whoever waits looks again and again before it sleeps, where it may: a few times what a

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "actors/guarded.h"
+#include "runtime/base/large_buffers.h"
 #include "runtime/base/limits.h"
 
 namespace troupe::detail {
@@ -294,7 +295,7 @@ void CallRunner::begin_call(Group& group, QueuedCall call) {
   }
 }
 
-void CallRunner::run(const QueuedCall& call) {
+void CallRunner::run(QueuedCall& call) {
   if (expired(call)) {
     answer(call, Status(Code::kDeadlineExceeded,
                         "the call waited in the actor's mailbox until its deadline"));
@@ -309,6 +310,8 @@ void CallRunner::run(const QueuedCall& call) {
                             {.client = config_.client, .in_place = true});
     });
   }();
+  // Before the caller knows, which may send as much again at once.
+  give_back_large_buffer(std::move(call.arguments));
   finish(call, std::move(result));
 }
 
@@ -450,6 +453,7 @@ void CallRunner::end_async(const std::shared_ptr<AsyncCall>& ended, Result<wire:
     const RunningCall::Scope scope(&call->running);
     call->method.reset();
   }
+  give_back_large_buffer(std::move(call->call.arguments));
   --call->group.running;
   finish(call->call, std::move(result));
   begin_waiting(call->group);

@@ -92,7 +92,7 @@ class CallRunner final : public HeldCalls, public CallHost {
   void begin_waiting(Group& group);
   void work(Group& group);
   std::optional<QueuedCall> next_locked(Group& group) TROUPE_REQUIRES(mutex_);
-  void run(const QueuedCall& call);
+  void run(QueuedCall& call);
   bool expired(const QueuedCall& call) const;
   void begin_async(Group& group, QueuedCall call, MethodKind kind);
   void step(const std::shared_ptr<AsyncCall>& call, std::coroutine_handle<> coroutine);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/actor_channel.h"
+#include "runtime/base/large_buffers.h"
 #include "runtime/base/limits.h"
 
 namespace troupe::detail {
@@ -95,7 +96,7 @@ SendOutcome ChannelLink::send_by_socket(std::uint64_t sequence, CallRequest& req
     request.lent.reset();
   }
   if (request.arguments.size() >= wire::kAttachedBytesMin) {
-    request.attached = std::make_shared<const wire::Bytes>(std::exchange(request.arguments, {}));
+    request.attached = share_large_buffer(std::exchange(request.arguments, {}));
   }
   wire::Call message;
   message.sequence = sequence;

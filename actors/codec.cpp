@@ -1,8 +1,18 @@
 #include "actors/codec.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
+
+// Room for `size` bytes more. Who has appended much may go on to: then for twice as much.
+void Encoder::grow_large(std::size_t size) {
+  const std::size_t used = bytes_.size();
+  const std::size_t wanted = used < kLargeBufferBytesMin ? used + size : 2 * used + size;
+  wire::Bytes larger = take_large_buffer(wanted);
+  larger.assign(bytes_.begin(), bytes_.end());
+  give_back_large_buffer(std::exchange(bytes_, std::move(larger)));
+}
 
 // Room is taken for what is there, what comes and as much again, so that a container of large
 // pieces does not move at each of them; where there is none the heap has to do.
@@ -16,9 +26,9 @@ void Encoder::append_large(const std::byte* bytes, std::size_t size) {
     std::span<std::byte> room = large_->take(used + size + slack);
     if (room.empty()) {
       if (!room_.empty()) bytes_.assign(before.begin(), before.end());
-      bytes_.insert(bytes_.end(), bytes, bytes + size);
       room_ = {};
       large_ = nullptr;
+      append_to_heap(bytes, size);
       return;
     }
     if (!before.empty()) std::memcpy(room.data(), before.data(), before.size());

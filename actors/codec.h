@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "runtime/base/large_buffers.h"
 #include "runtime/base/status.h"
 #include "runtime/wire/types.h"
 
@@ -77,7 +78,7 @@ class Encoder {
       append_large(bytes, size);
       return;
     }
-    bytes_.insert(bytes_.end(), bytes, bytes + size);
+    append_to_heap(bytes, size);
   }
   void reserve(std::size_t size) { bytes_.reserve(size); }
   std::size_t size() const { return room_.empty() ? bytes_.size() : room_used_; }
@@ -87,6 +88,11 @@ class Encoder {
 
  private:
   void append_large(const std::byte* bytes, std::size_t size);
+  void append_to_heap(const std::byte* bytes, std::size_t size) {
+    if (size >= kLargeBufferBytesMin && size > bytes_.capacity() - bytes_.size()) grow_large(size);
+    bytes_.insert(bytes_.end(), bytes, bytes + size);
+  }
+  void grow_large(std::size_t size);
 
   wire::Bytes bytes_;
   LargeMemory* large_ = nullptr;

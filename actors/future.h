@@ -98,8 +98,9 @@ class FutureState {
       result_.emplace(std::move(result));
       continuation = std::move(continuation_);
       options_.cancel = nullptr;
-      ready_.notify_all();
     }
+    // Outside of the lock, which whoever is woken takes first. (Who calls this holds the state.)
+    ready_.notify_all();
     if (continuation) run(std::move(continuation), later);
     return true;
   }

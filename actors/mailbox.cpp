@@ -33,18 +33,27 @@ void Mailbox::changed() {
   has_items_.store(stopped_ || !items_.empty(), std::memory_order_seq_cst);
 }
 
-Status Mailbox::push(QueuedCall call) {
-  MutexLock lock(mutex_);
-  if (stopped_) return error(Code::kUnavailable, "the actor is stopping");
-  if (calls_ + held_ >= calls_max_) {
-    return error(Code::kOverloaded,
-                 "{} calls wait in the actor's mailbox already. Wait for answers before calling on",
-                 calls_ + held_);
-  }
-  ++calls_;
-  items_.emplace_back(std::move(call));
-  changed();
+// Outside of mutex_, which the thread that is woken takes first.
+void Mailbox::wake() {
+  MutexLock lock(waker_mutex_);
   (void)waker_.wake();
+}
+
+Status Mailbox::push(QueuedCall call) {
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return error(Code::kUnavailable, "the actor is stopping");
+    if (calls_ + held_ >= calls_max_) {
+      return error(
+          Code::kOverloaded,
+          "{} calls wait in the actor's mailbox already. Wait for answers before calling on",
+          calls_ + held_);
+    }
+    ++calls_;
+    items_.emplace_back(std::move(call));
+    changed();
+  }
+  wake();
   return {};
 }
 
@@ -66,11 +75,13 @@ void Mailbox::count_held(int change) {
 
 void Mailbox::post(Work work) {
   if (process_.is_forked()) return;
-  MutexLock lock(mutex_);
-  if (stopped_) return;
-  items_.emplace_back(std::move(work));
-  changed();
-  (void)waker_.wake();
+  {
+    MutexLock lock(mutex_);
+    if (stopped_) return;
+    items_.emplace_back(std::move(work));
+    changed();
+  }
+  wake();
 }
 
 bool Mailbox::in_thread() const {
@@ -160,10 +171,12 @@ std::optional<Mailbox::Item> Mailbox::poll() {
 
 void Mailbox::stop() {
   if (process_.is_forked()) return;
-  MutexLock lock(mutex_);
-  stopped_ = true;
-  changed();
-  (void)waker_.wake();
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+    changed();
+  }
+  wake();
 }
 
 std::deque<QueuedCall> Mailbox::drain() {

@@ -115,6 +115,7 @@ class Mailbox final : public Executor {
  private:
   std::optional<Item> pop() TROUPE_REQUIRES(mutex_);
   void changed() TROUPE_REQUIRES(mutex_);
+  void wake() TROUPE_EXCLUDES(mutex_);
   bool idle() const { return !has_items_.load(std::memory_order_seq_cst); }
   void wait(CallSource* source);
 
@@ -132,8 +133,9 @@ class Mailbox final : public Executor {
   std::size_t calls_ TROUPE_GUARDED_BY(mutex_) = 0;
   std::size_t held_ TROUPE_GUARDED_BY(mutex_) = 0;
   bool stopped_ TROUPE_GUARDED_BY(mutex_) = false;
-  memory::Waker waker_ TROUPE_GUARDED_BY(mutex_);
   std::weak_ptr<CallSource> source_ TROUPE_GUARDED_BY(mutex_);
+  Mutex waker_mutex_;
+  memory::Waker waker_ TROUPE_GUARDED_BY(waker_mutex_);
   // The mailbox's thread.
   memory::Sleeper sleeper_;
   memory::AdaptiveSpin adaptive_;

@@ -16,6 +16,7 @@
 #include "runtime/base/limits.h"
 #include "runtime/base/mutex.h"
 #include "runtime/net/frame_reader.h"
+#include "runtime/net/socket.h"
 
 namespace troupe::net {
 namespace {
@@ -30,6 +31,8 @@ constexpr std::size_t kPiecesMax = 128;
 constexpr std::size_t kCompanyFrames = 48;
 constexpr std::size_t kCompanyBytes = 32u << 10;
 constexpr Duration kCompanyTime = std::chrono::microseconds(200);
+// A connection that sends an attachment of so many bytes gets a larger send buffer.
+constexpr std::size_t kLargeAttachmentBytes = 1u << 20;
 // Reads at one wake-up, so that a fast sender does not keep others waiting.
 constexpr int kReadsPerWakeUp = 16;
 
@@ -83,6 +86,9 @@ class Core : public std::enable_shared_from_this<Core> {
     }
     MutexLock lock(mutex_);
     if (closing_ || !socket_.valid()) return closed_error();
+    if (attachment->size() >= kLargeAttachmentBytes && !std::exchange(sends_large_, true)) {
+      set_large_send_buffer(socket_.fd());
+    }
     push(OutgoingFrame(std::move(frame), std::move(attachment)));
     if (!flush_is_due_) send_queue();
     return {};
@@ -405,6 +411,7 @@ class Core : public std::enable_shared_from_this<Core> {
   bool flush_is_due_ TROUPE_GUARDED_BY(mutex_) = false;
   bool company_timer_ TROUPE_GUARDED_BY(mutex_) = false;  // it runs
   bool company_came_ TROUPE_GUARDED_BY(mutex_) = false;   // since it was started
+  bool sends_large_ TROUPE_GUARDED_BY(mutex_) = false;    // its socket has room for it
   bool closing_ TROUPE_GUARDED_BY(mutex_) = false;
 };
 

@@ -6,19 +6,19 @@
 #include <utility>
 
 #include "runtime/base/check.h"
-#include "runtime/base/huge_pages.h"
+#include "runtime/base/large_buffers.h"
 
 namespace troupe::net {
 namespace {
 
 constexpr std::size_t kLargeStepBytes = 256u << 10;
-// Buffers of so many bytes are worth huge pages: most of the time of their first touch.
-constexpr std::uint64_t kHugeBytesMin = 4u << 20;
+// One read does not take more, so that a fast sender does not keep others waiting.
+constexpr std::size_t kReadBytesMax = 1u << 20;
 
-// A buffer of its final size at once: the system gives it memory only where something was written.
+// Room for everything at once: the system gives it memory only where something was written.
 bool reserve_all(std::vector<std::byte>& bytes, std::uint64_t length) try {
-  bytes.reserve(length);
-  if (length >= kHugeBytesMin) advise_huge({bytes.data(), bytes.capacity()});
+  bytes = take_large_buffer(length);
+  if (bytes.size() > length) bytes.resize(length);
   return true;
 } catch (const std::exception&) {  // more than there is, or than there can be
   return false;
@@ -45,7 +45,8 @@ std::span<std::byte> FrameReader::space() {
   if (attachment_have_ == bytes.size()) {
     bytes.resize(attachment_have_ + std::min<std::uint64_t>(attachment_left_, kLargeStepBytes));
   }
-  return std::span(bytes).subspan(attachment_have_);
+  const auto space = std::span(bytes).subspan(attachment_have_);
+  return space.first(std::min(space.size(), kReadBytesMax));
 }
 
 Status FrameReader::filled(std::size_t count, const OnFrame& on_frame) {
@@ -80,7 +81,8 @@ void FrameReader::begin_attachment(std::uint64_t length, std::span<const std::by
     attachment_.refused_bytes = length;
     return;
   }
-  attachment_.bytes.assign(first.begin(), first.end());
+  if (attachment_.bytes.size() < first.size()) attachment_.bytes.resize(first.size());
+  std::copy(first.begin(), first.end(), attachment_.bytes.begin());
   attachment_have_ = first.size();
 }
 

@@ -20,6 +20,8 @@
 namespace troupe::net {
 namespace {
 
+constexpr int kLargeSendBufferBytes = 2 << 20;
+
 Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_t port, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -143,6 +145,18 @@ void set_stream_options(int fd, int family) {
 
 void set_near_options(int fd) {
   if (within_machine(fd)) end_pacing(fd);
+}
+
+void set_large_send_buffer(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return;
+  if (address.ss_family != AF_UNIX) return;
+  // Above the system's limit (net.core.wmem_max) only for who may configure the network.
+  if (::setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &kLargeSendBufferBytes,
+                   sizeof(kLargeSendBufferBytes)) != 0) {
+    set_option(fd, SOL_SOCKET, SO_SNDBUF, kLargeSendBufferBytes);
+  }
 }
 
 void set_low_water(int fd, std::size_t bytes) {

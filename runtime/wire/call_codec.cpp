@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/base/large_buffers.h"
 #include "runtime/wire/call_messages.h"
 #include "runtime/wire/codec.h"
 
@@ -44,7 +45,7 @@ Bytes encode(const CallMessage& message) {
 EncodedCall encode_attached(CallMessage message) {
   std::shared_ptr<const Bytes> attachment;
   if (payload_bytes(message) >= kAttachedBytesMin) {
-    attachment = std::make_shared<const Bytes>(std::exchange(*payload(message), {}));
+    attachment = share_large_buffer(std::exchange(*payload(message), {}));
   }
   return {encode(message), std::move(attachment)};
 }

@@ -1,5 +1,7 @@
 #include "runtime/net/connection.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -129,6 +131,31 @@ TEST_CASE("a frame larger than the socket's buffer, there and back") {
              .on_close = [](const Status&) {}});
   CHECK(two.a->send(large).ok());
   CHECK(answer.get() == large.size());
+}
+
+TEST_CASE("a Unix socket over which something large is sent gets room for it") {
+  ConnectionOptions options;
+  options.attachment_bytes_max = 8u << 20;
+  auto [first, second] = tests::socket_pair();
+  const int fd = first.get();
+  const auto room = [fd] {
+    int bytes = 0;
+    socklen_t length = sizeof bytes;
+    REQUIRE(::getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &length) == 0);
+    return bytes;
+  };
+  const int usual = room();
+  // Where the system allows no more than the usual, it stays so.
+  int most = 2 << 20;
+  (void)::setsockopt(second.get(), SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
+  socklen_t length = sizeof most;
+  REQUIRE(::getsockopt(second.get(), SOL_SOCKET, SO_SNDBUF, &most, &length) == 0);
+  LoopThread loop{"a"};
+  const auto connection = make_connection(loop.loop(), std::move(first), "peer", options);
+  REQUIRE(connection->send(Bytes(10), std::make_shared<const Bytes>(1000)).ok());
+  CHECK(room() == usual);
+  REQUIRE(connection->send(Bytes(10), std::make_shared<const Bytes>(1u << 20)).ok());
+  CHECK(room() >= most);
 }
 
 TEST_CASE("the peer's end is told once; sending fails afterwards") {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/large_buffers.h"
 #include "runtime/base/random.h"
 #include "tests/runtime/net/support.h"
 
@@ -112,6 +113,41 @@ TEST_CASE("attachments come with their frames however the stream is cut, the lar
     }
     CHECK(seen == frames.size());
     CHECK_FALSE(reader.in_frame());
+  }
+}
+
+TEST_CASE("an attachment in a buffer that had more bytes, or fewer, before is what was sent") {
+  for (const std::size_t before : {std::size_t{7} << 20, std::size_t{100}}) {
+    CAPTURE(before);
+    std::vector<std::byte> used;
+    used.reserve(7u << 20);
+    used.resize(before, std::byte{9});
+    const auto* const data = used.data();
+    give_back_large_buffer(std::move(used));
+    FrameReader reader(100, 8u << 20);
+    const std::vector<std::byte> sent(6u << 20, std::byte{1});
+    const std::uint32_t length = kAttachmentFlag | 0;
+    const std::uint64_t attached = sent.size();
+    std::vector<std::byte> stream(kFrameLengthBytes + kAttachmentLengthBytes);
+    std::memcpy(stream.data(), &length, sizeof length);
+    std::memcpy(stream.data() + kFrameLengthBytes, &attached, sizeof attached);
+    stream.insert(stream.end(), sent.begin(), sent.end());
+    std::vector<std::byte> seen;
+    for (std::size_t at = 0; at < stream.size();) {
+      const auto space = reader.space();
+      const std::size_t count = std::min(space.size(), stream.size() - at);
+      std::memcpy(space.data(), stream.data() + at, count);
+      at += count;
+      REQUIRE(reader
+                  .filled(count,
+                          [&](auto, Attachment&& attachment) {
+                            seen = std::move(attachment.bytes);
+                            return true;
+                          })
+                  .ok());
+    }
+    CHECK(seen == sent);
+    CHECK(seen.data() == data);
   }
 }
 
