@@ -5,8 +5,7 @@
 //   auto counter = cluster.spawn<Counter>({.name = "counter"}, 0).value();
 //   auto same = context.get_actor<Counter>("counter").value();
 //
-// Thread-safe. What is asked of a Cluster that was closed or moved from ends with
-// kFailedPrecondition, and its watches say nothing.
+// Thread-safe. Of whom nothing can be asked any more, everything ends with kFailedPrecondition.
 
 #include <functional>
 #include <memory>
@@ -33,8 +32,7 @@ class Actors {
   // Isolation::kShared it is a light actor, in a host that has room, or a new one.
   template <typename T, typename... A>
   Result<ActorHandle<T>> spawn(const ActorOptions& options, A&&... arguments) {
-    const auto client = TROUPE_TRY(usable());
-    return detail::spawn<T>(client, options, std::forward<A>(arguments)...);
+    return detail::spawn<T>(TROUPE_TRY(usable()), options, std::forward<A>(arguments)...);
   }
   // `count` light actors in as many host processes as options.light_per_host makes of them, each
   // with the resources and the restarts of the options, which ask for Isolation::kShared; all made
@@ -42,32 +40,30 @@ class Actors {
   template <typename T, typename... A>
   Result<LightActors<T>> spawn_many(std::size_t count, const ActorOptions& options,
                                     A&&... arguments) {
-    const auto client = TROUPE_TRY(usable());
-    return detail::spawn_many<T>(client, count, options, std::forward<A>(arguments)...);
+    return detail::spawn_many<T>(TROUPE_TRY(usable()), count, options,
+                                 std::forward<A>(arguments)...);
   }
   // The same, each made of what `arguments_of(index)` returns: a tuple of its constructor's
   // arguments, or the only one.
   template <typename T, typename F>
   Result<LightActors<T>> spawn_each(std::size_t count, const ActorOptions& options,
                                     F&& arguments_of) {
-    const auto client = TROUPE_TRY(usable());
-    return detail::spawn_each<T>(client, count, options, std::forward<F>(arguments_of));
+    return detail::spawn_each<T>(TROUPE_TRY(usable()), count, options,
+                                 std::forward<F>(arguments_of));
   }
   // All of them are placed or none is. Waits until the head has accepted them; with `no_wait` it
   // refuses (kResourceExhausted) what does not fit now.
   template <typename T>
   Result<std::vector<ActorHandle<T>>> spawn_gang(std::vector<GangMember<T>> members,
                                                  bool no_wait = false) {
-    const auto client = TROUPE_TRY(usable());
-    return detail::spawn_gang<T>(client, std::move(members), no_wait);
+    return detail::spawn_gang<T>(TROUPE_TRY(usable()), std::move(members), no_wait);
   }
   // The living actor of options.name, or a new one where there is none: of all that ask at the same
   // time one creates it. Waits for the head. kInvalidArgument where the living one is of another
   // class, or was created with other constructor arguments; its other options are its own.
   template <typename T, typename... A>
   Result<ActorHandle<T>> get_or_create(const ActorOptions& options, A&&... arguments) {
-    const auto client = TROUPE_TRY(usable());
-    return detail::get_or_create<T>(client, options, std::forward<A>(arguments)...);
+    return detail::get_or_create<T>(TROUPE_TRY(usable()), options, std::forward<A>(arguments)...);
   }
   // A group of actors that is restarted together (supervision.h). Waits for the head.
   Result<Supervisor> supervise(const SupervisorOptions& options,
@@ -82,14 +78,12 @@ class Actors {
   // … or of another namespace: get_actor<T>("db", {.namespace_name = "shop"}).
   template <typename T>
   Result<ActorHandle<T>> get_actor(const std::string& name, const GetOptions& options) {
-    const auto client = TROUPE_TRY(usable());
-    return detail::find<T>(client, name, options);
+    return detail::find<T>(TROUPE_TRY(usable()), name, options);
   }
   // The living light actors whose host has this name. As get_actor().
   template <typename T>
   Result<LightActors<T>> get_light_actors(const std::string& name, const GetOptions& options = {}) {
-    const auto client = TROUPE_TRY(usable());
-    return detail::find_light<T>(client, name, options);
+    return detail::find_light<T>(TROUPE_TRY(usable()), name, options);
   }
   Result<std::vector<NodeInfo>> nodes(Duration timeout = kControlTimeout);
   // Calls `on_change` with the actor's state now and at each change (started, alive, restarting,
@@ -107,21 +101,18 @@ class Actors {
   // --- ending -----------------------------------------------------------------------------------
   template <typename T>
   Status kill(const ActorHandle<T>& handle, const KillOptions& options = {}) {
-    const auto client = TROUPE_TRY(usable());
-    return detail::kill(client, handle, options);
+    return detail::kill(TROUPE_TRY(usable()), handle, options);
   }
   // Ends the hosts with all their light actors.
   template <typename T>
   Status kill(const LightActors<T>& actors, const KillOptions& options = {}) {
-    const auto client = TROUPE_TRY(usable());
-    return detail::kill(client, actors, options);
+    return detail::kill(TROUPE_TRY(usable()), actors, options);
   }
   // Ends it for good when it has done what is queued, or when its time is over; waits for that. Not
   // within the actor itself. kUnsupported for a light actor.
   template <typename T>
   Result<StopReport> stop(const ActorHandle<T>& handle, const StopOptions& options = {}) {
-    const auto client = TROUPE_TRY(usable());
-    return detail::stop(client, handle, options);
+    return detail::stop(TROUPE_TRY(usable()), handle, options);
   }
 
  protected:
