@@ -31,6 +31,11 @@ class Watches {
     const auto found = watchers_.find(id);
     return found == watchers_.end() ? nullptr : &found->second;
   }
+  std::size_t count() const {
+    std::size_t count = 0;
+    for (const auto& [id, peers] : watchers_) count += peers.size();
+    return count;
+  }
 
  private:
   template <typename Map, typename Key, typename Value>
@@ -82,6 +87,7 @@ class Clients {
   // At the end of an apply(): one journal record and one update for each thing that changed,
   // whatever happened to it in between.
   void push_updates();
+  std::size_t actor_watch_count() const { return watched_actors_.count(); }
 
  private:
   Status check_new(const std::vector<wire::ActorSpec>& specs, bool gang, bool no_wait) const;

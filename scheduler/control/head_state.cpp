@@ -80,6 +80,7 @@ const std::map<SupervisorId, SupervisorRecord>& HeadState::supervisors() const {
 std::uint64_t HeadState::kept_bytes() const { return parts_->room.kept_bytes(); }
 const HeadConfig& HeadState::config() const { return parts_->context.config(); }
 bool HeadState::stopping() const { return parts_->context.stopping(); }
+std::size_t HeadState::actor_watch_count() const { return parts_->clients.actor_watch_count(); }
 
 Outcome HeadState::apply(Event event, Moment now) {
   Context& context = parts_->context;

@@ -39,6 +39,8 @@ class HeadState {
   std::uint64_t kept_bytes() const;
   const HeadConfig& config() const;
   bool stopping() const;
+  // Of actors, by all connections.
+  std::size_t actor_watch_count() const;
   // What must always be true, as a sentence when it is not.
   std::optional<std::string> broken_invariant() const;
 

@@ -85,11 +85,7 @@ class HeadAndNode {
   }
   // Of all actors, dead ones too.
   std::size_t head_watchers() {
-    return on_loop(head_thread_, [this] {
-      std::size_t count = 0;
-      for (const auto& [id, actor] : head_->state().actors()) count += actor.watchers.size();
-      return count;
-    });
+    return on_loop(head_thread_, [this] { return head_->state().actor_watch_count(); });
   }
 
   std::shared_ptr<detail::ActorClient> client(Duration reconnect_timeout) {
