@@ -54,8 +54,11 @@ void CallsOracle::ended(std::uint64_t call, const troupe::Result<SimResult>& res
     check_result(call, known, *result);
   } else {
     ++result_.failed;
+    const Code code = result.status().code();
+    // (A relay fails with the call that it makes.)
+    if (code != Code::kDeadlineExceeded && code != Code::kActorError) ++result_.cut_off;
     check_error(known, result.status());
-    if (result.status().code() == Code::kDataLoss) {
+    if (code == Code::kDataLoss) {
       ++result_.told_of_losses;
       ++known_[{known.made.caller, known.made.target}].told;
     }

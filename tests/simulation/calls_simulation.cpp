@@ -374,6 +374,7 @@ CallsResult& CallsResult::operator+=(const CallsResult& other) {
   runs += other.runs;
   answered += other.answered;
   failed += other.failed;
+  cut_off += other.cut_off;
   cancelled += other.cancelled;
   items += other.items;
   losses += other.losses;

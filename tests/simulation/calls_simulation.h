@@ -34,6 +34,7 @@ struct CallsResult {
   std::uint64_t runs = 0;  // of methods
   std::uint64_t answered = 0;
   std::uint64_t failed = 0;
+  std::uint64_t cut_off = 0;  // of those: not by a deadline
   std::uint64_t cancelled = 0;
   std::uint64_t items = 0;           // of streams
   std::uint64_t losses = 0;          // of saved state
