@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/record.h"
 #include "runtime/wire/control_messages.h"
 #include "scheduler/control/delta.h"
 #include "scheduler/control/head_state.h"
@@ -123,16 +124,10 @@ void run_journal(std::span<const std::byte> input) {
     content = "TRPJRNL2";
     while (!in.empty()) {
       const auto payload = in.piece();
-      const auto length = static_cast<std::uint32_t>(payload.size());
-      const std::uint64_t hash = xxh3_64(payload);
-      const std::uint64_t offset = content.size();
-      std::string header(reinterpret_cast<const char*>(&length), sizeof length);
-      header.append(reinterpret_cast<const char*>(&hash), sizeof hash);
-      const std::string place(reinterpret_cast<const char*>(&offset), sizeof offset);
-      const std::uint64_t check = xxh3_64(bytes_of(header + place));
-      content += header;
-      content.append(reinterpret_cast<const char*>(&check), sizeof check);
-      content += fuzz_text(payload);
+      if (payload.empty()) continue;
+      const std::size_t at = content.size();
+      content.resize(at + kRecordHeaderBytes + payload.size());
+      write_record(reinterpret_cast<std::byte*>(content.data()) + at, at, {payload});
     }
   }
   FaultyFileSystem files;
