@@ -1,10 +1,9 @@
 #include "scheduler/head/journal.h"
 
 #include <algorithm>
-#include <cstring>
-#include <vector>
 
 #include "runtime/base/record.h"
+#include "scheduler/control/delta_batch.h"
 #include "scheduler/control/journal_bytes.h"
 
 namespace troupe::scheduler {
@@ -17,49 +16,14 @@ constexpr RecordKind kJournal{
 // A rewrite pays when the file is mostly history: so many times the snapshot, within these bounds.
 constexpr std::uint64_t kHistoryFactor = 3;
 constexpr std::uint64_t kHistoryBytesLeast = 1u << 20;
-// The first byte of a payload with several deltas; encode_delta's first byte is another.
-constexpr std::byte kSeveral{2};
+// Deltas of a snapshot that share a record: so many as have so many bytes (journal_bytes.h).
+constexpr std::uint64_t kBatchBytes = 256u << 10;
 
 // Adds a record whose place is the end of `out`, which begins at `offset` of the file.
 void put_record(std::string& out, std::uint64_t offset, std::span<const std::byte> payload) {
   const std::size_t at = out.size();
   out.resize(at + kRecordHeaderBytes + payload.size());
   write_record(reinterpret_cast<std::byte*>(out.data()) + at, offset + at, {payload});
-}
-
-// All in one, for this place in the file.
-std::string record_of(std::span<const Delta> deltas, std::uint64_t offset) {
-  std::string out;
-  if (deltas.size() == 1) {
-    put_record(out, offset, encode_delta(deltas.front()));
-    return out;
-  }
-  std::vector<std::byte> several(1, kSeveral);
-  for (const Delta& delta : deltas) {
-    const auto one = encode_delta(delta);
-    const auto length = static_cast<std::uint32_t>(one.size());
-    const auto front = std::as_bytes(std::span(&length, 1));
-    several.insert(several.end(), front.begin(), front.end());
-    several.insert(several.end(), one.begin(), one.end());
-  }
-  put_record(out, offset, several);
-  return out;
-}
-
-// Gives `take` what the payload of a record holds.
-Status take_payload(std::span<const std::byte> payload, const std::function<Status(Delta)>& take) {
-  if (payload.front() != kSeveral) return take(TROUPE_TRY(decode_delta(payload)));
-  for (payload = payload.subspan(1); !payload.empty();) {
-    std::uint32_t length = 0;
-    if (payload.size() >= sizeof length) std::memcpy(&length, payload.data(), sizeof length);
-    if (payload.size() < sizeof length || payload.size() - sizeof length < length) {
-      return Status(Code::kDataLoss, "a journal record of several decisions is cut");
-    }
-    payload = payload.subspan(sizeof length);
-    TROUPE_RETURN_IF_ERROR(take(TROUPE_TRY(decode_delta(payload.first(length)))));
-    payload = payload.subspan(length);
-  }
-  return {};
 }
 
 }  // namespace
@@ -83,7 +47,7 @@ Status FileJournal::replay(const std::function<Status(Delta)>& take) {
   TROUPE_RETURN_IF_ERROR(check_magic(
       kJournal, {reinterpret_cast<const char*>(memory.get()), kRecordMagicBytes}, path_));
   RecordReader reader(bytes);
-  while (const auto payload = reader.next()) TROUPE_RETURN_IF_ERROR(take_payload(*payload, take));
+  while (const auto payload = reader.next()) TROUPE_RETURN_IF_ERROR(decode_deltas(*payload, take));
   switch (reader.end()) {
     case RecordReader::End::kTorn:
       return {};
@@ -97,12 +61,18 @@ Status FileJournal::replay(const std::function<Status(Delta)>& take) {
   return {};
 }
 
-// Each delta is a record of its own: this file comes to be as a whole.
+// In records of many deltas, not in one: this file comes to be as a whole.
 Status FileJournal::rewrite(std::span<const Delta> snapshot) {
   file_.reset();
   std::string content(kJournal.magic);
-  content.reserve(content.size() + journal_bytes(snapshot));
-  for (const Delta& delta : snapshot) put_record(content, 0, encode_delta(delta));
+  while (!snapshot.empty()) {
+    std::size_t count = 0;
+    for (std::uint64_t bytes = 0; count < snapshot.size() && bytes < kBatchBytes; ++count) {
+      bytes += journal_bytes(snapshot[count]);
+    }
+    put_record(content, 0, encode_deltas(snapshot.first(count)));
+    snapshot = snapshot.subspan(count);
+  }
   if (content.size() > bytes_max_) {
     return error(Code::kFailedPrecondition,
                  "what the head knows takes {} bytes, and {} may have {}", content.size(), path_,
@@ -117,7 +87,8 @@ Status FileJournal::rewrite(std::span<const Delta> snapshot) {
 Status FileJournal::append(std::span<const Delta> deltas) {
   if (!file_) return error(Code::kFailedPrecondition, "{} is not open", path_);
   if (deltas.empty()) return {};
-  const std::string record = record_of(deltas, size_bytes_);
+  std::string record;
+  put_record(record, size_bytes_, encode_deltas(deltas));
   if (record.size() > bytes_max_ - size_bytes_) {
     return error(Code::kFailedPrecondition, "{} would grow beyond the {} bytes that it may have",
                  path_, bytes_max_);

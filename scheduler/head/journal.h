@@ -2,9 +2,8 @@
 // Where the head's decisions are kept: an append-only file of records, rewritten as a snapshot when
 // it has grown.
 //
-// File: records (runtime/base/record.h, "TRPJRNL2"). A payload is one delta
-// (scheduler/control/delta.h), which begins with a 1, or a 2 and then several, each with its u32
-// length before it.
+// File: records (runtime/base/record.h, "TRPJRNL2"), whose payloads are deltas
+// (scheduler/control/delta_batch.h).
 //
 // What is appended at once is one record: decisions that belong together, such as the members of a
 // gang, come back together or not at all.

@@ -8,7 +8,9 @@
 #include "runtime/base/record.h"
 #include "runtime/wire/control_messages.h"
 #include "scheduler/control/delta.h"
+#include "scheduler/control/delta_batch.h"
 #include "scheduler/control/head_state.h"
+#include "scheduler/control/journal_bytes.h"
 #include "scheduler/head/journal.h"
 #include "tests/fuzz/fuzz_files.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -30,6 +32,16 @@ void run_delta(std::span<const std::byte> input) {
   }
   const Result<Delta> again = decode_delta(encode_delta(*read));
   TROUPE_CHECK(again.ok() && *again == *read);
+  const std::vector<Delta> alone{*read};
+  TROUPE_CHECK(encode_deltas(alone).size() + kRecordHeaderBytes <= journal_bytes(*read));
+  const std::vector<Delta> twice{*read, *read};
+  std::size_t count = 0;
+  const Status status = decode_deltas(encode_deltas(twice), [&](const Delta& delta) {
+    TROUPE_CHECK(delta == *read);
+    ++count;
+    return Status();
+  });
+  TROUPE_CHECK(status.ok() && count == twice.size(), "{}", status.to_string());
 }
 
 template <std::size_t... I>
@@ -165,6 +177,7 @@ std::vector<FuzzBytes> journal_seeds() {
     records.u8(0);
     for (const Delta& delta : deltas) records.piece(encode_delta(delta));
     seeds.push_back(records.take());
+    seeds.push_back(FuzzSeed().u8(0).piece(encode_deltas(deltas)).take());
     FaultyFileSystem files;
     FileJournal journal(files, kFuzzJournalPath);
     TROUPE_CHECK(journal.rewrite(deltas).ok());
