@@ -1,14 +1,10 @@
 #pragma once
 // What a host of light actors must still know after it was killed: which of them have ended, what
-// those were made of that came one by one, and their saved states. A log in a memfd that the node
-// keeps, as it keeps saved_state.h's.
+// those were made of that came one by one, and their saved states. A log that the node keeps
+// (runtime/memory/record_memory.h, "TRPLIGH2"), as it keeps saved_state.h's.
 //
-// Layout, in the machine's own order (the bytes never leave it): a header of 64 bytes (u64 magic
-// "TRPLIGH1", u64 salt, zeros), then records, each a RecordHeader and its bytes, filled up to a
-// multiple of 8. A record counts when its hash is right and its sequence follows that of the record
-// before; the first that is not ends the log. So a process killed in mid-write leaves all records
-// before, and a record costs no system call. When the log is full, what still counts of it goes
-// into a new one of twice that size.
+// A record is a RecordHead, in the machine's own order, and its bytes. When the log is full, what
+// still counts of it goes into a new one of twice that size.
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +17,7 @@
 #include "actors/actor_class.h"
 #include "runtime/base/status.h"
 #include "runtime/base/unique_fd.h"
-#include "runtime/memory/segment.h"
+#include "runtime/memory/record_memory.h"
 
 namespace troupe::detail {
 
@@ -50,43 +46,30 @@ class LightLog {
 
  private:
   enum class Kind : std::uint32_t { kCreated = 1, kSaved = 2, kEnded = 3 };
-  struct RecordHeader {
-    std::uint64_t hash = 0;  // XXH3-64 of the salt, what follows here, and the bytes
-    std::uint64_t sequence = 0;
-    std::uint64_t bytes = 0;
+  struct RecordHead {
     std::uint64_t type_hash = 0;  // of the state
     std::uint32_t version = 0;    // of the state
     std::uint32_t number = 0;
     std::uint32_t kind = 0;
     std::uint32_t zero = 0;
   };
-  static_assert(sizeof(RecordHeader) == 48);
-  struct Place {
-    std::size_t offset = 0;
-    std::size_t bytes = 0;  // with its header, filled up
-  };
+  using Payload = memory::RecordMemory::Payload;
   using Key = std::uint64_t;
   static Key key_of(std::uint32_t number, Kind kind) {
     return std::uint64_t{number} << 2 | static_cast<std::uint64_t>(kind);
   }
 
-  Status append(RecordHeader header, std::span<const std::byte> bytes);
-  // A new segment with what counts and room for `extra` bytes more.
+  Status append(const RecordHead& head, std::span<const std::byte> bytes);
+  // A new log with what counts and room for `extra` bytes more.
   Status renew(std::size_t extra);
-  void write(memory::Segment& segment, std::uint64_t salt, std::size_t offset, RecordHeader header,
-             std::span<const std::byte> bytes) const;
-  void note(const RecordHeader& header, Place place);
+  void note(Payload record);
   void forget(Key key);
-  std::optional<RecordHeader> record_at(std::size_t offset) const;
-  std::span<const std::byte> bytes_at(const Place& place) const;
+  static RecordHead head_of(Payload record);
 
   const Keep keep_;
-  memory::Segment segment_;
-  std::uint64_t salt_ = 0;
-  std::size_t used_ = 0;
-  std::uint64_t sequence_ = 0;  // of the last record
-  std::size_t live_bytes_ = 0;
-  std::unordered_map<Key, Place> live_;
+  memory::RecordMemory records_;
+  std::size_t live_bytes_ = 0;  // of the records that count
+  std::unordered_map<Key, Payload> live_;
 };
 
 }  // namespace troupe::detail

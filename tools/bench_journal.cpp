@@ -168,7 +168,7 @@ void measure(const std::string& what, const std::string& path, std::size_t argum
 
 int main(int argc, char** argv) {
   const std::string path = std::string(argc > 1 ? argv[1] : ".") + "/bench-journal.tmp";
-  measure("1 MiB of arguments", path, 1u << 20);
+  measure("1 MiB of arguments", path, (1u << 20) - 4096);
   ::malloc_trim(0);
   measure("no arguments", path, 0);
 }

@@ -39,6 +39,9 @@ inline constexpr std::size_t kStatusTextBytesMax = 64u << 10;
 inline constexpr std::size_t kTraversalWordsMax = 4 * kFrameBytesMax / 8;
 // Nesting of a Cap'n Proto message.
 inline constexpr int kMessageDepthMax = 64;
+// What a list is answered by at once, as the journal would keep it
+// (scheduler/control/list_piece.h): little for a head that others wait for, much for a connection.
+inline constexpr std::size_t kListPieceBytes = 1u << 20;
 // Elements of one list in a message: above the largest cluster's actors, far below what would fill
 // memory when every element claims to be empty.
 inline constexpr std::size_t kWireListCountMax = 200'000;
@@ -81,22 +84,29 @@ inline constexpr std::size_t kLightMailboxCallsMax = 100'000;
 // Light actors in one process. They share its one thread; more only make its end worse.
 inline constexpr std::size_t kLightPerHostMax = 1'000'000;
 
-// The head's journal. A head that is started again reads it before it answers, which is to take at
-// most 500 ms; it takes some 200 ms for the largest one allowed (tools/bench journal), and all of
-// it is written anew only when the first answers have left. So the file is bounded by the sum of
-// what may be in it: what lives (beyond it new actors, groups, supervisors and jobs are refused),
-// what has ended and is remembered for people, of each of these four kinds, events, and what was
-// appended since the last rewrite. The rest is for nodes.
-inline constexpr std::size_t kJournalBytesMax = 128u << 20;
-inline constexpr std::size_t kJournalLivingBytesMax = 64u << 20;
+// Living actors of a cluster: as many as a head keeps in some 250 MiB and reads from its journal in
+// less than two seconds (tools/bench journal).
+inline constexpr std::size_t kActorsMax = 100'000;
+
+// The head's journal. A head that is started again reads it before it answers, and all of it is
+// written anew only when the first answers have left. So the file is bounded by the sum of what may
+// be in it: what lives (beyond it new actors, groups, supervisors and jobs are refused; an actor
+// without large arguments takes about 1 KiB of it), by how much living actors may grow (they are
+// restarted, and it is kept why and when), what has ended and is remembered for people, of each of
+// these four kinds, events, and what was appended since the last rewrite. The rest is for nodes.
+// These are bounds: of actors that have much in common the file has a tenth of them.
+inline constexpr std::size_t kJournalBytesMax = 400u << 20;
+inline constexpr std::size_t kJournalLivingBytesMax = 192u << 20;
+inline constexpr std::size_t kActorChangesBytesMax = 1536;
 inline constexpr std::size_t kJournalEndedBytesMax = 4u << 20;
 inline constexpr std::size_t kJournalEventBytesMax = 8u << 20;
 inline constexpr std::size_t kJournalHistoryBytesMax = 16u << 20;
 // What a node says of itself: its name, resources and labels.
 inline constexpr std::size_t kNodeInfoBytesMax = 64u << 10;
 
-static_assert(kJournalLivingBytesMax + 4 * kJournalEndedBytesMax + kJournalEventBytesMax +
-                  kJournalHistoryBytesMax + (16u << 20) <=
+static_assert(kJournalLivingBytesMax + kActorsMax * kActorChangesBytesMax +
+                  4 * kJournalEndedBytesMax + kJournalEventBytesMax + kJournalHistoryBytesMax +
+                  (16u << 20) <=
               kJournalBytesMax);
 static_assert(kHandshakeTargetBytesMax < kFrameBytesMax);
 static_assert(kUnsentArgumentBytesMax < kConnectionQueueBytesMax / 2);

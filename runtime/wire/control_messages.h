@@ -237,10 +237,13 @@ struct ListNodes {
   std::uint64_t request_id = 0;
   TROUPE_WIRE(ListNodes, request_id);
 };
+// Answered in pieces, as the lists of groups and supervisors: by those that follow `after` in the
+// order of their ids, and whether there are more.
 struct ListActors {
   std::uint64_t request_id = 0;
   bool include_dead = true;
-  TROUPE_WIRE(ListActors, request_id, include_dead);
+  ActorId after;
+  TROUPE_WIRE(ListActors, request_id, include_dead, after);
 };
 struct ListEvents {
   std::uint64_t request_id = 0;
@@ -273,7 +276,8 @@ struct WatchPlacementGroup {
 struct ListPlacementGroups {
   std::uint64_t request_id = 0;
   bool include_removed = true;
-  TROUPE_WIRE(ListPlacementGroups, request_id, include_removed);
+  GroupId after;
+  TROUPE_WIRE(ListPlacementGroups, request_id, include_removed, after);
 };
 // Runs a program on the cluster as a job of its own. Accepted, refused, or kResourceExhausted where
 // the cluster could never hold it; while it does not fit it waits.
@@ -321,7 +325,8 @@ struct WatchSupervisor {
 struct ListSupervisors {
   std::uint64_t request_id = 0;
   bool include_ended = true;
-  TROUPE_WIRE(ListSupervisors, request_id, include_ended);
+  SupervisorId after;
+  TROUPE_WIRE(ListSupervisors, request_id, include_ended, after);
 };
 // The node takes nothing new. Actors on it that may be started again finish what is queued, within
 // `grace_ms`, and are started elsewhere; the others run on.
@@ -420,7 +425,8 @@ struct NodeList {
 struct ActorList {
   std::uint64_t request_id = 0;
   std::vector<ActorInfo> actors;
-  TROUPE_WIRE(ActorList, request_id, actors);
+  bool more = false;
+  TROUPE_WIRE(ActorList, request_id, actors, more);
 };
 struct EventList {
   std::uint64_t request_id = 0;
@@ -434,7 +440,8 @@ struct PlacementGroupUpdate {
 struct PlacementGroupList {
   std::uint64_t request_id = 0;
   std::vector<PlacementGroupInfo> groups;
-  TROUPE_WIRE(PlacementGroupList, request_id, groups);
+  bool more = false;
+  TROUPE_WIRE(PlacementGroupList, request_id, groups, more);
 };
 struct JobList {
   std::uint64_t request_id = 0;
@@ -448,7 +455,8 @@ struct SupervisorUpdate {
 struct SupervisorList {
   std::uint64_t request_id = 0;
   std::vector<SupervisorInfo> supervisors;
-  TROUPE_WIRE(SupervisorList, request_id, supervisors);
+  bool more = false;
+  TROUPE_WIRE(SupervisorList, request_id, supervisors, more);
 };
 struct LogText {
   std::uint64_t request_id = 0;

@@ -13,7 +13,7 @@
 
 namespace troupe::wire {
 
-inline constexpr std::uint32_t kKeeperProtocolVersion = 1;
+inline constexpr std::uint32_t kKeeperProtocolVersion = 2;
 
 // --- daemon → keeper -----------------------------------------------------------------------------
 

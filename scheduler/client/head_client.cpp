@@ -259,10 +259,10 @@ void HeadClient::close() {
   ended.wait_for(std::chrono::seconds(10));
 }
 
-// Every request goes through here.
-void HeadClient::request(wire::ControlMessage message, OnAnswer done) {
-  if (state_->process.is_forked()) return done(ProcessStamp::forked_error());
-  state_->post([message = std::move(message), done = std::move(done)](State& state) mutable {
+void HeadClient::request(const std::shared_ptr<State>& to, wire::ControlMessage message,
+                         OnAnswer done) {
+  if (to->process.is_forked()) return done(ProcessStamp::forked_error());
+  to->post([message = std::move(message), done = std::move(done)](State& state) mutable {
     state.answers.emplace(state.session.ask(std::move(message), state.now()), std::move(done));
   });
 }

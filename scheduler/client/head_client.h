@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -85,7 +86,8 @@ class HeadClient {
     ask(wire::DrainNode{0, node_id, grace_ms, reason}, std::move(done));
   }
   void list_actors(bool include_dead, OnActors done) {
-    ask(wire::ListActors{0, include_dead}, &wire::ActorList::actors, std::move(done));
+    ask_for_list(state_, wire::ListActors{0, include_dead}, &wire::ActorList::actors,
+                 &wire::ActorInfo::actor_id, std::move(done));
   }
   void list_events(std::uint64_t after_sequence, std::uint32_t count_max, OnEvents done) {
     ask(wire::ListEvents{0, after_sequence, count_max}, &wire::EventList::events, std::move(done));
@@ -99,8 +101,9 @@ class HeadClient {
     ask(wire::RemovePlacementGroup{0, group_id, reason}, std::move(done));
   }
   void list_groups(bool include_removed, OnGroups done) {
-    ask(wire::ListPlacementGroups{0, include_removed}, &wire::PlacementGroupList::groups,
-        std::move(done));
+    ask_for_list(state_, wire::ListPlacementGroups{0, include_removed},
+                 &wire::PlacementGroupList::groups, &wire::PlacementGroupInfo::group_id,
+                 std::move(done));
   }
   void create_supervisor(wire::SupervisorSpec spec, OnStatus done) {
     ask(wire::CreateSupervisor{0, std::move(spec)}, std::move(done));
@@ -109,8 +112,9 @@ class HeadClient {
     ask(wire::EndSupervisor{0, id, reason}, std::move(done));
   }
   void list_supervisors(bool include_ended, OnSupervisors done) {
-    ask(wire::ListSupervisors{0, include_ended}, &wire::SupervisorList::supervisors,
-        std::move(done));
+    ask_for_list(state_, wire::ListSupervisors{0, include_ended},
+                 &wire::SupervisorList::supervisors, &wire::SupervisorInfo::supervisor_id,
+                 std::move(done));
   }
   // Ends every actor of the job that is not detached, and removes its placement groups.
   void end_job(JobId job_id, const std::string& reason, OnStatus done) {
@@ -121,7 +125,9 @@ class HeadClient {
     ask(wire::StopCluster{0, reason}, std::move(done));
   }
   // Any other request; only such as may be repeated. `done` gets the message that answers it.
-  void request(wire::ControlMessage message, OnAnswer done);
+  void request(wire::ControlMessage message, OnAnswer done) {
+    request(state_, std::move(message), std::move(done));
+  }
 
   // --- watches: any thread
   // Calls `on_actor` now and at each change, until unwatch or the actor's death. An error is the
@@ -185,6 +191,9 @@ class HeadClient {
  private:
   struct State;
   explicit HeadClient(std::shared_ptr<State> state);
+  // Every request goes through here.
+  static void request(const std::shared_ptr<State>& to, wire::ControlMessage message,
+                      OnAnswer done);
   WatchId watch(WatchedId id, WatchedName name, OnAnswer on_change);
   // For what is answered by success or failure.
   void ask(wire::ControlMessage message, OnStatus done);
@@ -201,6 +210,26 @@ class HeadClient {
   template <typename Message, typename T>
   void ask(wire::ControlMessage message, T Message::*member, std::function<void(Result<T>)> done) {
     request(std::move(message), as_member(std::move(done), member));
+  }
+  // For lists that are answered in pieces: asks for the next one until there are no more.
+  template <typename Request, typename List, typename T, typename Id>
+  static void ask_for_list(const std::shared_ptr<State>& state, Request asked,
+                           std::vector<T> List::*member, Id T::*id,
+                           std::function<void(Result<std::vector<T>>)> done,
+                           std::vector<T> so_far = {}) {
+    request(state, asked,
+            [kept = std::weak_ptr<State>(state), asked, member, id, done = std::move(done),
+             so_far = std::move(so_far)](Result<wire::ControlMessage> answer) mutable {
+              auto* const list = answer.ok() ? get_if<List>(&*answer) : nullptr;
+              if (list == nullptr) return as_member(std::move(done), member)(std::move(answer));
+              std::vector<T>& piece = list->*member;
+              const bool more = list->more && !piece.empty();
+              std::move(piece.begin(), piece.end(), std::back_inserter(so_far));
+              const auto client = kept.lock();
+              if (!more || !client) return done(std::move(so_far));
+              asked.after = so_far.back().*id;
+              ask_for_list(client, asked, member, id, std::move(done), std::move(so_far));
+            });
   }
   // Calls one of the functions above, whose last parameter gets the answer, and waits for that.
   template <typename... Params, typename... Args,

@@ -358,7 +358,8 @@ void Actors::bury(const ActorRecord& record, Status death) {
   }
   context_.log("actor_died", actor.subject(), "{}", actor.info.death.message());
   changed(actor);
-  room_.let_go(actor.spec);
+  room_.let_go(actor);
+  actor.kept_bytes = 0;
   actor.spec = JournalRoom::remembered(actor.spec);
   ended_.add(actor.id(), JournalRoom::left_by(actor));
 }

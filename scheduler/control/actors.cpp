@@ -92,7 +92,8 @@ void Actors::index(const ActorRecord& actor) {
     owned_[actor.spec.owner_actor].insert(actor.id());
   }
   if (actor.in_group()) grouped_[actor.spec.placement_group].insert(actor.id());
-  room_.take(actor.spec);
+  room_.take(actor);
+  room_.recount(edit(actor));
 }
 
 std::optional<std::pair<ActorId, std::uint64_t>> Actors::take_ended_owner() {
@@ -121,7 +122,7 @@ Status Actors::replay(ActorCreated& delta) {
   return {};
 }
 
-Status Actors::replay(const ActorChanged& delta) {
+Status Actors::replay(ActorChanged& delta) {
   const auto found = records_.find(delta.info.actor_id);
   if (found == records_.end()) {
     return error(Code::kDataLoss, "the journal changes actor {}, which it never created",
@@ -136,12 +137,13 @@ Status Actors::replay(const ActorChanged& delta) {
                  delta.info.actor_id.to_string());
   }
   const bool dies = delta.info.state == wire::ActorState::kDead && !actor.dead();
-  static_cast<ActorChanged&>(actor) = delta;
+  const std::uint64_t order = delta.queue_order;
+  static_cast<ActorChanged&>(actor) = std::move(delta);
   if (dies) {
     actor.spec = JournalRoom::remembered(actor.spec);
     ended_.add(actor.id(), JournalRoom::left_by(actor));
   }
-  context_.used_order(delta.queue_order);
+  context_.used_order(order);
   return {};
 }
 

@@ -94,10 +94,18 @@ class Actors : public Table<ActorId, ActorRecord> {
   void settle_program(const ActorRecord& actor) { changed_programs_.insert(actor.spec.job_id); }
   bool has_lined_up(const ActorRecord& actor) const { return lined_up_.contains(actor.id()); }
 
+  // As the table's; what the journal holds of each is counted anew.
+  template <typename Tell>
+  void journal_changes(Tell tell) {
+    Table::journal_changes([&](const ActorRecord& actor) {
+      room_.recount(edit(actor));
+      tell(actor);
+    });
+  }
   void end_apply();
   using Table::replay;
   Status replay(ActorCreated& delta);
-  Status replay(const ActorChanged& delta);
+  Status replay(ActorChanged& delta);
   // Each is with its node, in the line, or waits for its next process.
   void resume();
   std::optional<std::string> broken_invariant() const;

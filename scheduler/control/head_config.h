@@ -23,7 +23,7 @@ struct HeadConfig : Timing {
   std::size_t events_max = 10'000;            // the oldest are dropped
   std::size_t dead_actors_max = 1'000;  // remembered for `troupe actors`; the oldest are dropped
   std::size_t dead_nodes_max = 100;
-  std::size_t actors_max = 100'000;          // living; more are refused with kOverloaded
+  std::size_t actors_max = limits::kActorsMax;  // living; more are refused with kOverloaded
   std::size_t expected_actors_max = 10'000;  // watched and not created; of more it is said at once
   std::size_t jobs_max = 1'000;        // submitted and not ended; more are refused with kOverloaded
   std::size_t ended_jobs_max = 1'000;  // remembered for `troupe jobs`; the oldest are dropped

@@ -248,7 +248,7 @@ std::optional<std::string> HeadState::broken_invariant() const {
   Parts& p = *parts_;
   JournalRoom counted(p.context);
   for (const auto& [id, actor] : p.actors.all()) {
-    if (!actor.ended()) counted.take(actor.spec);
+    if (!actor.ended()) counted.take(actor);
   }
   for (const auto& [id, group] : p.groups.all()) {
     if (!group.ended()) counted.take(group.spec);

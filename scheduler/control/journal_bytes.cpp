@@ -6,29 +6,41 @@
 namespace troupe::scheduler {
 namespace {
 
-// A message's fixed-size fields, its pointers and ids, with the headers of delta and record: above
-// the largest of them, an actor's.
-constexpr std::uint64_t kMessageBytes = 768;
-// A thing in a list: its fields and pointers, without its texts.
-constexpr std::uint64_t kElementBytes = 128;
-// A pointer, the end of a text, and what fills its last word.
+// What delta_batch.h makes of a message's numbers, all of them large, and of its pointers, with
+// what stands before delta and record: above the largest of them, an actor's.
+constexpr std::uint64_t kMessageBytes = 264;
+constexpr std::uint64_t kIdBytes = 24;
+// A thing in a list: its numbers, ids and pointers, without its texts.
+constexpr std::uint64_t kElementBytes = 96;
+// A pointer, and what fills the last word.
 constexpr std::uint64_t kTextBytes = 16;
+constexpr std::uint64_t kNumberBytes = 10;
 
-std::uint64_t bytes_in(const std::string& text) { return text.size() + kTextBytes; }
-std::uint64_t bytes_in(const wire::Bytes& bytes) { return bytes.size() + kTextBytes; }
+template <typename Tag>
+std::uint64_t bytes_in(const Id<Tag>& id) {
+  return id.empty() ? 0 : kIdBytes;
+}
+// Some words take more in the journal than they have.
+std::uint64_t bytes_in_text(std::size_t size) {
+  return size == 0 ? 0 : size + size / 8 + kTextBytes;
+}
+std::uint64_t bytes_in(const std::string& text) { return bytes_in_text(text.size()); }
+std::uint64_t bytes_in(const wire::Bytes& bytes) { return bytes_in_text(bytes.size()); }
 std::uint64_t bytes_in(const std::vector<std::string>& texts) {
   std::uint64_t bytes = kTextBytes;
-  for (const std::string& text : texts) bytes += bytes_in(text);
+  for (const std::string& text : texts) bytes += kNumberBytes + bytes_in(text);
   return bytes;
 }
 std::uint64_t bytes_in(const wire::Resources& resources) {
   std::uint64_t bytes = kTextBytes;
-  for (const auto& [name, amount] : resources) bytes += kTextBytes + bytes_in(name);
+  for (const auto& [name, amount] : resources) bytes += kNumberBytes + bytes_in(name);
   return bytes;
 }
 std::uint64_t bytes_in(const std::map<std::string, std::string>& pairs) {
   std::uint64_t bytes = kTextBytes;
-  for (const auto& [name, value] : pairs) bytes += bytes_in(name) + bytes_in(value);
+  for (const auto& [name, value] : pairs) {
+    bytes += 2 * kNumberBytes + bytes_in(name) + bytes_in(value);
+  }
   return bytes;
 }
 std::uint64_t bytes_in(const wire::LabelSelector& selector) {
@@ -43,15 +55,19 @@ std::uint64_t bytes_in(const wire::Endpoint& endpoint) {
 }
 std::uint64_t bytes_in(const Status& status) {
   std::uint64_t bytes = bytes_in(status.message()) + kTextBytes;
-  for (const auto& [key, value] : status.context()) bytes += bytes_in(key) + bytes_in(value);
+  for (const auto& [key, value] : status.context()) {
+    bytes += 2 * kNumberBytes + bytes_in(key) + bytes_in(value);
+  }
   return bytes;
 }
-std::uint64_t bytes_in(const std::vector<std::int64_t>& times) { return 8 * times.size(); }
+std::uint64_t bytes_in(const std::vector<std::int64_t>& times) {
+  return kNumberBytes * times.size();
+}
 
 std::uint64_t bytes_of(const NodeKnown& delta) { return journal_bytes(delta.node); }
 std::uint64_t bytes_of(const ActorCreated& delta) { return journal_bytes(delta.spec); }
 std::uint64_t bytes_of(const ActorChanged& delta) {
-  return journal_bytes(delta.info) + bytes_in(delta.restarts_unix_us);
+  return journal_bytes(delta.info) + bytes_in(delta.restarts_unix_us) + bytes_in(delta.barrier);
 }
 std::uint64_t bytes_of(const EventLogged& delta) { return journal_bytes(delta.event); }
 std::uint64_t bytes_of(const GroupCreated& delta) { return journal_bytes(delta.spec); }
@@ -87,7 +103,9 @@ std::uint64_t journal_bytes(std::span<const Delta> deltas) {
 }
 
 std::uint64_t journal_bytes(const wire::ActorSpec& spec) {
-  return kMessageBytes + bytes_in(spec.type) + bytes_in(spec.name) +
+  return kMessageBytes + bytes_in(spec.actor_id) + bytes_in(spec.job_id) + bytes_in(spec.owner) +
+         bytes_in(spec.placement_group) + bytes_in(spec.owner_actor) + bytes_in(spec.supervisor) +
+         (spec.node_affinity ? kIdBytes : 0) + bytes_in(spec.type) + bytes_in(spec.name) +
          bytes_in(spec.constructor_arguments) + bytes_in(spec.resources) +
          bytes_in(spec.image.path) + bytes_in(spec.run) + bytes_in(spec.environment) +
          bytes_in(spec.log_path) + bytes_in(spec.label_selector) + bytes_in(spec.label_preference) +
@@ -97,9 +115,11 @@ std::uint64_t journal_bytes(const wire::ActorSpec& spec) {
 }
 
 std::uint64_t journal_bytes(const wire::ActorInfo& info) {
-  return kMessageBytes + bytes_in(info.type) + bytes_in(info.name) + bytes_in(info.endpoint) +
-         bytes_in(info.resources) + bytes_in(info.death) + bytes_in(info.pending_why) +
-         bytes_in(info.namespace_name) + bytes_in(info.owner_name);
+  return kMessageBytes + bytes_in(info.actor_id) + bytes_in(info.node_id) + bytes_in(info.job_id) +
+         bytes_in(info.placement_group) + bytes_in(info.owner_actor) + bytes_in(info.supervisor) +
+         bytes_in(info.saved_state_node) + bytes_in(info.type) + bytes_in(info.name) +
+         bytes_in(info.endpoint) + bytes_in(info.resources) + bytes_in(info.death) +
+         bytes_in(info.pending_why) + bytes_in(info.namespace_name) + bytes_in(info.owner_name);
 }
 
 std::uint64_t journal_bytes(const wire::PlacementGroupSpec& spec) {

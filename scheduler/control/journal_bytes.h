@@ -1,7 +1,7 @@
 #pragma once
 // How much a decision takes in the journal, told without encoding it, so that the head can refuse
-// what its journal could not hold. Never less than its record (journal.h), and at most some hundred
-// bytes more for each thing that it names.
+// what its journal could not hold. Never less than a record takes in which it is alone
+// (delta_batch.h), and at most some hundred bytes more.
 
 #include <cstddef>
 #include <cstdint>

@@ -17,6 +17,7 @@ class JournalRoom {
   static std::uint64_t kept_by(const wire::PlacementGroupSpec& spec);
   static std::uint64_t kept_by(const wire::SupervisorSpec& spec);
   static std::uint64_t kept_by(const wire::JobInfo& job);
+  static std::uint64_t kept_by(const ActorRecord& actor) { return actor.kept_bytes; }
   // How much of the journal a thing takes that has ended.
   template <typename Record>
   static std::uint64_t left_by(const Record& record) {
@@ -37,6 +38,9 @@ class JournalRoom {
     give_back(kept_by(kept));
   }
 
+  // An actor counts as much as it takes now: again whenever it has changed. That is not refused.
+  void recount(ActorRecord& actor);
+
   struct Living {
     std::size_t actors = 0;
     std::size_t groups = 0;
@@ -48,7 +52,7 @@ class JournalRoom {
   std::uint64_t kept_bytes() const { return kept_bytes_; }
 
  private:
-  std::size_t& count(const wire::ActorSpec&) { return living_.actors; }
+  std::size_t& count(const ActorRecord&) { return living_.actors; }
   std::size_t& count(const wire::PlacementGroupSpec&) { return living_.groups; }
   std::size_t& count(const wire::SupervisorSpec&) { return living_.supervisors; }
   std::size_t& count(const wire::JobInfo&) { return living_.jobs; }

@@ -76,6 +76,7 @@ struct ActorRecord : ActorChanged {
   std::optional<TimePoint> restart_at;   // kRestarting and waiting for its back-off
   TimePoint not_before{};                // … and no next process before this
   std::optional<wire::ExitStatus> exit;  // of its last process
+  std::uint64_t kept_bytes = 0;          // of the journal, as last counted (journal_room.h)
 
   using Forgotten = ActorForgotten;
   ActorId id() const { return spec.actor_id; }

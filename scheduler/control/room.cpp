@@ -9,9 +9,13 @@
 namespace troupe::scheduler {
 namespace {
 
-// What is kept of a living thing besides what created it and its names: where it runs, whose it is,
-// its restarts (64), and why it was last restarted. kLivingTextBytes and kOwnerBytes are within.
+// What is kept of a living group, supervisor or job besides what created it and its names: where it
+// runs, whose it is, and why it was last restarted.
 constexpr std::uint64_t kChangesBytes = 1536;
+// What an actor that is about to be created gets from the head: its namespace, its owner's name.
+constexpr std::uint64_t kNewActorBytes = 2 * kOwnerBytes;
+// What it may grow by later: restarts (64), why it was last restarted, where it runs.
+static_assert(64 * 10 + kLivingTextBytes * 9 / 8 + 256 <= limits::kActorChangesBytesMax);
 // There is room again for more than one.
 constexpr double kFullNoMore = 0.9;
 
@@ -25,7 +29,16 @@ std::uint64_t JournalRoom::kept_by(const wire::ActorSpec& spec) {
   info.name = spec.name;
   info.namespace_name = spec.namespace_name;
   info.resources = spec.resources;
-  return journal_bytes(spec) + journal_bytes(info) + kChangesBytes;
+  return journal_bytes(spec) + journal_bytes(info) + kNewActorBytes;
+}
+
+void JournalRoom::recount(ActorRecord& actor) {
+  const std::uint64_t bytes = actor.dead()
+                                  ? 0
+                                  : journal_bytes(actor.spec) + journal_bytes(actor.info) +
+                                        sizeof(std::int64_t) * actor.restarts_unix_us.size();
+  kept_bytes_ += bytes;
+  give_back(std::exchange(actor.kept_bytes, bytes));
 }
 
 std::uint64_t JournalRoom::kept_by(const wire::PlacementGroupSpec& spec) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/sort_by.h"
+#include "scheduler/control/list_piece.h"
 #include "scheduler/policy/program_kind.h"
 
 namespace troupe::scheduler {
@@ -55,38 +56,44 @@ void Clients::on(PeerId peer, wire::ListActors& message) {
   wire::ActorList list{message.request_id, {}};
   // Those that ask for the same wait for the same: thousands of explanations are few.
   std::map<std::pair<const Demand*, bool>, std::string> told;
-  for (const auto& [id, actor] : actors_.all()) {
-    if (!message.include_dead && actor.dead()) continue;
+  const auto add = [&](const ActorRecord& actor) -> std::uint64_t {
+    if (!message.include_dead && actor.dead()) return 0;
     const QueueKey key = key_of(actor);
     const QueueEntry* entry = line_.find(key);
     if (actor.queue_order == 0 || entry == nullptr || !entry->demand || line_.turn() == key) {
       list.actors.push_back(visible(actor));
-      continue;
+      return journal_bytes(list.actors.back());
     }
     const auto [why, added] =
         told.try_emplace({&(*entry->demand)->first, line_.kept_free_before(key) != nullptr});
     if (added) why->second = placement_.why_pending(actor);
     list.actors.push_back(actor.info);
     list.actors.back().pending_why = why->second;
-  }
+    return journal_bytes(list.actors.back());
+  };
+  list.more = add_piece(actors_.all(), message.after, add);
   context_.send(peer, std::move(list));
 }
 
 void Clients::on(PeerId peer, wire::ListPlacementGroups& message) {
   wire::PlacementGroupList list{message.request_id, {}};
-  for (const auto& [id, group] : groups_.all()) {
-    if (message.include_removed || !group.removed()) list.groups.push_back(visible(group));
-  }
+  const auto add = [&](const GroupRecord& group) -> std::uint64_t {
+    if (!message.include_removed && group.removed()) return 0;
+    list.groups.push_back(visible(group));
+    return journal_bytes(list.groups.back());
+  };
+  list.more = add_piece(groups_.all(), message.after, add);
   context_.send(peer, std::move(list));
 }
 
 void Clients::on(PeerId peer, wire::ListSupervisors& message) {
   wire::SupervisorList list{message.request_id, {}};
-  for (const auto& [id, supervisor] : supervisors_.all()) {
-    if (message.include_ended || !supervisor.ended()) {
-      list.supervisors.push_back(visible(supervisor));
-    }
-  }
+  const auto add = [&](const SupervisorRecord& supervisor) -> std::uint64_t {
+    if (!message.include_ended && supervisor.ended()) return 0;
+    list.supervisors.push_back(visible(supervisor));
+    return journal_bytes(list.supervisors.back());
+  };
+  list.more = add_piece(supervisors_.all(), message.after, add);
   context_.send(peer, std::move(list));
 }
 

@@ -2,10 +2,8 @@
 // Where the head's decisions are kept: an append-only file of records, rewritten as a snapshot when
 // it has grown.
 //
-// File: 8 bytes "TRPJRNL2", then records: u32 length, u64 XXH3-64 of the payload, u64 XXH3-64 of
-// these two and the record's place in the file (u64), payload. A payload is one delta
-// (scheduler/control/delta.h), which begins with a 1, or a 2 and then several, each with its u32
-// length before it. A torn record at the end was never acted upon and is dropped.
+// File: records (runtime/base/record.h, "TRPJRNL2"), whose payloads are deltas
+// (scheduler/control/delta_batch.h).
 //
 // What is appended at once is one record: decisions that belong together, such as the members of a
 // gang, come back together or not at all.

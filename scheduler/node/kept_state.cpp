@@ -1,14 +1,9 @@
 #include "scheduler/node/kept_state.h"
 
-#include <errno.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <string_view>
 
-#include "runtime/base/file_system.h"
+#include "runtime/base/check.h"
 #include "scheduler/node/kept_keys.h"
 
 namespace troupe::scheduler {
@@ -25,19 +20,16 @@ std::optional<Record> record_of(const Entry& entry) {
   return std::move(*record);
 }
 
-Result<wire::StartActor> decode_start(int fd) {
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) return errno_status(errno, "read", "an actor's start");
-  wire::Bytes bytes(static_cast<std::size_t>(status.st_size));
-  std::size_t have = 0;
-  while (have < bytes.size()) {
-    const ssize_t count =
-        ::pread(fd, bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return errno_status(errno, "read", "an actor's start");
-    have += static_cast<std::size_t>(count);
-  }
-  auto message = TROUPE_TRY(wire::decode_control(bytes));
+constexpr RecordKind kStart{
+    .magic = "TRPSTRT1",
+    .name = "start of an actor",
+    .of_another_version = "the daemons of a node and their keeper must be of one version"};
+
+Result<wire::StartActor> decode_start(UniqueFd fd) {
+  const auto memory = TROUPE_TRY(memory::RecordMemory::open(kStart, 1, std::move(fd)));
+  const auto record = memory.first();
+  if (!record) return Status(Code::kDataLoss, "an actor's start is damaged");
+  auto message = TROUPE_TRY(wire::decode_control(*record));
   auto* start = get_if<wire::StartActor>(&message);
   if (start == nullptr) return Status(Code::kProtocol, "an actor's start is none");
   return std::move(*start);
@@ -62,7 +54,7 @@ bool take(Entry& entry, KeptState& kept, std::map<ActorId, UniqueFd>& saved) {
   if (key.starts_with(kActorKeys)) {
     auto record = record_of<wire::KeptActor>(entry);
     auto start = record && entry.descriptor.valid()
-                     ? decode_start(entry.descriptor.get())
+                     ? decode_start(std::move(entry.descriptor))
                      : Result<wire::StartActor>(Status(Code::kProtocol, "it is damaged"));
     if (!start.ok()) {
       kept.problems.push_back(
@@ -154,18 +146,12 @@ std::optional<wire::Endpoint> kept_endpoint(const process::KeeperClient::Content
   return std::nullopt;
 }
 
-Result<UniqueFd> encode_start(const wire::StartActor& start) {
+Result<memory::RecordMemory> encode_start(const wire::StartActor& start) {
   const wire::Bytes bytes = wire::encode(start);
-  UniqueFd fd(::memfd_create("troupe-start", MFD_CLOEXEC));
-  if (!fd.valid()) return errno_status(errno, "make", "memory for an actor's start");
-  std::size_t have = 0;
-  while (have < bytes.size()) {
-    const ssize_t count = ::write(fd.get(), bytes.data() + have, bytes.size() - have);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno_status(errno, "write", "an actor's start");
-    have += static_cast<std::size_t>(count);
-  }
-  return fd;
+  auto memory = TROUPE_TRY(memory::RecordMemory::create(
+      kStart, "troupe-start", 1, memory::RecordMemory::bytes_of(bytes.size())));
+  TROUPE_CHECK(memory.append({bytes}).has_value());
+  return memory;
 }
 
 }  // namespace troupe::scheduler

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/memory/record_memory.h"
 #include "runtime/process/keeper_client.h"
 #include "scheduler/node/host_parent.h"
 #include "scheduler/node/node_events.h"
@@ -36,7 +37,7 @@ KeptState decode_kept(process::KeeperClient::Contents contents);
 std::optional<wire::Endpoint> kept_endpoint(const process::KeeperClient::Contents& contents);
 // The socket on which it listened; once. Invalid: there is none.
 UniqueFd kept_listener(process::KeeperClient::Contents& contents);
-// A file in memory that holds an actor's start, however large its arguments are.
-Result<UniqueFd> encode_start(const wire::StartActor& start);
+// Memory with one record ("TRPSTRT1"), an actor's start, however large its arguments are.
+Result<memory::RecordMemory> encode_start(const wire::StartActor& start);
 
 }  // namespace troupe::scheduler

@@ -744,13 +744,13 @@ void Daemon::carry_out(node_command::Keep& command) {
     node->endpoint.host = listener_->address().host;
     node->endpoint.port = listener_->address().port;
   }
-  UniqueFd start;
+  memory::RecordMemory start;
   int fd = -1;
   if (command.start) {
-    auto file = encode_start(*command.start);
-    if (!file.ok()) return log_.warning("{}", file.status().to_string());
-    start = std::move(*file);
-    fd = start.get();
+    auto made = encode_start(*command.start);
+    if (!made.ok()) return log_.warning("{}", made.status().to_string());
+    start = std::move(*made);
+    fd = start.fd();
   } else if (const auto held = held_.find(command.fd); held != held_.end()) {
     fd = held->second.get();
   }

@@ -1,99 +1,76 @@
 #include "scheduler/node/output_ring.h"
 
-#include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <utility>
+#include <span>
+#include <vector>
+
+#include "runtime/base/check.h"
+#include "runtime/base/hash.h"
+#include "runtime/process/output.h"
 
 namespace troupe::scheduler {
 namespace {
 
-constexpr std::size_t kHeaderBytes = 4096;
-constexpr std::uint64_t kCapacity = limits::kLogTailBytes;
-constexpr std::uint64_t kRingMagic = 0x313054554f505254;  // "TRPOUT01"
-// A daemon that was killed as it wrote a line and its end has spoilt so much of the oldest lines at
-// most; and the byte before a line is read, too.
-constexpr std::uint64_t kSpoiltBytesMax = limits::kLogLineBytesMax + 1 + 1;
-static_assert(kCapacity > 2 * kSpoiltBytesMax);
-
-enum Field : std::size_t { kMagicField, kCapacityField, kWritten, kLines, kProcessBegin };
+constexpr RecordKind kOutput{.magic = "TRPOUT02",
+                             .name = "kept output of an actor",
+                             .of_another_version = "its lines before are gone"};
+constexpr std::size_t kAreas = 2;
 
 }  // namespace
 
-// Another process reads them, after this one's end or never: what counts is their order.
-std::uint64_t OutputRing::load(std::size_t index) const {
-  auto* words = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(segment_.data()));
-  return std::atomic_ref<std::uint64_t>(words[index]).load(std::memory_order_acquire);
-}
-
-void OutputRing::store(std::size_t index, std::uint64_t value) {
-  auto* words = reinterpret_cast<std::uint64_t*>(segment_.data());
-  std::atomic_ref<std::uint64_t>(words[index]).store(value, std::memory_order_release);
-}
-
-char* OutputRing::ring() { return reinterpret_cast<char*>(segment_.data()) + kHeaderBytes; }
-const char* OutputRing::ring() const {
-  return reinterpret_cast<const char*>(segment_.data()) + kHeaderBytes;
-}
-
 Result<OutputRing> OutputRing::create() {
-  OutputRing ring(TROUPE_TRY(memory::Segment::create("troupe-output", kHeaderBytes + kCapacity)));
-  ring.store(kCapacityField, kCapacity);
-  ring.store(kMagicField, kRingMagic);
-  return ring;
+  return OutputRing(TROUPE_TRY(
+      memory::RecordMemory::create(kOutput, "troupe-output", kAreas, limits::kLogTailBytes)));
 }
 
 Result<OutputRing> OutputRing::adopt(UniqueFd fd) {
-  OutputRing ring(TROUPE_TRY(
-      memory::Segment::adopt(std::move(fd), kHeaderBytes + kCapacity, memory::Access::kReadWrite)));
-  if (ring.load(kMagicField) != kRingMagic || ring.load(kCapacityField) != kCapacity ||
-      ring.load(kProcessBegin) > ring.load(kWritten)) {
-    return Status(Code::kDataLoss, "the kept output of an actor is damaged");
+  OutputRing ring(TROUPE_TRY(memory::RecordMemory::open(kOutput, kAreas, std::move(fd))));
+  TROUPE_RETURN_IF_ERROR(ring.records_.older().status());
+  for (const auto record : TROUPE_TRY(ring.records_.newest())) {
+    const auto kind = static_cast<Kind>(record.front());
+    if (kind == Kind::kLine) ++ring.lines_;
+    if (kind == Kind::kLinesBefore && record.size() == 1 + sizeof ring.lines_) {
+      std::memcpy(&ring.lines_, record.data() + 1, sizeof ring.lines_);
+    }
   }
   return ring;
 }
 
+void OutputRing::put(Kind kind, std::string_view text) {
+  const auto front = std::as_bytes(std::span(&kind, 1));
+  if (records_.append({front, bytes_of(text)})) return;
+  constexpr Kind kBegin = Kind::kLinesBefore;
+  records_.begin_area({std::as_bytes(std::span(&kBegin, 1)), std::as_bytes(std::span(&lines_, 1))});
+  TROUPE_CHECK(records_.append({front, bytes_of(text)}).has_value());
+}
+
 void OutputRing::append(std::string_view line) {
-  line = line.substr(0, limits::kLogLineBytesMax);
-  const std::uint64_t written = load(kWritten);
-  const auto put = [this](std::uint64_t at, std::string_view bytes) {
-    const std::uint64_t offset = at % kCapacity;
-    const std::size_t first = std::min<std::size_t>(bytes.size(), kCapacity - offset);
-    std::memcpy(ring() + offset, bytes.data(), first);
-    std::memcpy(ring(), bytes.data() + first, bytes.size() - first);
-  };
-  put(written, line);
-  put(written + line.size(), "\n");
-  store(kWritten, written + line.size() + 1);
-  store(kLines, load(kLines) + 1);
+  put(Kind::kLine, line.substr(0, limits::kLogLineBytesMax));
+  ++lines_;
 }
 
-void OutputRing::begin_process() { store(kProcessBegin, load(kWritten)); }
+void OutputRing::begin_process() { put(Kind::kProcess, {}); }
 
-std::uint64_t OutputRing::line_count() const { return load(kLines); }
-
-std::string OutputRing::text(std::size_t bytes_max) const {
-  const std::uint64_t written = load(kWritten);
-  // One byte less than is sound: the byte before says whether a line begins.
-  const std::uint64_t whole = std::min(written, kCapacity - kSpoiltBytesMax - 1);
-  const std::uint64_t wanted = std::min<std::uint64_t>(whole, bytes_max);
-  std::string result;
-  if (wanted == 0) return result;
-  result.reserve(wanted);
-  // With the byte before, which says whether a line begins here.
-  const std::uint64_t begin = written - wanted;
-  const bool begins_line = begin == 0 || ring()[(begin - 1) % kCapacity] == '\n';
-  const std::uint64_t offset = begin % kCapacity;
-  const std::size_t first = std::min<std::size_t>(wanted, kCapacity - offset);
-  result.append(ring() + offset, first);
-  result.append(ring(), wanted - first);
-  if (!begins_line) result.erase(0, result.find('\n') + 1);
-  return result;
+std::string OutputRing::text_of(bool process_only, std::size_t bytes_max) const {
+  std::vector<std::string_view> lines;
+  for (const auto& records : {records_.older(), records_.newest()}) {
+    if (!records.ok()) continue;
+    for (const auto record : *records) {
+      const auto kind = static_cast<Kind>(record.front());
+      if (kind == Kind::kProcess && process_only) lines.clear();
+      if (kind != Kind::kLine) continue;
+      lines.emplace_back(reinterpret_cast<const char*>(record.data()) + 1, record.size() - 1);
+    }
+  }
+  process::LogTail tail;
+  for (const std::string_view line : lines) tail.append(line);
+  return tail.text(bytes_max);
 }
+
+std::string OutputRing::text(std::size_t bytes_max) const { return text_of(false, bytes_max); }
 
 std::string OutputRing::text_of_process(std::size_t bytes_max) const {
-  const std::uint64_t of_process = load(kWritten) - load(kProcessBegin);
-  return text(std::min<std::uint64_t>(bytes_max, of_process));
+  return text_of(true, bytes_max);
 }
 
 }  // namespace troupe::scheduler

@@ -2,20 +2,19 @@
 // The last lines of an actor's output, in a memory file: what the node's keeper holds, and hands to
 // the daemon after one that was killed.
 //
-// File: a page with a header of five little-endian u64 (magic "TRPOUT01", capacity, bytes written,
-// lines written, where the present process's output begins), then `capacity` bytes as a ring of
-// lines with their ends. Bytes are written before the count that covers them: whoever reads after a
-// kill finds whole lines.
+// Two areas of records (runtime/memory/record_memory.h, "TRPOUT02"), each a byte that says what it
+// is and what follows it: a line without its end, the mark that another process begins, or, first
+// in an area that is begun anew, how many lines were written before (u64, in the machine's order).
 
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "runtime/base/limits.h"
 #include "runtime/base/status.h"
 #include "runtime/base/unique_fd.h"
-#include "runtime/memory/segment.h"
+#include "runtime/memory/record_memory.h"
 
 namespace troupe::scheduler {
 
@@ -23,7 +22,7 @@ namespace troupe::scheduler {
 class OutputRing {
  public:
   static Result<OutputRing> create();
-  // kDataLoss where the file is no such ring.
+  // kDataLoss or kProtocol where the file is no such ring.
   static Result<OutputRing> adopt(UniqueFd fd);
 
   // A line without its end; what is beyond limits::kLogLineBytesMax is cut.
@@ -36,18 +35,18 @@ class OutputRing {
   // The same, of the present process only.
   std::string text_of_process(std::size_t bytes_max) const;
   // How many lines were ever written; text() ends with this one.
-  std::uint64_t line_count() const;
+  std::uint64_t line_count() const { return lines_; }
   // For the keeper; stays the ring's.
-  int fd() const { return segment_.fd(); }
+  int fd() const { return records_.fd(); }
 
  private:
-  explicit OutputRing(memory::Segment segment) : segment_(std::move(segment)) {}
-  std::uint64_t load(std::size_t index) const;
-  void store(std::size_t index, std::uint64_t value);
-  char* ring();
-  const char* ring() const;
+  enum class Kind : std::uint8_t { kLine = 1, kProcess = 2, kLinesBefore = 3 };
+  explicit OutputRing(memory::RecordMemory records) : records_(std::move(records)) {}
+  void put(Kind kind, std::string_view text);
+  std::string text_of(bool process_only, std::size_t bytes_max) const;
 
-  memory::Segment segment_;
+  memory::RecordMemory records_;
+  std::uint64_t lines_ = 0;
 };
 
 }  // namespace troupe::scheduler

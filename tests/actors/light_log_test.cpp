@@ -7,6 +7,8 @@
 #include <map>
 #include <random>
 
+#include "tests/support/memory_of.h"
+
 namespace troupe::detail {
 namespace {
 
@@ -78,20 +80,30 @@ TEST_CASE("a log that is full goes on in a new one; one that goes on stays reada
 }
 
 TEST_CASE("a record that was torn, or whose bytes changed, ends the log") {
-  for (const std::size_t where : {0ul, 8ul, 20ul, 40ul, 48ul, 147ul}) {
+  for (const std::size_t where : {0ul, 4ul, 12ul, 20ul, 40ul, 44ul, 143ul}) {
     Keeper keeper;
     LightLog log(keeper.keep());
     for (int i = 1; i <= 3; ++i) REQUIRE(log.saved(5, {1, 1, bytes(100, i)}).ok());
-    // Records of 48 + 104 bytes after a header of 64.
-    auto memory = memory::Segment::adopt(UniqueFd(::dup(keeper.kept.get())), 16u << 10,
-                                         memory::Access::kReadWrite);
-    REQUIRE(memory.ok());
-    memory->data()[64 + 2 * 152 + where] ^= std::byte{1};
+    // Records of 20 + 24 + 100 bytes after a front of 24.
+    tests::MemoryOf(keeper.kept.get()).flip(24 + 2 * 144 + where);
     LightLog next = keeper.reopened();
     CHECK(next.find(5).state->bytes == bytes(100, 2));
     // What is written next takes its place.
     REQUIRE(next.saved(5, {1, 1, bytes(10, 9)}).ok());
     CHECK(keeper.reopened().find(5).state->bytes == bytes(10, 9));
+  }
+}
+
+TEST_CASE("a log that is damaged before its end, or of another version, is refused") {
+  for (const bool version : {false, true}) {
+    Keeper keeper;
+    LightLog log(keeper.keep());
+    for (int i = 1; i <= 3; ++i) REQUIRE(log.saved(5, {1, 1, bytes(100, i)}).ok());
+    tests::MemoryOf(keeper.kept.get()).flip(version ? 7 : 24 + 144 + 50);
+    LightLog next(keeper.keep());
+    const Status refused = next.open(UniqueFd(::dup(keeper.kept.get())));
+    CHECK(refused.code() == Code::kDataLoss);
+    CHECK(refused.message().find(version ? "another version" : "damaged") != std::string::npos);
   }
 }
 

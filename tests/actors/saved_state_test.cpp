@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tests/support/memory_of.h"
+
 namespace troupe::detail {
 namespace {
 
@@ -33,27 +35,35 @@ TEST_CASE("a save that was torn leaves the one before") {
   REQUIRE(segment.ok());
   segment->write(state(1, 5000, 1));
   segment->write(state(1, 5000, 2));
-  // Damage each byte region of the newest slot in turn: the one before is found every time.
-  const std::size_t slot = (5000 + 2500 + 64 + 4095) / 4096 * 4096;
-  auto* memory = static_cast<std::byte*>(
-      ::mmap(nullptr, 4096 + 2 * slot, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd(), 0));
-  REQUIRE(memory != MAP_FAILED);
-  for (const std::size_t offset : {0ul, 8ul, 16ul, 24ul, 32ul, 64ul, 5063ul}) {
-    std::byte& byte = memory[4096 + slot + offset];
-    const std::byte before = byte;
-    byte ^= std::byte{1};
-    REQUIRE(segment->read());
-    CHECK(segment->read()->bytes[0] == std::byte{1});
-    byte = before;
+  // Two areas, of which the first save began the second one and the next one the first.
+  tests::MemoryOf memory(segment->fd());
+  const auto next_reads = [&] {
+    return SavedStateSegment::open(UniqueFd(::dup(segment->fd())))->read()->bytes[0];
+  };
+  // Damage each region of the newest save in turn: the one before is found every time.
+  for (const std::size_t offset : {16ul, 24ul, 28ul, 36ul, 44ul, 52ul, 60ul, 68ul, 5067ul}) {
+    memory.flip(offset);
+    CHECK(next_reads() == std::byte{1});
+    memory.flip(offset);
   }
-  CHECK(segment->read()->bytes[0] == std::byte{2});
-  // After a torn save the next one goes over the torn slot, not over the good one.
-  memory[4096 + slot + 64] ^= std::byte{1};
-  segment->write(state(1, 5000, 3));
-  CHECK(segment->read()->bytes[0] == std::byte{3});
-  memory[4096 + slot + 64] ^= std::byte{1};
-  CHECK(segment->read()->bytes[0] == std::byte{1});
-  ::munmap(memory, 4096 + 2 * slot);
+  CHECK(next_reads() == std::byte{2});
+  // After a torn save the next process writes over it, not over the good one.
+  memory.flip(100);
+  auto next = SavedStateSegment::open(UniqueFd(::dup(segment->fd())));
+  REQUIRE(next.ok());
+  next->write(state(1, 5000, 3));
+  CHECK(next_reads() == std::byte{3});
+  memory.flip(100);
+  CHECK(next_reads() == std::byte{1});
+}
+
+TEST_CASE("the state of another version is refused by its version") {
+  auto segment = SavedStateSegment::create(10);
+  REQUIRE(segment.ok());
+  tests::MemoryOf(segment->fd())[7] = std::byte{'2'};
+  const Status refused = SavedStateSegment::open(UniqueFd(::dup(segment->fd()))).status();
+  CHECK(refused.code() == Code::kDataLoss);
+  CHECK(refused.message().find("another version") != std::string::npos);
 }
 
 TEST_CASE("what is no segment is refused") {

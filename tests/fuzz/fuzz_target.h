@@ -47,14 +47,15 @@ extern const FuzzTarget kHostTarget;
 extern const FuzzTarget kJournalTarget;
 extern const FuzzTarget kJsonTarget;
 extern const FuzzTarget kKeeperTarget;
+extern const FuzzTarget kKeptMemoryTarget;
 extern const FuzzTarget kManifestTarget;
 extern const FuzzTarget kModelConfigTarget;
 extern const FuzzTarget kNodeTarget;
 extern const FuzzTarget kPiecesTarget;
 extern const FuzzTarget kProgressTarget;
+extern const FuzzTarget kRecordsTarget;
 extern const FuzzTarget kReportsTarget;
 extern const FuzzTarget kSafetensorsTarget;
-extern const FuzzTarget kSavedStateTarget;
 extern const FuzzTarget kTextsTarget;
 extern const FuzzTarget kTokenizerTarget;
 

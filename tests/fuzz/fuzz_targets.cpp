@@ -11,9 +11,9 @@ std::span<const FuzzTarget> fuzz_targets() {
       kConfigTarget,      kControlTarget,       kDataFilesTarget,       kDeltaTarget,
       kFaultsTarget,      kFramesTarget,        kHandshakeClientTarget, kHandshakeServerTarget,
       kHeadTarget,        kHostTarget,          kJournalTarget,         kJsonTarget,
-      kKeeperTarget,      kManifestTarget,      kModelConfigTarget,     kNodeTarget,
-      kPiecesTarget,      kProgressTarget,      kReportsTarget,         kSafetensorsTarget,
-      kSavedStateTarget,  kTextsTarget,         kTokenizerTarget,
+      kKeeperTarget,      kKeptMemoryTarget,    kManifestTarget,        kModelConfigTarget,
+      kNodeTarget,        kPiecesTarget,        kProgressTarget,        kRecordsTarget,
+      kReportsTarget,     kSafetensorsTarget,   kTextsTarget,           kTokenizerTarget,
   };
   return targets;
 }

@@ -5,9 +5,12 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/record.h"
 #include "runtime/wire/control_messages.h"
 #include "scheduler/control/delta.h"
+#include "scheduler/control/delta_batch.h"
 #include "scheduler/control/head_state.h"
+#include "scheduler/control/journal_bytes.h"
 #include "scheduler/head/journal.h"
 #include "tests/fuzz/fuzz_files.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -29,6 +32,16 @@ void run_delta(std::span<const std::byte> input) {
   }
   const Result<Delta> again = decode_delta(encode_delta(*read));
   TROUPE_CHECK(again.ok() && *again == *read);
+  const std::vector<Delta> alone{*read};
+  TROUPE_CHECK(encode_deltas(alone).size() + kRecordHeaderBytes <= journal_bytes(*read));
+  const std::vector<Delta> twice{*read, *read};
+  std::size_t count = 0;
+  const Status status = decode_deltas(encode_deltas(twice), [&](const Delta& delta) {
+    TROUPE_CHECK(delta == *read);
+    ++count;
+    return Status();
+  });
+  TROUPE_CHECK(status.ok() && count == twice.size(), "{}", status.to_string());
 }
 
 template <std::size_t... I>
@@ -123,16 +136,10 @@ void run_journal(std::span<const std::byte> input) {
     content = "TRPJRNL2";
     while (!in.empty()) {
       const auto payload = in.piece();
-      const auto length = static_cast<std::uint32_t>(payload.size());
-      const std::uint64_t hash = xxh3_64(payload);
-      const std::uint64_t offset = content.size();
-      std::string header(reinterpret_cast<const char*>(&length), sizeof length);
-      header.append(reinterpret_cast<const char*>(&hash), sizeof hash);
-      const std::string place(reinterpret_cast<const char*>(&offset), sizeof offset);
-      const std::uint64_t check = xxh3_64(bytes_of(header + place));
-      content += header;
-      content.append(reinterpret_cast<const char*>(&check), sizeof check);
-      content += fuzz_text(payload);
+      if (payload.empty()) continue;
+      const std::size_t at = content.size();
+      content.resize(at + kRecordHeaderBytes + payload.size());
+      write_record(reinterpret_cast<std::byte*>(content.data()) + at, at, {payload});
     }
   }
   FaultyFileSystem files;
@@ -170,6 +177,7 @@ std::vector<FuzzBytes> journal_seeds() {
     records.u8(0);
     for (const Delta& delta : deltas) records.piece(encode_delta(delta));
     seeds.push_back(records.take());
+    seeds.push_back(FuzzSeed().u8(0).piece(encode_deltas(deltas)).take());
     FaultyFileSystem files;
     FileJournal journal(files, kFuzzJournalPath);
     TROUPE_CHECK(journal.rewrite(deltas).ok());

@@ -251,6 +251,7 @@ struct ListNodes {
 struct ListActors {
   requestId @0 :UInt64;
   includeDead @1 :Bool;
+  after @2 :Id;
 }
 
 struct ListEvents {
@@ -326,6 +327,7 @@ struct NodeList {
 struct ActorList {
   requestId @0 :UInt64;
   actors @1 :List(ActorInfo);
+  more @2 :Bool;
 }
 
 struct EventRecord {
@@ -426,6 +428,7 @@ struct WatchPlacementGroup {
 struct ListPlacementGroups {
   requestId @0 :UInt64;
   includeRemoved @1 :Bool;
+  after @2 :Id;
 }
 
 struct BundleInfo {
@@ -454,6 +457,7 @@ struct PlacementGroupUpdate {
 struct PlacementGroupList {
   requestId @0 :UInt64;
   groups @1 :List(PlacementGroupInfo);
+  more @2 :Bool;
 }
 
 struct FollowOutput {
@@ -548,6 +552,7 @@ struct WatchSupervisor {
 struct ListSupervisors {
   requestId @0 :UInt64;
   includeEnded @1 :Bool;
+  after @2 :Id;
 }
 
 struct SupervisorMember {
@@ -575,6 +580,7 @@ struct SupervisorUpdate {
 struct SupervisorList {
   requestId @0 :UInt64;
   supervisors @1 :List(SupervisorInfo);
+  more @2 :Bool;
 }
 
 struct DrainNode {

@@ -81,6 +81,16 @@ struct Fixture {
       info.name = groups->include_removed ? "all" : "living";
       return {wire::PlacementGroupList{groups->request_id, {info}}};
     }
+    if (const auto* actors = get_if<wire::ListActors>(&message)) {
+      // Two of five at once.
+      wire::ActorList list{actors->request_id, {}};
+      std::uint64_t number = actors->after.low;
+      while (list.actors.size() < 2 && number < 5) {
+        list.actors.push_back(info_of(wire::ActorState::kAlive, {0xac, ++number}, "a"));
+      }
+      list.more = number < 5;
+      return {list};
+    }
     if (const auto* end = get_if<wire::EndJob>(&message)) {
       return {wire::Reply{end->request_id, {}}};
     }
@@ -212,6 +222,10 @@ TEST_CASE("placement groups: asked for, removed, listed, watched by name and ove
   client->remove_group(kGroup, "enough", removed.callback());
   CHECK(removed.get().ok());
   CHECK(f.head.take<wire::RemovePlacementGroup>().reason == "enough");
+  const auto actors = client->actors(true, tests::patience());
+  REQUIRE_MESSAGE(actors.ok(), actors.status().to_string());
+  REQUIRE(actors->size() == 5);
+  for (std::uint64_t i = 0; i < 5; ++i) CHECK((*actors)[i].actor_id == ActorId{0xac, i + 1});
   CHECK(client->groups(true, tests::patience()).value()[0].name == "all");
   CHECK(client->groups(false, tests::patience()).value()[0].name == "living");
 

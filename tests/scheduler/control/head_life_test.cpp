@@ -66,6 +66,61 @@ TEST_CASE("what never fits is refused in words, what does not fit now waits") {
   CHECK(explained);
 }
 
+TEST_CASE("long lists come in pieces, each of which begins behind the last one") {
+  Desk desk;
+  wire::CreateSupervisor supervisor;
+  supervisor.request_id = 3;
+  for (std::uint64_t i = 1; i <= 300; ++i) {
+    wire::ActorSpec spec = Desk::spec({1, i});
+    spec.name = std::string(10'000, 'n') + std::to_string(i);
+    desk.create({spec});
+    wire::PlacementGroupSpec group;
+    group.group_id = {2, i};
+    group.name = spec.name;
+    group.bundles = {{{{"CPU", wire::kResourceUnit}}, {}}};
+    desk.say(kDriver, wire::CreatePlacementGroup{2, group});
+    supervisor.spec.supervisor_id = {3, i};
+    supervisor.spec.name = spec.name;
+    desk.say(kDriver, supervisor);
+  }
+  const auto check = [&](auto request, auto list_of) {
+    std::uint64_t seen = 0;
+    int pieces = 0;
+    for (bool more = true; more; ++pieces) {
+      desk.say(kDriver, request);
+      more = list_of([&](const auto& list, const auto& items, auto id) {
+        CHECK(wire::encode(list).size() < 4 * limits::kListPieceBytes);
+        for (const auto& item : items) CHECK((item.*id).low == ++seen);
+        request.after = items.back().*id;
+        return list.more;
+      });
+    }
+    CHECK(seen == 300);
+    CHECK(pieces > 2);
+    CHECK(pieces < 10);
+  };
+  check(wire::ListActors{5}, [&](auto take) {
+    const auto list = desk.sent<wire::ActorList>(kDriver).at(0);
+    return take(list, list.actors, &wire::ActorInfo::actor_id);
+  });
+  check(wire::ListPlacementGroups{5}, [&](auto take) {
+    const auto list = desk.sent<wire::PlacementGroupList>(kDriver).at(0);
+    return take(list, list.groups, &wire::PlacementGroupInfo::group_id);
+  });
+  check(wire::ListSupervisors{5}, [&](auto take) {
+    const auto list = desk.sent<wire::SupervisorList>(kDriver).at(0);
+    return take(list, list.supervisors, &wire::SupervisorInfo::supervisor_id);
+  });
+  // What is left out takes no room in a piece.
+  for (std::uint64_t i = 1; i <= 299; ++i) {
+    desk.say(kDriver, wire::KillActor{3, {1, i}});
+  }
+  desk.say(kDriver, wire::ListActors{5, false});
+  const auto list = desk.sent<wire::ActorList>(kDriver).at(0);
+  CHECK(list.actors.size() == 1);
+  CHECK_FALSE(list.more);
+}
+
 TEST_CASE("what a node that is away could hold waits for it") {
   Desk desk;
   desk.node(kNodeOne, kIdOne, 8);

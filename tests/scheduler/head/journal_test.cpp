@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 
 #include "runtime/base/limits.h"
+#include "runtime/base/random.h"
+#include "runtime/base/record.h"
 #include "tests/support/faulty_file_system.h"
 
 using namespace troupe;
@@ -27,6 +29,13 @@ std::vector<Delta> decisions(std::uint64_t first, std::uint64_t count) {
     deltas.push_back(logged);
   }
   return deltas;
+}
+
+// Bytes that take as many in the journal.
+wire::Bytes noise(std::size_t size) {
+  wire::Bytes bytes(size);
+  SeededRandom(1).fill(bytes);
+  return bytes;
 }
 
 struct Disk {
@@ -147,11 +156,12 @@ TEST_CASE("an end of zeros, as a power cut leaves it, is torn") {
 
 TEST_CASE("damage before the end is told, with the file and the place") {
   Disk disk;
-  disk.write(3, 0);
+  disk.write(1, 1);
+  const std::size_t before_last = disk.content().size();
+  disk.write(1, 2);
   const std::string whole = disk.content();
   // Any byte but those of the last record: length, hash or payload.
-  const std::size_t record = (whole.size() - 8) / 3;
-  for (std::size_t at = 8; at < whole.size() - record; ++at) {
+  for (std::size_t at = 8; at < before_last; ++at) {
     CAPTURE(at);
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
@@ -192,6 +202,35 @@ TEST_CASE("another file is no journal; half a beginning is an empty one") {
     disk.files.set_content(kJournalPath, begun);
     CHECK(disk.replay().value().empty());
   }
+}
+
+TEST_CASE("the journals of earlier versions, with records of one delta and of several, are read") {
+  Disk disk;
+  std::string content = "TRPJRNL2";
+  const auto add = [&](const std::vector<std::byte>& payload) {
+    const std::size_t at = content.size();
+    content.resize(at + kRecordHeaderBytes + payload.size());
+    write_record(reinterpret_cast<std::byte*>(content.data()) + at, at, {payload});
+  };
+  const auto three = decisions(1, 3);
+  add(encode_delta(three[0]));
+  std::vector<std::byte> several(1, std::byte{2});
+  for (const Delta& delta : {three[1], three[2]}) {
+    const auto bytes = encode_delta(delta);
+    const auto length = static_cast<std::uint32_t>(bytes.size());
+    const auto front = std::as_bytes(std::span(&length, 1));
+    several.insert(several.end(), front.begin(), front.end());
+    several.insert(several.end(), bytes.begin(), bytes.end());
+  }
+  add(several);
+  REQUIRE(disk.files.create(kJournalPath).ok());
+  disk.files.set_content(kJournalPath, content);
+  CHECK(disk.replay().value() == three);
+  // … and gone on with.
+  auto journal = disk.journal();
+  REQUIRE(journal.replay([](const Delta&) { return Status(); }).ok());
+  REQUIRE(journal.append(decisions(4, 2)).ok());
+  CHECK(disk.replay().value() == decisions(1, 5));
 }
 
 TEST_CASE("the journal of another version is told as that") {
@@ -295,7 +334,7 @@ TEST_CASE("a file larger than a head writes is refused by a sentence, and never 
   FileJournal journal(disk.files, kJournalPath, kMost);
   std::vector<Delta> large;
   wire::ActorSpec spec;
-  spec.constructor_arguments.resize(kMost / 2);
+  spec.constructor_arguments = noise(kMost);
   large.assign(2, ActorCreated{spec});
   // What would be more leaves the file as it is.
   REQUIRE(journal.rewrite(decisions(1, 2)).ok());
@@ -318,7 +357,7 @@ TEST_CASE("history is bounded however large the snapshot is, and counted before 
   auto journal = disk.journal();
   std::vector<Delta> snapshot;
   wire::ActorSpec spec;
-  spec.constructor_arguments.resize(limits::kJournalHistoryBytesMax / 2);
+  spec.constructor_arguments = noise(limits::kJournalHistoryBytesMax / 2);
   snapshot.push_back(ActorCreated{spec});
   REQUIRE(journal.rewrite(snapshot).ok());
   CHECK_FALSE(journal.wants_rewrite(limits::kJournalHistoryBytesMax));

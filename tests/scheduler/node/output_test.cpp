@@ -10,8 +10,10 @@
 #include <chrono>
 #include <cstring>
 
+#include "runtime/base/hash.h"
 #include "scheduler/node/log_pipes.h"
 #include "tests/scheduler/support.h"
+#include "tests/support/memory_of.h"
 #include "tests/support/test_data.h"
 
 using namespace troupe;
@@ -94,18 +96,30 @@ TEST_CASE("another holder of the memory finds the lines, their number, and where
 TEST_CASE("what was half written when its writer was killed spoils no kept line") {
   auto ring = OutputRing::create().value();
   for (int i = 0; i < 20'000; ++i) ring.append("line " + std::to_string(i));
+  ring.append("last");
   const std::string before = ring.text();
-  // The bytes of a longest line, as far as they go over the oldest ones, without the counts.
-  auto* bytes = static_cast<char*>(::mmap(nullptr, 4096 + limits::kLogTailBytes,
-                                          PROT_READ | PROT_WRITE, MAP_SHARED, ring.fd(), 0));
-  REQUIRE(bytes != MAP_FAILED);
-  std::uint64_t written = 0;
-  std::memcpy(&written, bytes + 16, sizeof written);
-  for (std::size_t i = 0; i <= limits::kLogLineBytesMax; ++i) {
-    bytes[4096 + (written + i) % limits::kLogTailBytes] = '?';
+  troupe::tests::MemoryOf memory(ring.fd());
+  // Behind the last record as much as a longest line, without the header that makes it one.
+  const std::string_view last = "\1last";
+  const auto all = memory.bytes();
+  const auto wanted = bytes_of(last);
+  const auto found = std::search(all.begin(), all.end(), wanted.begin(), wanted.end());
+  REQUIRE(found != all.end());
+  auto at = static_cast<std::size_t>(found - all.begin()) + last.size() + kRecordHeaderBytes;
+  for (std::size_t i = 0; i < limits::kLogLineBytesMax && at + i < all.size() / 2; ++i) {
+    all[at + i] = std::byte{'?'};
   }
-  ::munmap(bytes, 4096 + limits::kLogTailBytes);
-  CHECK(ring.text() == before);
+  auto again = OutputRing::adopt(UniqueFd(::dup(ring.fd()))).value();
+  CHECK(again.text() == before);
+  CHECK(again.line_count() == 20'001);
+}
+
+TEST_CASE("a ring that another version filled is refused by its version") {
+  auto ring = OutputRing::create().value();
+  troupe::tests::MemoryOf(ring.fd())[7] = std::byte{'1'};
+  const Status refused = OutputRing::adopt(UniqueFd(::dup(ring.fd()))).status();
+  CHECK(refused.code() == Code::kDataLoss);
+  CHECK(refused.message().find("another version") != std::string::npos);
 }
 
 TEST_CASE("memory that is no ring is refused") {
