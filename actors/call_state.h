@@ -20,6 +20,7 @@
 #include "actors/options.h"
 #include "actors/running_call.h"
 #include "actors/serialize.h"
+#include "runtime/base/short_slices.h"
 
 namespace troupe::detail {
 
@@ -137,6 +138,7 @@ class CallState final : public FutureState<NonVoid<Value>>, public CallSink, pub
     }
   }
   void help(Deadline deadline) override {
+    take_short_slices();
     if (channel_->forked()) Base::set(ProcessStamp::forked_error());
     channel_->read_answers(deadline, [this] { return Base::ready(); });
   }

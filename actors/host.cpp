@@ -20,6 +20,7 @@
 #include "actors/segment_attacher.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/limits.h"
+#include "runtime/base/short_slices.h"
 #include "runtime/memory/segment_transfer.h"
 #include "runtime/net/handed_over.h"
 #include "runtime/process/host_channel.h"
@@ -572,6 +573,7 @@ int Host::run() {
 // --- calls ---------------------------------------------------------------------------------------
 
 void Host::serve() {
+  take_short_slices();
   while (auto item = mailbox_->next()) {
     if (health_asked_.load(std::memory_order_relaxed)) answer_health();
     if (auto* call = std::get_if<QueuedCall>(&*item)) {

@@ -21,6 +21,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/parents_descriptors.h"
 #include "runtime/base/process_stamp.h"
+#include "runtime/base/short_slices.h"
 
 namespace troupe::net {
 namespace {
@@ -238,6 +239,7 @@ LoopThread::LoopThread(const char* thread_name) : state_(std::make_unique<State>
   state_->loop.set_thread({});
   state_->thread = std::thread([loop = &state_->loop, name = std::string(thread_name)] {
     pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+    take_short_slices();
     loop->run();
   });
 }
