@@ -55,14 +55,15 @@ TEST_CASE("mistakes planted in the conversations between callers and actors are 
     CAPTURE(canary);
     CallsOptions options;
     options.canary = canary;
-    // Some show where machines fail, some where connections alone do, and no death mends it.
-    const auto found = [&] {
-      const bool dense = options.seed % 2 == 0;
-      options.faults = dense ? 0 : -1;
-      options.link_faults = dense ? 60 : -1;
-      return !simulate_calls(options).violation.empty();
-    };
-    while (options.seed <= 200 && !found()) ++options.seed;
+    options.faults = 14;
+    options.link_faults = 60;
+    if (canary == "forgets-streams-of-ended-links") {
+      // An actor that waits for ever is seen where nothing else ends it.
+      options.faults = 0;
+      options.link_faults = 200;
+      options.actors = 4;
+    }
+    while (options.seed <= 200 && simulate_calls(options).violation.empty()) ++options.seed;
     CHECK(options.seed <= 200);
   }
 }
