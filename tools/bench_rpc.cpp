@@ -87,14 +87,14 @@ class Driver {
     options.client_id = ClientId::make(*random_);
     options.random = random_;
     clients_.push_back(std::make_shared<detail::ActorClient>(std::move(options)));
-    const auto& client = clients_.back();
-    return {client, client->channel(id, detail::kActorInterface<Calls>)};
+    return detail::handle_to<Calls>(clients_.back(), id);
   }
   // Until calls go the way they are to go.
   ActorHandle<Calls> warm(ActorId id) {
     const auto handle = fresh(id);
+    const auto channel = clients_.back()->channel(id, detail::kActorInterface<Calls>);
     const Deadline patience = Deadline::after(60s);
-    for (int i = 0; i < 100 || (way_ == Way::kRing && !handle.channel()->has_fast_road()); ++i) {
+    for (int i = 0; i < 100 || (way_ == Way::kRing && !channel->has_fast_road()); ++i) {
       must(handle.call<&Calls::add>(i).get(10s).status());
       if (patience.passed()) fail("no shared memory was set up for the calls");
     }
