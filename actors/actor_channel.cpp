@@ -40,7 +40,7 @@ void ActorChannel::apply(Event event) {
     event(session_, out);
     arm_locked();
   }
-  carry_out(std::move(out));
+  if (!out.empty()) carry_out(std::move(out));
 }
 
 void ActorChannel::carry_out(CallerOutcome out) {
@@ -259,11 +259,10 @@ void ActorChannel::on_ended(ChannelLink& link, const Status& why) {
 
 void ActorChannel::on_ring_result(std::uint64_t sequence, std::span<const std::byte> result,
                                   Continuations& later) {
-  std::optional<CallRequest> request;  // let go outside the lock
-  {
+  std::optional<CallRequest> request = [&] {  // let go outside the lock
     MutexLock lock(mutex_);
-    request = session_.on_result(sequence);
-  }
+    return session_.on_result(sequence);
+  }();
   if (request) request->sink.answer(Status(), result, &later);
 }
 

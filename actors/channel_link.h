@@ -77,7 +77,7 @@ class ChannelLink final : public CallLink, public std::enable_shared_from_this<C
   void on_wake_up();
   void look_later();
   bool read_ring(int count_max);
-  void on_ring_answer(const CallerRoad::Answer& answer);
+  void on_ring_answer(ActorChannel& channel, const CallerRoad::Answer& answer);
   void run_continuations();
 
   const std::weak_ptr<ActorChannel> channel_;

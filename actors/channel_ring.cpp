@@ -200,8 +200,10 @@ void ChannelLink::look_later() {
 
 // Reads answers and ends their calls. False when the ring made no sense, which ends the connection.
 bool ChannelLink::read_ring(int count_max) {
-  const bool good =
-      ring()->read(count_max, [this](const CallerRoad::Answer& answer) { on_ring_answer(answer); });
+  const auto channel = channel_.lock();
+  if (!channel) return false;
+  const bool good = ring()->read(
+      count_max, [&](const CallerRoad::Answer& answer) { on_ring_answer(*channel, answer); });
   bool later = false;
   {
     MutexLock lock(continuations_mutex_);
@@ -217,18 +219,16 @@ bool ChannelLink::read_ring(int count_max) {
   return good;
 }
 
-void ChannelLink::on_ring_answer(const CallerRoad::Answer& answer) {
-  const auto channel = channel_.lock();
-  if (!channel) return;
+void ChannelLink::on_ring_answer(ActorChannel& channel, const CallerRoad::Answer& answer) {
   Continuations later;
   if (answer.failed) {
     Decoder in(answer.bytes);
     Status why;
     if (!Codec<Status>::decode(in, why)) why = in.status();
     if (why.ok()) why = error(Code::kProtocol, "the actor failed without saying how");
-    channel->on_ring_error(answer.sequence, std::move(why), later);
+    channel.on_ring_error(answer.sequence, std::move(why), later);
   } else {
-    channel->on_ring_result(answer.sequence, answer.bytes, later);
+    channel.on_ring_result(answer.sequence, answer.bytes, later);
   }
   if (later.empty()) return;
   MutexLock lock(continuations_mutex_);

@@ -30,10 +30,10 @@ CallerSession::CallerSession(Config config) : config_(config), state_loss_(confi
 
 // --- calls ---------------------------------------------------------------------------------------
 
-std::uint64_t CallerSession::call(CallRequest request, CallerOutcome& out) {
+std::uint64_t CallerSession::call(CallRequest&& request, CallerOutcome& out) {
   const TimePoint expires = request.deadline.time();
   const std::uint64_t sequence = next_sequence_++;
-  const auto it = calls_.emplace(sequence, PendingCall{std::move(request)}).first;
+  const auto it = calls_.try_emplace(sequence, std::move(request)).first;
   if (!ended_.ok()) {
     end_call(it, ended_, out);
     return 0;
@@ -173,7 +173,7 @@ void CallerSession::end_calls(const Status& why, CallerOutcome& out, Which which
 }
 
 void CallerSession::end_lost(const Status& why, CallerOutcome& out) {
-  verdict_at_.reset();
+  verdict_at_ = kNever;
   end_calls(why, out, [](const PendingCall& call) { return call.state == State::kLost; });
 }
 
@@ -186,8 +186,8 @@ void CallerSession::end_all(const Status& why, CallerOutcome& out) {
   ended_ = Status(why);  // (may be ended_ itself)
   deadlines_.clear();
   held_.clear();
-  retry_at_.reset();
-  verdict_at_.reset();
+  retry_at_ = kNever;
+  verdict_at_ = kNever;
   end_calls(ended_, out, [](const PendingCall&) { return true; });
 }
 
@@ -277,7 +277,7 @@ void CallerSession::connect(CallerOutcome& out) {
   phase_ = Phase::kConnecting;
   connected_node_ = info_->node_id;
   bound_early_.reset();
-  retry_at_.reset();
+  retry_at_ = kNever;
   out.connect = {++attempt_, endpoint()};
 }
 
@@ -285,7 +285,7 @@ void CallerSession::connect(CallerOutcome& out) {
 void CallerSession::drop_link(CallerOutcome& out) {
   ++attempt_;
   bound_early_.reset();
-  leave_at_.reset();
+  leave_at_ = kNever;
   held_.clear();
   lent_.clear();
   if (link_) out.closed.push_back(std::exchange(link_, nullptr));
@@ -332,7 +332,7 @@ void CallerSession::on_ended(std::uint64_t attempt, const Status& why, TimePoint
   drop_link(out);
   connect_trouble_ = why;
   if (!ended_.ok()) {
-    close_at_.reset();
+    close_at_ = kNever;
     end_all(ended_, out);
   } else {
     lose_sent(now);
@@ -345,7 +345,7 @@ void CallerSession::lose_sent(TimePoint now) {
     if (call.state != State::kSent) continue;
     const bool again = call.request.retry || TROUPE_CANARY("sends-again-unasked");
     call.state = again ? State::kUnsent : State::kLost;
-    if (!again && !verdict_at_) verdict_at_ = now + kVerdictTimeout;
+    if (!again) verdict_at_ = std::min(verdict_at_, now + kVerdictTimeout);
   }
 }
 
@@ -447,13 +447,14 @@ void CallerSession::on_reply(wire::CallReply reply, CallerOutcome& out) {
 }
 
 std::optional<CallRequest> CallerSession::on_result(std::uint64_t sequence) {
+  std::optional<CallRequest> request;  // nothing: cancelled, or past its deadline
   const auto it = calls_.find(sequence);
-  if (it == calls_.end()) {  // cancelled, or past its deadline
+  if (it != calls_.end()) {
+    request.emplace(std::move(it->second.request));
+    calls_.erase(it);
+  } else {
     lent_.erase(sequence);
-    return std::nullopt;
   }
-  std::optional<CallRequest> request(std::move(it->second.request));
-  calls_.erase(it);
   return request;
 }
 
@@ -506,18 +507,16 @@ void CallerSession::add_deadline(TimePoint time, std::uint64_t sequence) {
 }
 
 std::optional<TimePoint> CallerSession::next_time() const {
-  std::optional<TimePoint> next;
-  if (!deadlines_.empty()) next = deadlines_.front().first;
-  for (const auto& due : {retry_at_, leave_at_, verdict_at_, close_at_}) {
-    if (due && (!next || *due < *next)) next = due;
-  }
-  return next;
+  TimePoint next = deadlines_.empty() ? kNever : deadlines_.front().first;
+  next = std::min(next, std::min(retry_at_, leave_at_));
+  next = std::min(next, std::min(verdict_at_, close_at_));
+  return next == kNever ? std::nullopt : std::optional(next);
 }
 
 void CallerSession::on_time(TimePoint now, CallerOutcome& out) {
-  const auto is_due = [now](std::optional<TimePoint>& due) {
-    if (!due || *due > now) return false;
-    due.reset();
+  const auto is_due = [now](TimePoint& due) {
+    if (due > now) return false;
+    due = kNever;
     return true;
   };
   if (is_due(close_at_)) close(ended_, out);
@@ -563,7 +562,7 @@ void CallerSession::fail(const Status& why, CallerOutcome& out) {
 
 void CallerSession::close(const Status& why, CallerOutcome& out) {
   drop_link(out);
-  close_at_.reset();
+  close_at_ = kNever;
   out.stop_finding = true;
   end_all(ended_.ok() ? why : Status(ended_), out);
 }

@@ -65,6 +65,12 @@ struct CallerOutcome {
   std::shared_ptr<CallSink> item_sink = nullptr;
   wire::StreamItem item = {};
   std::vector<EndedCall> ended;  // to be answered
+
+  // Most events leave nothing to do.
+  bool empty() const {
+    return !find && !stop_finding && !connect && superseded.ok() && closed.empty() && !item_sink &&
+           ended.empty();
+  }
 };
 
 // Not thread-safe. `now` never goes back from one event to the next.
@@ -84,7 +90,7 @@ class CallerSession {
   // --- calls
 
   // The number of the call; 0 when it has ended already.
-  std::uint64_t call(CallRequest request, CallerOutcome& out);
+  std::uint64_t call(CallRequest&& request, CallerOutcome& out);
   // Forgets the call and asks the actor not to begin it, or to stop it. What is returned was its
   // request; its sink is abandoned where that is destroyed. Nothing where it had ended.
   std::optional<CallRequest> cancel(std::uint64_t sequence);
@@ -159,6 +165,7 @@ class CallerSession {
   };
   enum class State : std::uint8_t { kUnsent, kSent, kLost };  // kLost: sent, and the link broke
   struct PendingCall {
+    explicit PendingCall(CallRequest&& r) : request(std::move(r)) {}
     CallRequest request;
     State state = State::kUnsent;
     bool sent_before = false;  // and not given back: it may have run
@@ -225,11 +232,12 @@ class CallerSession {
   std::vector<std::uint64_t> held_;
   // Arguments in shared memory of calls that have ended here, until the actor has answered them.
   std::unordered_map<std::uint64_t, std::unique_ptr<LentArguments>> lent_;
-  // What is due, and when.
-  std::optional<TimePoint> retry_at_;    // connecting again
-  std::optional<TimePoint> leave_at_;    // kLeaving: closing the link
-  std::optional<TimePoint> verdict_at_;  // ending the calls that are kLost
-  std::optional<TimePoint> close_at_;    // the actor is dead: closing the link
+  // What is due, and when; kNever: it is not.
+  static constexpr TimePoint kNever = TimePoint::max();
+  TimePoint retry_at_ = kNever;    // connecting again
+  TimePoint leave_at_ = kNever;    // kLeaving: closing the link
+  TimePoint verdict_at_ = kNever;  // ending the calls that are kLost
+  TimePoint close_at_ = kNever;    // the actor is dead: closing the link
   // For errors: since when the actor is in that state, why the last attempt failed, and since when
   // the link is open.
   TimePoint info_since_{};
