@@ -39,11 +39,7 @@ CallActor::CallActor(Cluster& cluster, Place place, CallsOracle& oracle)
       head_(cluster, this->place().node, hello_of(this->place().spec, cluster.world()), {},
             [this](Duration delay, std::function<void()> what) { later(delay, std::move(what)); }),
       caller_(
-          cluster, head_,
-          {.node = this->place().node,
-           .self = self_,
-           .generation = this->place().incarnation,
-           .name = label()},
+          cluster, head_, {.self = self_, .generation = this->place().incarnation, .name = label()},
           [this](Duration delay, std::function<void()> what) { later(delay, std::move(what)); }),
       session_({.actor_id = self_,
                 .generation = this->place().incarnation,

@@ -58,7 +58,6 @@ class CallsOracle {
 
   // Nothing, or what a call waits for that should have ended.
   std::string overdue() const;
-  std::size_t open() const { return open_.size(); }
 
  private:
   struct Call {

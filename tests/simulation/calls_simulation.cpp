@@ -6,8 +6,8 @@
 
 #include "call_actor.h"
 #include "calls_oracle.h"
-#include "canaries.h"
 #include "cluster.h"
+#include "one_seed.h"
 #include "scheduler/policy/resources.h"
 #include "scheduler_faults.h"
 #include "sim_caller.h"
@@ -40,7 +40,7 @@ class CallDriver final : public FaultyClient {
         name_(fmt::format("driver-{}", number)),
         hello_(hello()),
         head_(cluster, kOutside, hello_, {}, after()),
-        caller_(cluster, head_, {.node = kOutside, .self = {}, .name = name_}, after()) {
+        caller_(cluster, head_, {.self = {}, .name = name_}, after()) {
     caller_.set_observer(oracle_.observer());
   }
 
@@ -97,7 +97,6 @@ class CallDriver final : public FaultyClient {
   bool settled() const {
     return std::all_of(settled_.begin(), settled_.end(), [](const auto& s) { return s.second; });
   }
-  std::size_t open() const { return open_.size(); }
   std::string waits_for() const {
     if (!open_.empty()) return fmt::format("{} calls of {} are open", open_.size(), name_);
     return head_.waits_for(seconds(5));
@@ -387,21 +386,9 @@ CallsResult& CallsResult::operator+=(const CallsResult& other) {
 }
 
 CallsResult simulate_calls(const CallsOptions& options) {
-  World world(options.seed, options.trace);
-  const PlantedCanary canary(options.canary);
-  CallsResult result;
-  try {
+  return run_seed<CallsResult>(options, options.canary, [&](World& world, CallsResult& result) {
     CallsScenario(world, options, result).run();
-  } catch (const Violation& violation) {
-    result.violation = violation.what();
-    world.note("VIOLATION: {}", violation.what());
-  }
-  result.trace_hash = world.hash;
-  result.events = world.timeline.events();
-  result.virtual_ms = std::chrono::duration_cast<milliseconds>(world.timeline.now() -
-                                                               TimePoint(std::chrono::hours(1)))
-                          .count();
-  return result;
+  });
 }
 
 }  // namespace troupe::simulation

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "canaries.h"
 #include "cluster.h"
+#include "one_seed.h"
 #include "scheduler/policy/resources.h"
 #include "scheduler_faults.h"
 #include "scheduler_oracle.h"
@@ -413,21 +413,9 @@ SchedulerResult& SchedulerResult::operator+=(const SchedulerResult& other) {
 }
 
 SchedulerResult simulate_scheduler(const SchedulerOptions& options) {
-  World world(options.seed, options.trace);
-  const PlantedCanary canary(options.canary);
-  SchedulerResult result;
-  try {
-    Scenario(world, options, result).run();
-  } catch (const Violation& violation) {
-    result.violation = violation.what();
-    world.note("VIOLATION: {}", violation.what());
-  }
-  result.trace_hash = world.hash;
-  result.events = world.timeline.events();
-  result.virtual_ms = std::chrono::duration_cast<milliseconds>(world.timeline.now() -
-                                                               TimePoint(std::chrono::hours(1)))
-                          .count();
-  return result;
+  return run_seed<SchedulerResult>(
+      options, options.canary,
+      [&](World& world, SchedulerResult& result) { Scenario(world, options, result).run(); });
 }
 
 }  // namespace troupe::simulation

@@ -265,10 +265,4 @@ void SimCaller::die(bool told) {
   }
 }
 
-std::size_t SimCaller::pending_calls() const {
-  std::size_t count = 0;
-  for (const auto& [actor, channel] : channels_) count += channel->session.pending_calls();
-  return count;
-}
-
 }  // namespace troupe::simulation

@@ -42,7 +42,6 @@ std::shared_ptr<CallWire> take_wire(const MemoryPtr& memory);
 class SimCaller {
  public:
   struct Identity {
-    int node = kOutside;
     ActorId self;  // empty: a driver
     std::uint64_t generation = 0;
     std::string name;
@@ -83,8 +82,6 @@ class SimCaller {
   std::shared_ptr<CallWire> any_wire();
   // Its process is gone. `told`: the other ends of its connections hear of it.
   void die(bool told);
-
-  std::size_t pending_calls() const;
 
  private:
   struct Channel;
