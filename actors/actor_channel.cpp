@@ -305,7 +305,7 @@ bool ActorChannel::ended() const {
   return !session_.ended().ok();
 }
 
-bool ActorChannel::has_fast_road() const {
+bool ActorChannel::has_ring() const {
   const auto link = this->link();
   return link && link->has_ring();
 }

@@ -14,7 +14,7 @@
 #include <span>
 
 #include "actors/call_connection.h"
-#include "actors/call_road.h"
+#include "actors/call_ring.h"
 #include "actors/channel_link.h"
 #include "actors/directory.h"
 #include "actors/session/caller_session.h"
@@ -39,9 +39,9 @@ struct ChannelEnvironment {
   std::uint64_t self_generation = 0;
   std::function<void(const Status& why)> on_superseded;
   // Rings: how long their waits may spin (zero: never), and how many there may be (zero: none).
-  Duration spin_max = kRoadSpin;
-  int roads_max = kRoadsMax;
-  std::shared_ptr<std::atomic<int>> roads = std::make_shared<std::atomic<int>>(0);
+  Duration spin_max = kRingSpin;
+  int rings_max = kRingsMax;
+  std::shared_ptr<std::atomic<int>> rings = std::make_shared<std::atomic<int>>(0);
   // The connections to actors.
   net::ConnectionOptions connections = call_connection_options();
   ProcessStamp process;  // whose channels they are
@@ -88,7 +88,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   // Whether this process is a fork of the one whose channel it is.
   bool forked() const { return environment_->process.is_forked(); }
   // Whether calls go through shared memory now.
-  bool has_fast_road() const;
+  bool has_ring() const;
 
   // --- for ChannelLink
 

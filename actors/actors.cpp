@@ -3,7 +3,8 @@
 namespace troupe {
 
 Result<Supervisor> Actors::supervise(const SupervisorOptions& options, Duration timeout) {
-  return detail::Access::create<Supervisor>(TROUPE_TRY(usable()), options, Deadline::after(timeout));
+  return detail::Access::create<Supervisor>(TROUPE_TRY(usable()), options,
+                                            Deadline::after(timeout));
 }
 
 Result<std::vector<NodeInfo>> Actors::nodes(Duration timeout) {

@@ -38,7 +38,7 @@ class CallServer::Peer final : public CalleeLink {
   // The server's lock: how many calls came over the socket, and the ring beside it.
   std::uint64_t calls = 0;
   std::uint64_t ring_number = 0;  // the highest that was offered
-  std::shared_ptr<HostRoad> ring;
+  std::shared_ptr<HostRing> ring;
 
  private:
   const std::shared_ptr<net::Connection> connection_;

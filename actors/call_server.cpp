@@ -81,7 +81,7 @@ void CallServer::on_close(const std::shared_ptr<Peer>& peer) {
   peers_.erase(alive);
   alive->connection().close();
   if (!alive->bound) return;
-  if (const auto ring = ring_of(alive)) detach_road(ring);
+  if (const auto ring = ring_of(alive)) detach_ring(ring);
   std::optional<CalleeSession::Change> change;
   {
     MutexLock lock(mutex_);
@@ -105,7 +105,7 @@ void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bi
   if (!introduction.refusal.ok()) return;
   // What the caller said on the connection before comes first.
   if (before) {
-    if (const auto ring = ring_of(before)) detach_road(ring);
+    if (const auto ring = ring_of(before)) detach_ring(ring);
   }
   peer->bound = true;
   peer->caller = bind.caller;
@@ -171,7 +171,7 @@ void CallServer::on_call(const std::shared_ptr<Peer>& peer, wire::Call call,
                     .deadline = Deadline::after(std::chrono::microseconds(timeout), loop_.clock()),
                     .arguments = std::move(call.arguments),
                     .shared_arguments = {},
-                    .road = nullptr,
+                    .ring = nullptr,
                     .keep_answer = true};
   const auto accept = [&] {
     auto admitted = admit(std::move(queued));
@@ -182,7 +182,7 @@ void CallServer::on_call(const std::shared_ptr<Peer>& peer, wire::Call call,
       answer(*admitted, refused);
     }
   };
-  std::shared_ptr<HostRoad> ring;
+  std::shared_ptr<HostRing> ring;
   {
     MutexLock lock(mutex_);
     if (session_.link(peer->caller) != peer) return;
@@ -221,7 +221,7 @@ void CallServer::push(QueuedCall call) {
                   .deadline = call.deadline,
                   .arguments = {},
                   .shared_arguments = {},
-                  .road = call.road,
+                  .ring = call.ring,
                   .keep_answer = call.keep_answer};
   const Status queued = mailbox_->push(std::move(call));
   if (queued.code() == Code::kUnavailable) return;  // stopping: the connection's end tells
@@ -230,13 +230,13 @@ void CallServer::push(QueuedCall call) {
 
 void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   const std::uint64_t sequence = call.sequence;
-  const bool by_ring = call.road && !call.by_socket;
+  const bool by_ring = call.ring && !call.by_socket;
   Reply reply;
   if (!by_ring) reply = Reply(sequence, std::move(result), call.keep_answer);
   MutexLock lock(mutex_);
   if (!session_.ended(call.caller, sequence)) return;
   // A caller that has a new connection learns it there, if it asks again.
-  const bool sent = by_ring && !call.road->detached() && call.road->answer(sequence, result);
+  const bool sent = by_ring && !call.ring->detached() && call.ring->answer(sequence, result);
   if (sent && !call.keep_answer) return;
   if (by_ring) reply = Reply(sequence, std::move(result), call.keep_answer);
   // While more calls wait their answers leave together.
@@ -251,14 +251,14 @@ void CallServer::give_back(const QueuedCall& call) {
 
 // --- what else callers say -----------------------------------------------------------------------
 
-std::shared_ptr<HostRoad> CallServer::ring_of(const std::shared_ptr<Peer>& peer) {
+std::shared_ptr<HostRing> CallServer::ring_of(const std::shared_ptr<Peer>& peer) {
   MutexLock lock(mutex_);
   return peer->ring;
 }
 
 // What a message over the socket concerns may be in the ring still.
 void CallServer::read_whole_ring(const std::shared_ptr<Peer>& peer) {
-  const std::shared_ptr<HostRoad> ring = ring_of(peer);
+  const std::shared_ptr<HostRing> ring = ring_of(peer);
   if (!ring) return;
   MutexLock reading(ring->reading());
   pump(ring, kWholeRing);
@@ -283,7 +283,7 @@ void CallServer::on_cancel(const std::shared_ptr<Peer>& peer, const wire::Cancel
           .deadline = Deadline::at(TimePoint{}),
           .arguments = {},
           .shared_arguments = {},
-          .road = ring_of(peer),
+          .ring = ring_of(peer),
           .keep_answer = true},
          error(Code::kCancelled, "the caller cancelled it"));
 }
@@ -351,13 +351,13 @@ Status CallServer::restore_answered(std::span<const std::byte> bytes) {
 // --- the end -------------------------------------------------------------------------------------
 
 void CallServer::refuse_new(Status why) {
-  read_roads();  // what was said before
+  read_rings();  // what was said before
   MutexLock lock(mutex_);
   session_.refuse_new(std::move(why));
 }
 
 void CallServer::give_back_new() {
-  read_roads();  // what was said before
+  read_rings();  // what was said before
   MutexLock lock(mutex_);
   session_.give_back_new();
 }
@@ -367,15 +367,15 @@ bool CallServer::callers_stopped() const {
                      [](const auto& peer) { return peer->stopped || !peer->bound; });
 }
 
-void CallServer::read_roads() {
-  Roads roads;
+void CallServer::read_rings() {
+  Rings rings;
   {
     MutexLock lock(mutex_);
-    roads = roads_;
+    rings = rings_;
   }
-  for (const auto& road : roads) {
-    MutexLock reading(road->reading());
-    pump(road, kWholeRing);
+  for (const auto& ring : rings) {
+    MutexLock reading(ring->reading());
+    pump(ring, kWholeRing);
   }
 }
 
@@ -390,9 +390,9 @@ void CallServer::close(std::int64_t flush_ms, const std::function<void()>& on_cl
   MutexLock lock(mutex_);
   session_.clear();
   count_held_back_locked();
-  roads_.clear();
-  road_count_ = 0;
-  ++roads_version_;
+  rings_.clear();
+  ring_count_ = 0;
+  ++rings_version_;
 }
 
 }  // namespace troupe::detail

@@ -4,7 +4,7 @@
 // that takes what is to be run.
 //
 // Calls that come over sockets are read on the loop's thread, which puts them into the mailbox.
-// Calls that come through rings (call_road.h) are read by the actor's own thread when its mailbox
+// Calls that come through rings (call_ring.h) are read by the actor's own thread when its mailbox
 // is empty, and by the loop's thread where the order or an end demands it: when the same caller's
 // next call or cancellation comes over its socket, and when its connection ends.
 
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "actors/call_connection.h"
-#include "actors/host_road.h"
+#include "actors/host_ring.h"
 #include "actors/mailbox.h"
 #include "actors/method_table.h"
 #include "actors/session/callee_session.h"
@@ -48,7 +48,7 @@ class HeldCalls {
 // Accepts on the loop's thread; answers come from the actor's thread, or its threads.
 class CallServer : public CallSource, public std::enable_shared_from_this<CallServer> {
  public:
-  // `host_page`: what the mailbox shares; null: no fast roads. `connections`: to callers; twice
+  // `host_page`: what the mailbox shares; null: no rings. `connections`: to callers; twice
   // their low_water_bytes may be unread before a caller is held back.
   CallServer(net::EventLoop& loop, ActorId actor_id, std::uint64_t generation,
              ActorInterface interface, std::shared_ptr<Mailbox> mailbox,
@@ -64,8 +64,8 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   }
   // A caller's socket. Loop thread.
   void accept(ByteStream socket, const std::string& peer);
-  // A local socket over which a caller offers a fast road. Loop thread.
-  void accept_road(UniqueFd socket);
+  // A local socket over which a caller offers a ring. Loop thread.
+  void accept_ring(UniqueFd socket);
   // The answer of a call; once for each that the mailbox gave out. Any thread.
   void answer(const QueuedCall& call, Result<wire::Bytes> result);
   // The callers whose calls are not to be begun now, since they have not read their answers. Any
@@ -97,7 +97,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   // After give_back_new(): whether every caller has said that it calls no more. Loop thread.
   bool callers_stopped() const;
   // Accepts, or refuses, what callers have put into their rings. Loop thread.
-  void read_roads();
+  void read_rings();
   // Accepted and not answered: queued, or run now.
   std::size_t open_calls();
   // Sends what is queued, for at most `flush_ms`, and closes all connections. Loop thread.
@@ -108,11 +108,11 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   void gather() override;
   bool waiting() override;
   Duration spin() override;
-  bool connected() override { return road_count_.load(std::memory_order_relaxed) > 0; }
+  bool connected() override { return ring_count_.load(std::memory_order_relaxed) > 0; }
 
  private:
   class Peer;  // a connection
-  using Roads = std::vector<std::shared_ptr<HostRoad>>;
+  using Rings = std::vector<std::shared_ptr<HostRing>>;
   static constexpr int kWholeRing = 1 << 20;  // more calls than a ring holds
 
   void on_frame(const std::shared_ptr<Peer>& peer, std::span<const std::byte> frame,
@@ -127,7 +127,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   void on_close(const std::shared_ptr<Peer>& peer);
   void on_drained(const std::shared_ptr<Peer>& peer);
   void carry_out(CalleeSession::Change change, ClientId caller);
-  std::shared_ptr<HostRoad> ring_of(const std::shared_ptr<Peer>& peer);
+  std::shared_ptr<HostRing> ring_of(const std::shared_ptr<Peer>& peer);
   void read_whole_ring(const std::shared_ptr<Peer>& peer);
   // What becomes of a call that arrived: it is to be run, or it needs nothing more.
   std::optional<QueuedCall> admit(QueuedCall call);
@@ -135,17 +135,17 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   std::shared_ptr<Peer> peer_of_locked(ClientId caller) const TROUPE_REQUIRES(mutex_);
   void count_held_back_locked() TROUPE_REQUIRES(mutex_);
 
-  // Fast roads.
+  // Rings.
   void on_offer(std::uint64_t number);
   void end_offer(std::uint64_t number);
-  Result<std::shared_ptr<HostRoad>> attach_road(HostRoad::Arrived arrived);
-  void detach_road(const std::shared_ptr<HostRoad>& road);
-  QueuedCall queued_call(const std::shared_ptr<HostRoad>& road, const HostRoad::Call& call) const;
-  // Moves up to `count_max` calls from the ring to the mailbox; the road's reading() is held.
-  void pump(const std::shared_ptr<HostRoad>& road, int count_max);
-  void on_damaged(const std::shared_ptr<HostRoad>& road);
+  Result<std::shared_ptr<HostRing>> attach_ring(HostRing::Arrived arrived);
+  void detach_ring(const std::shared_ptr<HostRing>& ring);
+  QueuedCall queued_call(const std::shared_ptr<HostRing>& ring, const HostRing::Call& call) const;
+  // Moves up to `count_max` calls from the ring to the mailbox; the ring's reading() is held.
+  void pump(const std::shared_ptr<HostRing>& ring, int count_max);
+  void on_damaged(const std::shared_ptr<HostRing>& ring);
   void publish_spin_locked() TROUPE_REQUIRES(mutex_);
-  const Roads& polled_roads();
+  const Rings& polled_rings();
 
   net::EventLoop& loop_;
   const std::shared_ptr<Mailbox> mailbox_;
@@ -153,21 +153,21 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   const net::ConnectionOptions connections_;
   std::weak_ptr<HeldCalls> held_;
   std::function<void(const Status& why)> on_superseded_;
-  // Lock order: a road's reading(), then this.
+  // Lock order: a ring's reading(), then this.
   Mutex mutex_;
   CalleeSession session_ TROUPE_GUARDED_BY(mutex_);
   std::set<std::shared_ptr<Peer>> peers_;  // loop thread
-  // Loop thread: sockets over which roads are being offered.
+  // Loop thread: sockets over which rings are being offered.
   std::map<std::uint64_t, UniqueFd> offers_;
   std::uint64_t next_offer_ = 0;
-  Roads roads_ TROUPE_GUARDED_BY(mutex_);
+  Rings rings_ TROUPE_GUARDED_BY(mutex_);
   std::atomic<std::size_t> held_back_count_{0};  // the session's; written under the lock
-  std::atomic<std::uint64_t> roads_version_{0};
-  std::atomic<int> road_count_{0};
+  std::atomic<std::uint64_t> rings_version_{0};
+  std::atomic<int> ring_count_{0};
   std::atomic<std::int64_t> spin_ns_{0};
   int cpu_limit_ = 0;  // loop thread: the CPUs this process may use; 0: not asked yet
   // The actor's thread.
-  Roads polled_;
+  Rings polled_;
   std::uint64_t polled_version_ = 0;
   std::size_t polled_next_ = 0;
 };

@@ -14,17 +14,17 @@
 
 #include "actors/actor_channel.h"
 #include "actors/call_cycles.h"
-#include "actors/session/call_sink.h"
 #include "actors/future.h"
 #include "actors/light_actor.h"
 #include "actors/options.h"
 #include "actors/running_call.h"
 #include "actors/serialize.h"
+#include "actors/session/call_sink.h"
 #include "runtime/base/short_slices.h"
 
 namespace troupe::detail {
 
-// Slabs of the channel's fast road for arguments that are large (codec.h).
+// Slabs of the channel's ring for arguments that are large (codec.h).
 class SlabMemory final : public LargeMemory {
  public:
   explicit SlabMemory(ActorChannel& channel) : channel_(channel) {}

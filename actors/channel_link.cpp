@@ -68,9 +68,9 @@ void ChannelLink::end(const Status& why) {
 
 void ChannelLink::close() {
   connection_->close();
-  if (CallerRoad* const ring = this->ring()) ring->close();
+  if (CallerRing* const ring = this->ring()) ring->close();
   loop().post([self = shared_from_this()] {
-    if (const CallerRoad* const ring = self->ring()) self->loop().unwatch(ring->bell());
+    if (const CallerRing* const ring = self->ring()) self->loop().unwatch(ring->wake_fd());
     self->slot_.reset();
   });
 }

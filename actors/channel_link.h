@@ -1,8 +1,8 @@
 #pragma once
 // One connection of an ActorChannel to a process of its actor: a socket, and beside it, where both
-// are on one node and many calls are made, a ring in shared memory (call_road.h).
+// are on one node and many calls are made, a ring in shared memory (call_ring.h).
 //
-// Every call can go over the socket. Once a caller on the actor's node has had kRoadAfterCalls
+// Every call can go over the socket. Once a caller on the actor's node has had kRingAfterCalls
 // answers it offers a ring. Then the calling thread writes calls into it, and the thread that waits
 // in Future::get() reads the answers; neither needs the loop's thread. Answers for which nobody
 // waits in that way are read on the loop's thread, which the actor's process wakes by an eventfd;
@@ -16,7 +16,7 @@
 #include <optional>
 #include <span>
 
-#include "actors/caller_road.h"
+#include "actors/caller_ring.h"
 #include "actors/session/call_link.h"
 #include "runtime/base/mutex.h"
 #include "runtime/net/connection.h"
@@ -65,7 +65,7 @@ class ChannelLink final : public CallLink, public std::enable_shared_from_this<C
  private:
   class RingSlot;  // one of the process's rings
   struct Offer;
-  CallerRoad* ring() const { return ring_.load(std::memory_order_acquire); }
+  CallerRing* ring() const { return ring_.load(std::memory_order_acquire); }
   net::EventLoop& loop() const;
   SendOutcome send_by_socket(std::uint64_t sequence, CallRequest& request,
                              std::size_t pending_calls);
@@ -77,7 +77,7 @@ class ChannelLink final : public CallLink, public std::enable_shared_from_this<C
   void on_wake_up();
   void look_later();
   bool read_ring(int count_max);
-  void on_ring_answer(ActorChannel& channel, const CallerRoad::Answer& answer);
+  void on_ring_answer(ActorChannel& channel, const CallerRing::Answer& answer);
   void run_continuations();
 
   const std::weak_ptr<ActorChannel> channel_;
@@ -89,8 +89,8 @@ class ChannelLink final : public CallLink, public std::enable_shared_from_this<C
   std::uint64_t answered_ = 0;      // loop thread, as the next
   bool ring_offered_ = false;
   // Set once. The first owns what the second points to.
-  std::shared_ptr<CallerRoad> ring_owner_;
-  std::atomic<CallerRoad*> ring_{nullptr};
+  std::shared_ptr<CallerRing> ring_owner_;
+  std::atomic<CallerRing*> ring_{nullptr};
   std::shared_ptr<RingSlot> slot_;  // loop thread
   Mutex continuations_mutex_;
   // For the loop's thread, in the order of the answers.

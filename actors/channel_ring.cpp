@@ -17,7 +17,7 @@ constexpr Duration kLookInterval = std::chrono::microseconds(300);
 constexpr int kAnswersPerTurn = 256;
 constexpr int kAllAnswers = 1 << 20;
 
-void release_slabs_later(net::EventLoop& loop, const std::weak_ptr<CallerRoad>& ring) {
+void release_slabs_later(net::EventLoop& loop, const std::weak_ptr<CallerRing>& ring) {
   loop.call_after(kSlabIdleTime, [&loop, ring] {
     const auto alive = ring.lock();
     if (alive && !alive->closed() && !alive->release_idle_slabs()) release_slabs_later(loop, ring);
@@ -40,24 +40,24 @@ class ChannelLink::RingSlot {
 // An offer on its way: loop thread.
 struct ChannelLink::Offer {
   UniqueFd socket;
-  std::shared_ptr<CallerRoad> ring;
+  std::shared_ptr<CallerRing> ring;
   std::shared_ptr<RingSlot> slot;
 };
 
 // --- offering it ---------------------------------------------------------------------------------
 
 void ChannelLink::count_answer() {
-  if (++answered_ >= kRoadAfterCalls && !ring_offered_) offer_ring();
+  if (++answered_ >= kRingAfterCalls && !ring_offered_) offer_ring();
 }
 
 void ChannelLink::offer_ring() {
   ring_offered_ = true;  // once for a connection, whatever becomes of it
   const auto channel = channel_.lock();
   if (!channel || address_.local_name.empty()) return;
-  const int rings_before = environment_->roads->fetch_add(1);
-  auto slot = std::make_shared<RingSlot>(environment_->roads);
-  if (rings_before >= environment_->roads_max) return;
-  net::connect(loop(), address_, fmt::format("actor/{}/{}", channel->actor_id(), kRoadPurpose),
+  const int rings_before = environment_->rings->fetch_add(1);
+  auto slot = std::make_shared<RingSlot>(environment_->rings);
+  if (rings_before >= environment_->rings_max) return;
+  net::connect(loop(), address_, fmt::format("actor/{}/{}", channel->actor_id(), kRingPurpose),
                environment_->token, Deadline::after(kRingOfferTimeout, loop().clock()),
                [weak = weak_from_this(), slot](Result<ByteStream> socket) {
                  if (auto self = weak.lock()) self->on_ring_socket(slot, std::move(socket));
@@ -68,7 +68,7 @@ void ChannelLink::offer_ring() {
 void ChannelLink::on_ring_socket(std::shared_ptr<RingSlot> slot, Result<ByteStream> socket) {
   const auto channel = channel_.lock();
   if (!socket.ok() || !channel) return;
-  auto ring = CallerRoad::create(environment_->spin_max);
+  auto ring = CallerRing::create(environment_->spin_max);
   if (!ring.ok()) return;
   if (!(*ring)->send_offer(socket->fd(), channel->caller(), attempt_, loop().clock()).ok()) return;
   auto offer = std::make_shared<Offer>();
@@ -101,7 +101,7 @@ void ChannelLink::on_ring_reply(const std::shared_ptr<Offer>& offer) {
     ring_.store(ring_owner_.get(), std::memory_order_release);
   });
   if (!used) return;
-  loop().watch_readable(ring_owner_->bell(), [weak = weak_from_this(), ring = ring_owner_] {
+  loop().watch_readable(ring_owner_->wake_fd(), [weak = weak_from_this(), ring = ring_owner_] {
     if (auto self = weak.lock()) self->on_wake_up();
   });
 }
@@ -111,7 +111,7 @@ void ChannelLink::on_ring_reply(const std::shared_ptr<Offer>& offer) {
 // Nothing: the call goes over the socket.
 std::optional<SendOutcome> ChannelLink::send_by_ring(std::uint64_t sequence, CallRequest& request,
                                                      std::size_t pending_calls) {
-  CallerRoad* const ring = this->ring();
+  CallerRing* const ring = this->ring();
   // (What was sent beside a message before stays so: it is too large for the ring.)
   if (ring == nullptr || request.attached) return std::nullopt;
   // The mailbox's own limit, where the ring would hide calls from it.
@@ -128,7 +128,7 @@ std::optional<SendOutcome> ChannelLink::send_by_ring(std::uint64_t sequence, Cal
   }
   // (In a program every argument in shared memory is in a slab of some ring.)
   const auto* slab = static_cast<const SlabLease*>(request.lent.get());
-  if (slab != nullptr && slab->road() != ring) return std::nullopt;
+  if (slab != nullptr && slab->ring() != ring) return std::nullopt;
   const bool written = ring->write({.sequence = sequence,
                                     .method = request.method,
                                     .deadline = request.deadline.time(),
@@ -140,7 +140,7 @@ std::optional<SendOutcome> ChannelLink::send_by_ring(std::uint64_t sequence, Cal
 }
 
 std::optional<SlabLease> ChannelLink::take_slab(std::size_t bytes) {
-  CallerRoad* const ring = this->ring();
+  CallerRing* const ring = this->ring();
   if (ring == nullptr) return std::nullopt;
   auto slab = ring->take_slab(bytes);
   if (slab && ring->begin_releasing()) release_slabs_later(loop(), ring->weak_from_this());
@@ -151,7 +151,7 @@ std::optional<SlabLease> ChannelLink::take_slab(std::size_t bytes) {
 
 void ChannelLink::read_answers(Deadline deadline, const std::function<bool()>& ended) {
   connection_->flush();
-  CallerRoad* const ring = this->ring();
+  CallerRing* const ring = this->ring();
   if (ring == nullptr || !ring->begin_wait()) return;
   const Clock& clock = loop().clock();
   while (!ended()) {
@@ -163,7 +163,7 @@ void ChannelLink::read_answers(Deadline deadline, const std::function<bool()>& e
 }
 
 void ChannelLink::nudge() {
-  if (CallerRoad* const ring = this->ring()) ring->nudge();
+  if (CallerRing* const ring = this->ring()) ring->nudge();
 }
 
 void ChannelLink::read_ring() {
@@ -173,8 +173,8 @@ void ChannelLink::read_ring() {
 // Loop thread. Where a thread waits in get() time and again it reads what comes, and to wake this
 // thread besides would only take time from it: then this one looks by the clock for a while.
 void ChannelLink::on_wake_up() {
-  CallerRoad& ring = *this->ring();
-  ring.silence_bell();
+  CallerRing& ring = *this->ring();
+  ring.drain_wake_up();
   if (ring.watched()) return;
   if (ring.waited_lately()) {
     ring.set_watched(true);
@@ -182,7 +182,7 @@ void ChannelLink::on_wake_up() {
     return;
   }
   const bool good = read_ring(kAnswersPerTurn);
-  if (good && !ring.closed()) ring.rearm_bell();
+  if (good && !ring.closed()) ring.rearm_wake_up();
 }
 
 void ChannelLink::look_later() {
@@ -194,7 +194,7 @@ void ChannelLink::look_later() {
       return;
     }
     self->ring()->set_watched(false);
-    self->ring()->rearm_bell();
+    self->ring()->rearm_wake_up();
   });
 }
 
@@ -203,7 +203,7 @@ bool ChannelLink::read_ring(int count_max) {
   const auto channel = channel_.lock();
   if (!channel) return false;
   const bool good = ring()->read(
-      count_max, [&](const CallerRoad::Answer& answer) { on_ring_answer(*channel, answer); });
+      count_max, [&](const CallerRing::Answer& answer) { on_ring_answer(*channel, answer); });
   bool later = false;
   {
     MutexLock lock(continuations_mutex_);
@@ -215,11 +215,11 @@ bool ChannelLink::read_ring(int count_max) {
     loop().post([self = shared_from_this()] { self->run_continuations(); });
   }
   // The actor's process has scribbled over the shared memory: everything on the way is lost.
-  if (!good) end(error(Code::kProtocol, "the fast road is damaged"));
+  if (!good) end(error(Code::kProtocol, "the ring is damaged"));
   return good;
 }
 
-void ChannelLink::on_ring_answer(ActorChannel& channel, const CallerRoad::Answer& answer) {
+void ChannelLink::on_ring_answer(ActorChannel& channel, const CallerRing::Answer& answer) {
   Continuations later;
   if (answer.failed) {
     Decoder in(answer.bytes);

@@ -131,25 +131,25 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::create(const ActorOptions& op
                                                           const ActorInterface& interface,
                                                           wire::Bytes constructor_arguments) {
   auto spec = TROUPE_TRY(spec_for(options, interface, std::move(constructor_arguments)));
-  auto road = channel(spec.actor_id, interface);
-  place(std::make_shared<const wire::ActorSpec>(std::move(spec)), road);
-  return road;
+  auto channel = this->channel(spec.actor_id, interface);
+  place(std::make_shared<const wire::ActorSpec>(std::move(spec)), channel);
+  return channel;
 }
 
 // Where the head has been away for too long the calls that wait end, and it is asked again, which
 // places the actor once: the head knows it by its id.
 void ActorClient::place(std::shared_ptr<const wire::ActorSpec> spec,
-                        std::shared_ptr<ActorChannel> road) {
+                        std::shared_ptr<ActorChannel> channel) {
   directory().create({*spec}, false, false,
-                     [weak = weak_from_this(), spec, road](const Status& status) {
+                     [weak = weak_from_this(), spec, channel](const Status& status) {
                        const auto self = weak.lock();
                        if (self && status.ok()) return self->sender_->begin(spec->actor_id);
                        if (status.ok()) return;
                        if (self && !head_is_away(status)) self->sender_->forget(spec->actor_id);
-                       if (!self || !head_is_away(status)) return road->fail(status);
-                       road->fail_waiting(status);
-                       self->loop().call_after(kPlaceAgainAfter, [weak, spec, road] {
-                         if (const auto client = weak.lock()) client->place(spec, road);
+                       if (!self || !head_is_away(status)) return channel->fail(status);
+                       channel->fail_waiting(status);
+                       self->loop().call_after(kPlaceAgainAfter, [weak, spec, channel] {
+                         if (const auto client = weak.lock()) client->place(spec, channel);
                        });
                      });
 }
@@ -182,7 +182,7 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::get_or_create(const ActorOpti
 Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
     std::vector<Member> members, const ActorInterface& interface, bool no_wait, Deadline deadline) {
   std::vector<wire::ActorSpec> specs;
-  std::vector<std::shared_ptr<ActorChannel>> roads;
+  std::vector<std::shared_ptr<ActorChannel>> channels;
   for (auto& member : members) {
     if (member.options.isolation == Isolation::kShared) {
       return error(Code::kInvalidArgument,
@@ -190,7 +190,7 @@ Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
     }
     specs.push_back(
         TROUPE_TRY(spec_for(member.options, interface, std::move(member.constructor_arguments))));
-    roads.push_back(channel(specs.back().actor_id, interface));
+    channels.push_back(channel(specs.back().actor_id, interface));
   }
   if (specs.empty()) return error(Code::kInvalidArgument, "spawn_gang of no actors");
   const std::string names = names_of(specs);
@@ -198,11 +198,11 @@ Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
       wait_for_head<void>(deadline, "creating actors", [&](auto done) {
         options_.environment->directory->create(std::move(specs), true, no_wait, done);
       }).with("actors", names);
-  for (const auto& road : roads) {
-    created.ok() ? sender_->begin(road->actor_id()) : sender_->forget(road->actor_id());
+  for (const auto& channel : channels) {
+    created.ok() ? sender_->begin(channel->actor_id()) : sender_->forget(channel->actor_id());
   }
   if (!created.ok()) return created;
-  return roads;
+  return channels;
 }
 
 Result<wire::ActorInfo> ActorClient::wait_for_actor(

@@ -67,13 +67,13 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
 
   ~ActorClient();
 
-  // The road to an actor; one per actor and interface while the actor may live.
+  // The channel to an actor; one per actor and interface while the actor may live.
   std::shared_ptr<ActorChannel> channel(ActorId actor_id, const ActorInterface& interface);
   // How futures of calls to `target` behave in this process.
   FutureOptions future_options(ActorId target) const;
 
-  // Places an actor of the class; returns its road before it runs. A refusal of the head ends its
-  // calls.
+  // Places an actor of the class; returns its channel before it runs. A refusal of the head ends
+  // its calls.
   Result<std::shared_ptr<ActorChannel>> create(const ActorOptions& options,
                                                const ActorInterface& interface,
                                                wire::Bytes constructor_arguments);
@@ -157,13 +157,13 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
                                          Deadline deadline,
                                          std::function<bool(const wire::ActorInfo&)> enough,
                                          const char* what, const std::string& namespace_name = {});
-  // find(), whatever its road.
+  // find(), whatever its channel.
   Result<wire::ActorInfo> find_living(const std::string& name, const std::string& namespace_name,
                                       const ActorInterface& interface, Deadline deadline);
   void make_light(const std::shared_ptr<ActorChannel>& host, std::uint32_t number,
                   std::shared_ptr<const wire::Bytes> constructor_arguments);
   // Asks the head to place the actor, until it has accepted or refused.
-  void place(std::shared_ptr<const wire::ActorSpec> spec, std::shared_ptr<ActorChannel> road);
+  void place(std::shared_ptr<const wire::ActorSpec> spec, std::shared_ptr<ActorChannel> channel);
   void forget_channels_locked() TROUPE_REQUIRES(mutex_);
   bool forked() const { return options_.environment->process.is_forked(); }
   // The port of the node that `info` names; its local socket

@@ -25,9 +25,9 @@
 #include <utility>
 #include <vector>
 
-#include "actors/session/call_sink.h"
 #include "actors/executor.h"
 #include "actors/running_call.h"
+#include "actors/session/call_sink.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"

@@ -249,9 +249,9 @@ void Host::on_connection(wire::HostConnection connection, ByteStream socket) {
       acceptor = [server = server_, peer = connection.peer](ByteStream stream, std::string, bool) {
         server->accept(std::move(stream), peer);
       };
-    } else if (purpose == kRoadPurpose && server_) {
+    } else if (purpose == kRingPurpose && server_) {
       acceptor = [server = server_](ByteStream stream, std::string, bool) {
-        if (!stream.encrypted()) server->accept_road(stream.take_socket());
+        if (!stream.encrypted()) server->accept_ring(stream.take_socket());
       };
     } else if (const auto it = acceptors_.find(purpose); it != acceptors_.end()) {
       acceptor = it->second;
@@ -696,7 +696,7 @@ void Host::look_at_drain(Deadline deadline) {
   drain_timer_.reset();
   const auto server = this->server();
   if (!server) return end_draining(0);
-  server->read_roads();
+  server->read_rings();
   // Who waits for the end of a light actor waits for that of its next process.
   const std::size_t open = less(server->open_calls(), light_ != nullptr ? light_->watches() : 0);
   const TimePoint now = loop_.clock().now();

@@ -3,8 +3,9 @@
 //
 // To the head a host of light actors is one actor like others, of type "T[]"; its spec says for how
 // many it has room. It has T's methods and a few of its own, and the arguments of every call begin
-// with the number of the light actor in its host, as a u32. So placement, restarts, roads, order,
-// deadlines and retries of light actors are those of the host, and no other code knows of them.
+// with the number of the light actor in its host, as a u32. So placement, restarts, channels,
+// order, deadlines and retries of light actors are those of the host, and no other code knows of
+// them.
 //
 // The constructor arguments of a host: the hash of T's own (method_table.h), a LightStart, the
 // index of its first light actor among those that were spawned together (u64), and then, by

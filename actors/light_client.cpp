@@ -48,9 +48,9 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::create_light_host(const Actor
   auto spec = TROUPE_TRY(spec_for(options, hosts, std::move(start)));
   spec.actor_id.low &= ~kLightIdBits;
   spec.light_count = count;
-  auto road = channel(spec.actor_id, hosts);
-  place(std::make_shared<const wire::ActorSpec>(std::move(spec)), road);
-  return road;
+  auto channel = this->channel(spec.actor_id, hosts);
+  place(std::make_shared<const wire::ActorSpec>(std::move(spec)), channel);
+  return channel;
 }
 
 Result<ActorClient::LightPlace> ActorClient::create_light(const ActorOptions& options,

@@ -25,7 +25,7 @@
 
 namespace troupe::detail {
 
-class HostRoad;
+class HostRing;
 
 struct QueuedCall {
   ClientId caller;
@@ -33,10 +33,10 @@ struct QueuedCall {
   std::uint32_t method = 0;
   Deadline deadline;
   wire::Bytes arguments;
-  // Large arguments instead, in the caller's memory, which `road` keeps mapped.
+  // Large arguments instead, in the caller's memory, which `ring` keeps mapped.
   std::span<const std::byte> shared_arguments;
   // Where it came from: its answer goes there. Null: the socket.
-  std::shared_ptr<HostRoad> road;
+  std::shared_ptr<HostRing> ring;
   // Its answer is kept, since the caller may send it again.
   bool keep_answer = true;
   // Its answer goes over the socket whatever it came by: a stream's.

@@ -24,10 +24,10 @@
 #include <utility>
 
 #include "actors/actor_channel.h"
-#include "actors/session/call_sink.h"
 #include "actors/call_state.h"
 #include "actors/future.h"
 #include "actors/serialize.h"
+#include "actors/session/call_sink.h"
 
 namespace troupe {
 

@@ -336,7 +336,7 @@ class Caller {
     environment->loop = &thread_.loop();
     environment->token = cluster.token();
     if (way != Way::kTcp) environment->node_id = cluster.node_id();
-    if (way == Way::kSocket) environment->roads_max = 0;
+    if (way == Way::kSocket) environment->rings_max = 0;
     if (way != Way::kSpin) environment->spin_max = Duration::zero();
     environment->directory = std::make_shared<detail::HeadDirectory>(head_);
     detail::ClientOptions options;
@@ -355,10 +355,10 @@ class Caller {
     const auto handle = this->handle(id);
     const auto channel = client_->channel(id, detail::kActorInterface<Echo>);
     const Deadline patience = Deadline::after(60s);
-    const bool road = way == Way::kSpin || way == Way::kNoSpin;
-    for (int i = 0; i < 500 || (road && !channel->has_fast_road()); ++i) {
+    const bool ring = way == Way::kSpin || way == Way::kNoSpin;
+    for (int i = 0; i < 500 || (ring && !channel->has_ring()); ++i) {
       must(handle.call<&Echo::add>(i).get(10s).status());
-      if (patience.passed()) must(error(Code::kInternal, "no fast road was made"));
+      if (patience.passed()) must(error(Code::kInternal, "no ring was made"));
     }
     return handle;
   }
@@ -427,7 +427,7 @@ void bench_calls(Cluster& cluster, const Options& options, Report& report) {
   const Caller socket(cluster, Way::kSocket), tcp(cluster, Way::kTcp);
   pin_process(g_driver_cpu);
 
-  // While another caller has a road that may not spin, nobody spins: the spinning one is alone.
+  // While another caller has a ring that may not spin, nobody spins: the spinning one is alone.
   Rounds raw_spins, spins, raw_futexes, no_spins, sockets, raw_tcps, tcps;
   std::vector<double> asyncs, socket_asyncs, tcp_asyncs, copies, larges, tcp_larges, raw_tcp_larges;
   {

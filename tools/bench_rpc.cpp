@@ -80,7 +80,7 @@ class Driver {
     environment->loop = &thread_.loop();
     environment->token = cluster_.token();
     if (way_ != Way::kTcp) environment->node_id = cluster_.node_id();
-    if (way_ == Way::kSocket) environment->roads_max = 0;
+    if (way_ == Way::kSocket) environment->rings_max = 0;
     environment->directory = std::make_shared<detail::HeadDirectory>(head_);
     detail::ClientOptions options;
     options.environment = std::move(environment);
@@ -94,7 +94,7 @@ class Driver {
     const auto handle = fresh(id);
     const auto channel = clients_.back()->channel(id, detail::kActorInterface<Calls>);
     const Deadline patience = Deadline::after(60s);
-    for (int i = 0; i < 100 || (way_ == Way::kRing && !channel->has_fast_road()); ++i) {
+    for (int i = 0; i < 100 || (way_ == Way::kRing && !channel->has_ring()); ++i) {
       must(handle.call<&Calls::add>(i).get(10s).status());
       if (patience.passed()) fail("no shared memory was set up for the calls");
     }

@@ -60,8 +60,8 @@ void ShmLink::flush() {
   // Whoever empties the mask wakes, even if it is a newer one without our bit: nobody else would.
   if (peer_slot_->waiting_for.exchange(0, std::memory_order_acq_rel) == 0) return;
   if (peer_slot_->doorbell.load(std::memory_order_relaxed) != 0) {
-    const char bell = 1;
-    (void)!::send(socket_.get(), &bell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const char doorbell = 1;
+    (void)!::send(socket_.get(), &doorbell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
   } else {
     wake(*peer_slot_);
   }
@@ -78,8 +78,8 @@ std::size_t ShmLink::receive(std::span<std::byte> out) {
 void ShmLink::drain_doorbell() {
   // A descriptor ends what one call returns.
   for (;;) {
-    char bells[64];
-    iovec part{bells, sizeof bells};
+    char doorbells[64];
+    iovec part{doorbells, sizeof doorbells};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     msghdr message{};
     message.msg_iov = &part;

@@ -72,7 +72,7 @@ class ShmLink final : public Link {
   memory::RingWriter writer_;
   memory::RingReader reader_;
   bool polls_doorbell_;
-  std::deque<UniqueFd> passed_;  // came among the bells
+  std::deque<UniqueFd> passed_;  // came among the doorbells
 };
 
 }  // namespace troupe::collective

@@ -12,7 +12,7 @@ bool Waker::wake_slowly(std::uint32_t seen) {
   const std::uint32_t epoch = seen >> 2;
   if (epoch == epoch_) return false;
   const auto state = static_cast<WaitState>(seen & 3);
-  if (state == WaitState::kBell) {
+  if (state == WaitState::kEventFd) {
     epoch_ = epoch;
     return true;
   }

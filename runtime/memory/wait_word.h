@@ -3,10 +3,10 @@
 // system call where it does not sleep.
 //
 // The word holds an epoch and the consumer's state. The consumer announces that it goes to sleep
-// (or that it is elsewhere and wants its bell rung), then looks for work once more, then sleeps; a
-// producer publishes (sequentially consistent), then looks at the word. One of the two sees the
-// other. A producer that is killed between any two instructions takes no one else's wake-up with
-// it: every other one wakes the sleeper itself, once in each epoch.
+// (or that it does something else and wants its eventfd written), then looks for work once more,
+// then sleeps; a producer publishes (sequentially consistent), then looks at the word. One of the
+// two sees the other. A producer that is killed between any two instructions takes no one else's
+// wake-up with it: every other one wakes the sleeper itself, once in each epoch.
 
 #include <atomic>
 #include <cstdint>
@@ -16,10 +16,10 @@
 namespace troupe::memory {
 
 enum class WaitState : std::uint32_t {
-  kAwake = 0,   // looks for itself
-  kAsleep = 1,  // in a futex wait on the word, or about to be
-  kBell = 2,    // does something else: ring its bell
-  kWoken = 3,   // was asleep; a producer has woken it, or was killed while it did
+  kAwake = 0,    // looks for itself
+  kAsleep = 1,   // in a futex wait on the word, or about to be
+  kEventFd = 2,  // does something else: write to its eventfd
+  kWoken = 3,    // was asleep; a producer has woken it, or was killed while it did
 };
 
 // The consumer's side; one thread at a time. Zeroed memory is an awake consumer.
@@ -50,7 +50,7 @@ class Waker {
  public:
   Waker() = default;
   explicit Waker(std::atomic<std::uint32_t>* word) : word_(word) {}
-  // After publishing. True where the consumer wants its bell rung, once in each epoch.
+  // After publishing. True where the consumer wants its eventfd written, once in each epoch.
   bool wake() {
     const std::uint32_t seen = word_->load(std::memory_order_seq_cst);
     if ((seen & 3) == static_cast<std::uint32_t>(WaitState::kAwake)) return false;

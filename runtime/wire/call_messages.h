@@ -64,7 +64,7 @@ struct Draining {
 };
 // actor → caller: the process ends without having begun this call, and the next one has never heard
 // of it: the caller sends it there. The arguments come back with it, unless they lie in the
-// caller's own memory (actors/call_road.h).
+// caller's own memory (actors/call_ring.h).
 struct CallGivenBack {
   std::uint64_t sequence = 0;
   Bytes arguments;

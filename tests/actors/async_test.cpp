@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "an asynchronous method is called like any other") {
+TEST_CASE_FIXTURE(CallsBothWays, "an asynchronous method is called like any other") {
   auto async = spawn<Async>({});
   auto peer = spawn<Nester>({});
   const std::string text(1000, 'x');
@@ -23,7 +23,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "an asynchronous method is called like any o
 }
 
 // peer: RayClusterModeTest.ExceptionTest.Method
-TEST_CASE_FIXTURE(CallsByBothRoads, "what it throws and what it refuses arrive as of any method") {
+TEST_CASE_FIXTURE(CallsBothWays, "what it throws and what it refuses arrive as of any method") {
   auto async = spawn<Async>({.name = "a"});
   const Status thrown = async.call<&Async::fail>("on purpose").get(20s).status();
   CHECK(thrown.code() == Code::kActorError);
@@ -32,7 +32,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "what it throws and what it refuses arrive a
   CHECK(async.call<&Async::fail>("").get(20s).status().code() == Code::kNotFound);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "get() in it is refused") {
+TEST_CASE_FIXTURE(CallsBothWays, "get() in it is refused") {
   auto async = spawn<Async>({});
   auto peer = spawn<Nester>({});
   REQUIRE(async.call<&Async::block>(peer).get(20s).ok());
@@ -41,7 +41,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "get() in it is refused") {
   CHECK(blocked.find("co_await") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "others begin at a co_await only where the actor says so") {
+TEST_CASE_FIXTURE(CallsBothWays, "others begin at a co_await only where the actor says so") {
   auto peer = spawn<Nester>({});
   auto one = spawn<Async>({});
   std::vector<Future<void>> visits;
@@ -55,7 +55,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "others begin at a co_await only where the a
   CHECK(many.call<&Async::log>().get(20s).value() == "be");
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "a cancelled one cancels what it awaits") {
+TEST_CASE_FIXTURE(CallsBothWays, "a cancelled one cancels what it awaits") {
   auto async = spawn<Async>({.max_concurrency = 2});
   auto peer = spawn<Nester>({});
   const TemporaryDirectory directory;
@@ -71,7 +71,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "a cancelled one cancels what it awaits") {
   }));
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "one that is suspended ends with its process") {
+TEST_CASE_FIXTURE(CallsBothWays, "one that is suspended ends with its process") {
   auto async = spawn<Async>({.max_concurrency = 2});
   auto waiting = async.call<&Async::wait_for_release>();
   REQUIRE(async.call<&Async::log>().get(20s).value() == "b");

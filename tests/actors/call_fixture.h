@@ -18,7 +18,7 @@ namespace troupe::tests {
 struct CallFixture {
   std::shared_ptr<FakeNode> node = FakeNode::start(bin_dir() + "/test_actors_host");
   std::shared_ptr<detail::ActorClient> client;
-  explicit CallFixture(int roads_max = detail::kRoadsMax) : client(node->make_client(roads_max)) {}
+  explicit CallFixture(int rings_max = detail::kRingsMax) : client(node->make_client(rings_max)) {}
   ~CallFixture() {
     client->close();
     node->stop();
@@ -33,8 +33,8 @@ struct CallFixture {
 template <typename T>
 inline constexpr auto kHarmlessMethod = &T::ping;
 
-// Every test runs twice: over the socket alone, and over the fast road.
-struct CallsByBothRoads : CallFixture {
+// Every test runs twice: over the socket alone, and through the ring.
+struct CallsBothWays : CallFixture {
   static bool choose() {
     bool ring = false;
     SUBCASE("socket") { ring = false; }
@@ -42,9 +42,9 @@ struct CallsByBothRoads : CallFixture {
     return ring;
   }
   const bool ring;
-  CallsByBothRoads() : CallsByBothRoads(choose()) {}
-  explicit CallsByBothRoads(bool with_ring)
-      : CallFixture(with_ring ? detail::kRoadsMax : 0), ring(with_ring) {}
+  CallsBothWays() : CallsBothWays(choose()) {}
+  explicit CallsBothWays(bool with_ring)
+      : CallFixture(with_ring ? detail::kRingsMax : 0), ring(with_ring) {}
 
   // kHarmlessMethod<T> must be there.
   template <typename T, typename... A>
@@ -53,15 +53,15 @@ struct CallsByBothRoads : CallFixture {
     reach(handle);
     return handle;
   }
-  // Calls until an answer has come by the road that was chosen.
+  // Calls until an answer has come the way that was chosen.
   template <typename T>
   void reach(const ActorHandle<T>& handle) {
     const auto channel = client->channel(handle.id(), detail::kActorInterface<T>);
     const Deadline patience = Deadline::after(std::chrono::seconds(20));
     do {
       REQUIRE(handle.template call<kHarmlessMethod<T>>().get(std::chrono::seconds(20)).ok());
-    } while (ring && !channel->has_fast_road() && !patience.passed());
-    REQUIRE(channel->has_fast_road() == ring);
+    } while (ring && !channel->has_ring() && !patience.passed());
+    REQUIRE(channel->has_ring() == ring);
   }
 };
 

@@ -23,7 +23,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // peer: ApiTest.ActorTest
-TEST_CASE_FIXTURE(CallsByBothRoads, "calls run in order and their results come back") {
+TEST_CASE_FIXTURE(CallsBothWays, "calls run in order and their results come back") {
   auto counter = spawn<Counter>({.name = "c"}, 10);
   std::vector<Future<int>> sums;
   for (int i = 1; i <= 100; ++i) sums.push_back(counter.call<&Counter::add>(1));
@@ -50,7 +50,7 @@ TEST_CASE_FIXTURE(CallFixture, "a process that is ready says so again to a new d
 }
 
 // peer: RayClusterModeTest.ExceptionTest.Method
-TEST_CASE_FIXTURE(CallsByBothRoads, "errors carry actor, method and node") {
+TEST_CASE_FIXTURE(CallsBothWays, "errors carry actor, method and node") {
   auto counter = spawn<Counter>({.name = "c"}, 0);
   const Status thrown = counter.call<&Counter::fail>("on purpose").get(20s).status();
   CHECK(thrown.code() == Code::kActorError);
@@ -80,7 +80,7 @@ TEST_CASE_FIXTURE(CallFixture, "a refusal of the head ends the calls") {
   CHECK(detail::spawn<Counter>(client, negative, 0).status().code() == Code::kInvalidArgument);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads,
+TEST_CASE_FIXTURE(CallsBothWays,
                   "kill -9: the count is kept, later calls wait for the next process") {
   auto counter = spawn<Counter>({.name = "c", .max_restarts = 5}, 0);
   const auto first_pid = counter.call<&Counter::pid>().get(20s).value();
@@ -96,7 +96,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads,
   CHECK(node->started() == 4);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads,
+TEST_CASE_FIXTURE(CallsBothWays,
                   "a call that was running at the death ends typed; with retry it runs again") {
   auto sleeper = spawn<Sleeper>({.max_restarts = 1});
   REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).ok());
@@ -107,7 +107,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads,
   CHECK(again.get(20s).value() == 1);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "an actor that is dead for good: its calls say why") {
+TEST_CASE_FIXTURE(CallsBothWays, "an actor that is dead for good: its calls say why") {
   auto counter = spawn<Counter>({}, 0);
   REQUIRE(counter.call<&Counter::get>().get(20s).ok());
   const Status running = counter.call<&Counter::exit_now>(3).get(20s);
@@ -117,7 +117,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "an actor that is dead for good: its calls s
   CHECK(later.message().find("exit code 3") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads,
+TEST_CASE_FIXTURE(CallsBothWays,
                   "deadlines end calls that run, and keep queued ones from running") {
   auto sleeper = spawn<Sleeper>({});
   REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).ok());
@@ -128,7 +128,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads,
   CHECK(sleeper.call<&Sleeper::touch>().get(20s).value() == 2);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "a cancelled call that waits is not run") {
+TEST_CASE_FIXTURE(CallsBothWays, "a cancelled call that waits is not run") {
   auto sleeper = spawn<Sleeper>({});
   auto busy = sleeper.call<&Sleeper::wait>(200);
   auto cancelled = sleeper.call<&Sleeper::touch>();
@@ -138,7 +138,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "a cancelled call that waits is not run") {
   CHECK(sleeper.call<&Sleeper::touch>().get(20s).value() == 1);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "a full mailbox answers overloaded") {
+TEST_CASE_FIXTURE(CallsBothWays, "a full mailbox answers overloaded") {
   auto sleeper = spawn<Sleeper>({});
   REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).ok());
   auto busy = sleeper.call<&Sleeper::wait>(60'000);
@@ -162,7 +162,7 @@ TEST_CASE_FIXTURE(CallFixture, "handles travel, and an actor knows itself") {
 }
 
 // peer: RayRemoteTest.VoidFunction
-TEST_CASE_FIXTURE(CallsByBothRoads,
+TEST_CASE_FIXTURE(CallsBothWays,
                   "graceful stops end long methods; actors may leave by themselves") {
   auto sleeper = spawn<Sleeper>({});
   REQUIRE(sleeper.call<&Sleeper::touch>().get(20s).ok());
@@ -222,16 +222,16 @@ class Counter {
 }  // namespace other_program
 
 // peer: RayRemoteTest.NotExistFunction
-TEST_CASE_FIXTURE(CallsByBothRoads,
+TEST_CASE_FIXTURE(CallsBothWays,
                   "methods that two programs know differently are refused, the others work") {
   using Other = other_program::Counter;
   auto counter = CallFixture::spawn<Counter>({.name = "counter"}, 3);
-  const auto client_there = node->make_client(ring ? detail::kRoadsMax : 0);
+  const auto client_there = node->make_client(ring ? detail::kRingsMax : 0);
   const auto other = detail::handle_to<Other>(client_there, counter.id());
   const Deadline patience = Deadline::after(20s);
   do {
     REQUIRE(other.call<&Other::get>().get(20s).value() == 3);
-  } while (ring && !detail::Access::channel(other)->has_fast_road() && !patience.passed());
+  } while (ring && !detail::Access::channel(other)->has_ring() && !patience.passed());
   CHECK(other.call<&Other::echo>(wire::Bytes(2, std::byte{7})).get(20s).value().size() == 2);
   for (int i = 0; i < 2; ++i) {
     const Status differs = other.call<&Other::add>("four").get(20s).status();
@@ -254,8 +254,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads,
   client_there->close();
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads,
-                  "calls of every size keep their order over both roads together") {
+TEST_CASE_FIXTURE(CallsBothWays, "calls of every size keep their order both ways together") {
   auto recorder = spawn<Recorder>({});
   std::mt19937 random(3);
   // Small ones go through the ring, large ones through slabs, and the socket takes what finds the
@@ -274,7 +273,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads,
   CHECK(wrong == 0);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "threads that share a handle all get their answers") {
+TEST_CASE_FIXTURE(CallsBothWays, "threads that share a handle all get their answers") {
   auto counter = spawn<Counter>({}, 0);
   std::vector<std::thread> threads;
   std::atomic<int> failed{0};
@@ -289,7 +288,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "threads that share a handle all get their a
 }
 
 // peer: ApiTest.CompareWithFuture
-TEST_CASE_FIXTURE(CallsByBothRoads,
+TEST_CASE_FIXTURE(CallsBothWays,
                   "continuations run in order, never in a thread that waits in get()") {
   auto sleeper = spawn<Sleeper>({});
   const auto here = std::this_thread::get_id();
@@ -313,8 +312,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads,
   CHECK(elsewhere);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads,
-                  "kill -9 at random moments: every call ends, none counts twice") {
+TEST_CASE_FIXTURE(CallsBothWays, "kill -9 at random moments: every call ends, none counts twice") {
   auto counter = spawn<Counter>({.max_restarts = 100, .restart_window = 0ms}, 0);
   std::mt19937 random(5);
   int certain = 0, unknown = 0;
@@ -361,12 +359,12 @@ TEST_CASE_FIXTURE(CallFixture, "a view of bytes is no result, and large argument
   CHECK_FALSE(Codec<BytesView>::decode(in, view));
 }
 
-TEST_CASE("a caller without room for a fast road keeps to its socket") {
+TEST_CASE("a caller without room for a ring keeps to its socket") {
   CallFixture fixture(0);
   auto counter = fixture.spawn<Counter>({}, 0);
   for (int i = 0; i < 100; ++i) REQUIRE(counter.call<&Counter::get>().get(20s).ok());
   const auto channel = fixture.client->channel(counter.id(), detail::kActorInterface<Counter>);
-  CHECK_FALSE(channel->has_fast_road());
+  CHECK_FALSE(channel->has_ring());
 }
 
 TEST_CASE_FIXTURE(CallFixture, "latencies") {

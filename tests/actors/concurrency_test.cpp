@@ -13,14 +13,14 @@ namespace {
 using namespace std::chrono_literals;
 
 // peer: RayClusterModeTest.MaxConcurrentTest
-TEST_CASE_FIXTURE(CallsByBothRoads, "three calls that wait for each other, with concurrency 3") {
+TEST_CASE_FIXTURE(CallsBothWays, "three calls that wait for each other, with concurrency 3") {
   auto meeting = spawn<Meeting>({.max_concurrency = 3});
   std::vector<Future<bool>> calls;
   for (int i = 0; i < 3; ++i) calls.push_back(meeting.call<&Meeting::meet>(3));
   for (auto& call : calls) CHECK(call.get(20s).value());
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "no more than the limit are inside at once") {
+TEST_CASE_FIXTURE(CallsBothWays, "no more than the limit are inside at once") {
   auto meeting = spawn<Meeting>({.max_concurrency = 2});
   auto first = meeting.call<&Meeting::meet>(3);
   auto second = meeting.call<&Meeting::meet>(3);
@@ -31,14 +31,14 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "no more than the limit are inside at once")
   CHECK_FALSE(second.get(20s).ok());
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "an actor may wait for itself where it has room for the call") {
+TEST_CASE_FIXTURE(CallsBothWays, "an actor may wait for itself where it has room for the call") {
   auto alone = spawn<Meeting>({});
   CHECK(alone.call<&Meeting::ask_itself>().get(20s).status().code() == Code::kFailedPrecondition);
   auto two = spawn<Meeting>({.max_concurrency = 2});
   CHECK(two.call<&Meeting::ask_itself>().get(20s).value() == 0);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "groups do not wait for each other") {
+TEST_CASE_FIXTURE(CallsBothWays, "groups do not wait for each other") {
   auto groups = spawn<Groups>({});
   const ReachedFifo fifo;
   auto held = groups.call<&Groups::hold>(fifo.path);
@@ -48,7 +48,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "groups do not wait for each other") {
   CHECK(held.get(20s).value());
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "in a group with a limit of one, calls run in order") {
+TEST_CASE_FIXTURE(CallsBothWays, "in a group with a limit of one, calls run in order") {
   auto groups = spawn<Groups>({.max_pending_calls = 1000});
   std::vector<Future<bool>> calls;
   for (int i = 1; i <= 500; ++i) calls.push_back(groups.call<&Groups::next>(i));
@@ -74,21 +74,21 @@ void check_overload(const ActorHandle<T>& handle, Hold hold, Touch touch, std::s
   for (std::size_t i = 0; i < room; ++i) CHECK(calls[i].get(20s).ok());
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "more calls than may wait are answered overloaded") {
+TEST_CASE_FIXTURE(CallsBothWays, "more calls than may wait are answered overloaded") {
   auto narrow = spawn<Narrow>({});
   const auto hold = [&](const std::string& path) { return narrow.call<&Narrow::hold>(path); };
   const auto touch = [&] { return narrow.call<&Narrow::touch>(); };
   check_overload(narrow, hold, touch, 5);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "the options overrule how many calls may wait") {
+TEST_CASE_FIXTURE(CallsBothWays, "the options overrule how many calls may wait") {
   auto narrow = spawn<Narrow>({.max_pending_calls = 9});
   const auto hold = [&](const std::string& path) { return narrow.call<&Narrow::hold>(path); };
   const auto touch = [&] { return narrow.call<&Narrow::touch>(); };
   check_overload(narrow, hold, touch, 9);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "what waits in a full group counts, and can be cancelled") {
+TEST_CASE_FIXTURE(CallsBothWays, "what waits in a full group counts, and can be cancelled") {
   auto groups = spawn<Groups>({});
   const ReachedFifo fifo;
   auto held = groups.call<&Groups::hold>(fifo.path);

@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "killed between the save and the answer: not run twice") {
+TEST_CASE_FIXTURE(CallsBothWays, "killed between the save and the answer: not run twice") {
   auto ledger = spawn<Ledger>({.max_restarts = 1, .run = kDieBeforeThirdAnswer});
   const auto surely = ledger.with({.timeout = 20s, .retry = true});
   CHECK(surely.call<&Ledger::add>(1).get(20s).value() == 1);
@@ -28,15 +28,14 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "killed between the save and the answer: not
   CHECK(node->started() == 2);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads,
-                  "without retry it is told apart: it may have run, and has once") {
+TEST_CASE_FIXTURE(CallsBothWays, "without retry it is told apart: it may have run, and has once") {
   auto ledger = spawn<Ledger>({.max_restarts = 1, .run = kDieBeforeThirdAnswer});
   for (int i = 0; i < 2; ++i) REQUIRE(ledger.call<&Ledger::add>(1).get(20s).ok());
   CHECK(ledger.call<&Ledger::add>(1).get(20s).status().code() == Code::kUnavailable);
   CHECK(ledger.with({.retry = true}).call<&Ledger::sum>().get(20s).value() == 3);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "killed at random moments: every call counts exactly once") {
+TEST_CASE_FIXTURE(CallsBothWays, "killed at random moments: every call counts exactly once") {
   auto ledger = spawn<Ledger>({.max_restarts = 100, .restart_window = 0ms});
   auto other_client = node->make_client();
   const auto other = detail::handle_to<Ledger>(other_client, ledger.id());

@@ -62,21 +62,21 @@ void FakeNode::listen() {
 }
 
 std::shared_ptr<detail::ActorClient> FakeNode::make_client(
-    int roads_max, const net::ConnectionOptions& connections) {
-  return make_client_at(node_id_, roads_max, connections);
+    int rings_max, const net::ConnectionOptions& connections) {
+  return make_client_at(node_id_, rings_max, connections);
 }
 std::shared_ptr<detail::ActorClient> FakeNode::make_distant_client() {
-  return make_client_at({}, detail::kRoadsMax, detail::call_connection_options());
+  return make_client_at({}, detail::kRingsMax, detail::call_connection_options());
 }
 
 std::shared_ptr<detail::ActorClient> FakeNode::make_client_at(
-    NodeId at, int roads_max, const net::ConnectionOptions& connections) {
+    NodeId at, int rings_max, const net::ConnectionOptions& connections) {
   auto environment = std::make_shared<detail::ChannelEnvironment>();
   environment->loop = &loop();
   environment->token = token_;
   environment->node_id = at;
   environment->directory = shared_from_this();
-  environment->roads_max = roads_max;
+  environment->rings_max = rings_max;
   environment->connections = connections;
   detail::ClientOptions options;
   options.environment = std::move(environment);

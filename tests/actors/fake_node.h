@@ -27,9 +27,9 @@ class FakeNode final : public detail::Directory, public std::enable_shared_from_
                                          net::Security security = net::Security::kTls);
   ~FakeNode() override;
 
-  // A client of this node, as a driver has one; with at most so many fast roads.
+  // A client of this node, as a driver has one; with at most so many rings.
   std::shared_ptr<detail::ActorClient> make_client(
-      int roads_max = detail::kRoadsMax,
+      int rings_max = detail::kRingsMax,
       const net::ConnectionOptions& connections = detail::call_connection_options());
   // The same, on another machine as far as it knows: through the node's port.
   std::shared_ptr<detail::ActorClient> make_distant_client();
@@ -71,7 +71,7 @@ class FakeNode final : public detail::Directory, public std::enable_shared_from_
     int times_ready = 0;
   };
   FakeNode(const std::string& host_program, net::Security security);
-  std::shared_ptr<detail::ActorClient> make_client_at(NodeId at, int roads_max,
+  std::shared_ptr<detail::ActorClient> make_client_at(NodeId at, int rings_max,
                                                       const net::ConnectionOptions& connections);
   void listen();
   void launch(Actor& actor);

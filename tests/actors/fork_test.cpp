@@ -50,7 +50,7 @@ bool says_forked(const Status& status) {
          status.message().find("is a fork of one that was connected") != std::string::npos;
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "a forked child's calls are refused, and its parent's go on") {
+TEST_CASE_FIXTURE(CallsBothWays, "a forked child's calls are refused, and its parent's go on") {
   auto counter = spawn<Counter>({}, 0);
   auto before = counter.call<&Counter::add>(1);
   const wire::Bytes large(200'000, std::byte{1});
@@ -72,7 +72,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "a forked child's calls are refused, and its
   CHECK(before.get(20s).value() == 1);
   for (int i = 2; i < 100; ++i) REQUIRE(counter.call<&Counter::add>(1).get(20s).value() == i);
   CHECK(counter.call<&Counter::echo>(large).get(20s).value() == large);
-  CHECK(client->channel(counter.id(), detail::kActorInterface<Counter>)->has_fast_road() == ring);
+  CHECK(client->channel(counter.id(), detail::kActorInterface<Counter>)->has_ring() == ring);
 }
 
 // Descriptors of this process that a program that it executes would have.

@@ -199,14 +199,14 @@ TEST_CASE_FIXTURE(CallFixture,
 }
 
 // The calls go through shared memory; their answers are too large for it.
-TEST_CASE("large answers to calls over the fast road come while and after the loop is busy") {
-  CallsByBothRoads calls(true);
+TEST_CASE("large answers to calls through the ring come while and after the loop is busy") {
+  CallsBothWays calls(true);
   auto bulk = calls.spawn<Bulk>({});
   const auto second = calls.node->make_client();
   const auto watching = detail::handle_to<Bulk>(second, bulk.id());
   const auto channel = second->channel(bulk.id(), detail::kActorInterface<Bulk>);
   REQUIRE(eventually(
-      [&] { return watching.call<&Bulk::ping>().get(20s).ok() && channel->has_fast_road(); }));
+      [&] { return watching.call<&Bulk::ping>().get(20s).ok() && channel->has_ring(); }));
   auto done = std::make_shared<std::binary_semaphore>(0);
   calls.node->loop().post([done] { (void)done->try_acquire_for(20s); });
   std::vector<Future<wire::Bytes>> answers;

@@ -99,7 +99,7 @@ TEST_CASE_FIXTURE(LightFixture, "constructor arguments of each one's own, over s
   CHECK(node->started() == 3);
 }
 
-TEST_CASE_FIXTURE(LightFixture, "calls of one caller run in order, over both roads") {
+TEST_CASE_FIXTURE(LightFixture, "calls of one caller run in order, both ways") {
   const auto recorders = many<Recorder>(3, kLight);
   std::mt19937 random(7);
   std::vector<Future<bool>> calls;
@@ -110,13 +110,13 @@ TEST_CASE_FIXTURE(LightFixture, "calls of one caller run in order, over both roa
     const std::size_t size = random() % 40 == 0 ? 100'000 + random() % 100'000 : random() % 100;
     calls.push_back(recorders[one].call<&Recorder::next>(
         number, wire::Bytes(size, static_cast<std::byte>(number))));
-    // Let the fast road come into being.
+    // Let the ring come into being.
     if (i < 100) REQUIRE(recorders[0].call<&Recorder::count>().get(20s).ok());
   }
   int wrong = 0;
   for (auto& call : calls) wrong += call.get(20s).value() ? 0 : 1;
   CHECK(wrong == 0);
-  CHECK(detail::Access::channel(recorders[0])->has_fast_road());
+  CHECK(detail::Access::channel(recorders[0])->has_ring());
 }
 
 TEST_CASE_FIXTURE(LightFixture,

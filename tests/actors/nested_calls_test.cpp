@@ -10,8 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST_CASE_FIXTURE(CallsByBothRoads,
-                  "a call made inside a method has at most the outer's deadline") {
+TEST_CASE_FIXTURE(CallsBothWays, "a call made inside a method has at most the outer's deadline") {
   auto outer = spawn<Nester>({});
   auto inner = spawn<Nester>({});
   const auto limited = outer.with({.timeout = 30s});
@@ -24,7 +23,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads,
   CHECK(*own > 1'800'000);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "a deadline that was inherited says so") {
+TEST_CASE_FIXTURE(CallsBothWays, "a deadline that was inherited says so") {
   auto outer = spawn<Nester>({.name = "outer"});
   auto inner = spawn<Nester>({.name = "inner"});
   const ReachedFifo fifo;
@@ -41,7 +40,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "a deadline that was inherited says so") {
   CHECK(inner.call<&Nester::stopped>().get(20s).value());
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "cancelling a running call stops it and the calls it made") {
+TEST_CASE_FIXTURE(CallsBothWays, "cancelling a running call stops it and the calls it made") {
   auto outer = spawn<Nester>({});
   auto inner = spawn<Nester>({});
   const ReachedFifo fifo;
@@ -56,7 +55,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "cancelling a running call stops it and the 
   CHECK(last.find("the call inside which it was made was cancelled") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "a call that does not inherit outlives the one that made it") {
+TEST_CASE_FIXTURE(CallsBothWays, "a call that does not inherit outlives the one that made it") {
   auto outer = spawn<Nester>({});
   auto inner = spawn<Nester>({});
   const ReachedFifo fifo;
@@ -67,7 +66,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "a call that does not inherit outlives the o
   CHECK_FALSE(outer.with({.timeout = 50ms}).call<&Nester::last_text>().get(20s).ok());
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "a deadline asks the method that runs to stop") {
+TEST_CASE_FIXTURE(CallsBothWays, "a deadline asks the method that runs to stop") {
   auto actor = spawn<Nester>({});
   const ReachedFifo fifo;
   auto running = actor.with({.timeout = 50ms}).call<&Nester::run_until_stopped>(fifo.path);
@@ -76,7 +75,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "a deadline asks the method that runs to sto
   CHECK(actor.call<&Nester::stopped>().get(20s).value());
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "calls that wait for each other in a circle are told so") {
+TEST_CASE_FIXTURE(CallsBothWays, "calls that wait for each other in a circle are told so") {
   auto a = spawn<Nester>({.name = "a"});
   auto b = spawn<Nester>({.name = "b"});
   auto c = spawn<Nester>({.name = "c"});

@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "all items come, in order, then the end") {
+TEST_CASE_FIXTURE(CallsBothWays, "all items come, in order, then the end") {
   auto source = spawn<Source>({});
   auto numbers = source.call<&Source::count_to>(1000);
   for (int i = 1; i <= 1000; ++i) {
@@ -25,7 +25,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "all items come, in order, then the end") {
   CHECK(none.next(20s).value() == std::nullopt);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "the actor goes no further than the window") {
+TEST_CASE_FIXTURE(CallsBothWays, "the actor goes no further than the window") {
   auto source = spawn<Source>({});
   auto numbers = source.with({.stream_window = 4}).call<&Source::count_to>(100);
   const auto produced = [&] { return source.call<&Source::produced>().get(20s).value(); };
@@ -39,7 +39,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "the actor goes no further than the window")
   CHECK(numbers.next(20s).value() == std::nullopt);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "an error comes after the items before it") {
+TEST_CASE_FIXTURE(CallsBothWays, "an error comes after the items before it") {
   auto source = spawn<Source>({.name = "s"});
   auto thrown = source.call<&Source::fail_after>(3, "on purpose");
   for (int i = 1; i <= 3; ++i) CHECK(thrown.next(20s).value() == i);
@@ -53,7 +53,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "an error comes after the items before it") 
   CHECK(refused.next(20s).status().code() == Code::kNotFound);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "cancelling it, or letting go of it, ends it in the actor") {
+TEST_CASE_FIXTURE(CallsBothWays, "cancelling it, or letting go of it, ends it in the actor") {
   auto source = spawn<Source>({});
   const auto ended = [&] { return source.call<&Source::ended>().get(20s).value(); };
   auto numbers = source.with({.stream_window = 2}).call<&Source::count_to>(1000);
@@ -70,7 +70,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "cancelling it, or letting go of it, ends it
   CHECK(eventually([&] { return ended() == 2; }));
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "the actor's death is an error after the items that came") {
+TEST_CASE_FIXTURE(CallsBothWays, "the actor's death is an error after the items that came") {
   auto source = spawn<Source>({});
   auto numbers = source.with({.stream_window = 3}).call<&Source::count_to>(1000);
   CHECK(eventually([&] { return source.call<&Source::produced>().get(20s).value() == 3; }));
@@ -90,7 +90,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "the actor's death is an error after the ite
   CHECK(status.code() == Code::kActorDied);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "its deadline covers the whole stream") {
+TEST_CASE_FIXTURE(CallsBothWays, "its deadline covers the whole stream") {
   auto source = spawn<Source>({});
   auto numbers = source.with({.timeout = 100ms, .stream_window = 2}).call<&Source::count_to>(10);
   CHECK(numbers.next(20s).value() == 1);
@@ -100,7 +100,7 @@ TEST_CASE_FIXTURE(CallsByBothRoads, "its deadline covers the whole stream") {
   CHECK(status.code() == Code::kDeadlineExceeded);
 }
 
-TEST_CASE_FIXTURE(CallsByBothRoads, "actors take streams from each other without waiting") {
+TEST_CASE_FIXTURE(CallsBothWays, "actors take streams from each other without waiting") {
   auto source = spawn<Source>({});
   auto other = spawn<Source>({});
   CHECK(source.call<&Source::sum>(other, 100).get(20s).value() == 5050);

@@ -1,5 +1,5 @@
-#include "runtime/memory/segment_transfer.h"
 #include "train/trainer/bundle_courier.h"
+#include "runtime/memory/segment_transfer.h"
 
 #include <sys/stat.h>
 
@@ -28,7 +28,8 @@ Result<memory::Segment> map_bundle(UniqueFd fd) {
 }  // namespace
 
 Status BundleCourier::receive(ByteStream stream, bool same_node) {
-  bundle_ = TROUPE_TRY(memory::receive_segment(stream, same_node, kBundleBytesMax, Deadline::after(kBundleTimeout)));
+  bundle_ = TROUPE_TRY(
+      memory::receive_segment(stream, same_node, kBundleBytesMax, Deadline::after(kBundleTimeout)));
   wants_bundle_ = false;
   const Status kept = context_.keep_segment(kBundleSegment, bundle_->fd());
   if (!kept.ok()) context_.log().warning("keeping the run's data: {}", kept.to_string());

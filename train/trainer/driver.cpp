@@ -321,8 +321,8 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
                           std::vector<RunEvent>& told) {
   const TrainConfig& config = bundle.config;
   const auto controller = TROUPE_TRY(spawn_controller(cluster.cluster, spec));
-  auto road = TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose,
-                                      Deadline::after(kControllerTimeout)));
+  auto lines_link = TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose,
+                                            Deadline::after(kControllerTimeout)));
   TROUPE_RETURN_IF_ERROR(hand_over(cluster.cluster, controller, bundle));
   TROUPE_RETURN_IF_ERROR(controller.call<&TrainController::start>().get(kControllerTimeout));
   note.started();
@@ -356,7 +356,7 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
           [&](const std::string& folder) {
             static_cast<void>(surely.call<&TrainController::save_to>(folder));
           }};
-  ProgressLines lines(std::move(road.stream), environment.clock, environment.output,
+  ProgressLines lines(std::move(lines_link.stream), environment.clock, environment.output,
                       std::move(lines_options));
   auto end = lines.follow();
   told = lines.events();

@@ -4,9 +4,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "runtime/memory/segment_transfer.h"
 #include "runtime/base/check.h"
 #include "runtime/base/gpu_environment.h"
+#include "runtime/memory/segment_transfer.h"
 #include "scheduler/client/cluster_record.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/cpu_agreement.h"
@@ -155,7 +155,8 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
         // A bundle may take long between nodes: not on the loop's thread.
         auto shared = std::make_shared<ByteStream>(std::move(stream));
         context_.executor().post([this, shared, same_node] {
-          auto bundle = memory::receive_segment(*shared, same_node, kBundleBytesMax, Deadline::after(kBundleTimeout));
+          auto bundle = memory::receive_segment(*shared, same_node, kBundleBytesMax,
+                                                Deadline::after(kBundleTimeout));
           if (!bundle.ok()) {
             context_.log().error("the run's data did not arrive: {}", bundle.status().to_string());
             return;

@@ -31,11 +31,11 @@ TEST_CASE("a producer acts once in each epoch, and not on one that is awake") {
   Sleeper sleeper(&word);
   Waker waker(&word), other(&word);
   CHECK_FALSE(waker.wake());
-  sleeper.announce(WaitState::kBell);
+  sleeper.announce(WaitState::kEventFd);
   CHECK(waker.wake());
   CHECK_FALSE(waker.wake());
   CHECK(other.wake());  // each producer for itself: the first may have been killed before it rang
-  sleeper.announce(WaitState::kBell);
+  sleeper.announce(WaitState::kEventFd);
   CHECK(waker.wake());
   sleeper.announce(WaitState::kAsleep);
   CHECK_FALSE(waker.wake());

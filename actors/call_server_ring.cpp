@@ -1,4 +1,4 @@
-// The fast roads of a CallServer: taking them, reading calls from them, leaving them.
+// The rings of a CallServer: taking them, reading calls from them, leaving them.
 
 #include <algorithm>
 #include <chrono>
@@ -11,7 +11,7 @@
 namespace troupe::detail {
 namespace {
 
-constexpr Duration kRoadArrivalTimeout = std::chrono::seconds(5);
+constexpr Duration kRingArrivalTimeout = std::chrono::seconds(5);
 // Calls taken from one ring before another has its turn.
 constexpr int kCallsPerGathering = 64;
 
@@ -25,8 +25,8 @@ int granted_cpu_count() {
 
 // --- taking them
 
-void CallServer::accept_road(UniqueFd socket) {
-  if (!host_page_ || offers_.size() >= static_cast<std::size_t>(kRoadsMax)) return;
+void CallServer::accept_ring(UniqueFd socket) {
+  if (!host_page_ || offers_.size() >= static_cast<std::size_t>(kRingsMax)) return;
   const std::uint64_t number = ++next_offer_;
   const int fd = socket.get();
   offers_.emplace(number, std::move(socket));
@@ -34,7 +34,7 @@ void CallServer::accept_road(UniqueFd socket) {
   loop_.watch_readable(fd, [weak, number] {
     if (auto self = weak.lock()) self->on_offer(number);
   });
-  loop_.call_after(kRoadArrivalTimeout, [weak, number] {
+  loop_.call_after(kRingArrivalTimeout, [weak, number] {
     if (auto self = weak.lock()) self->end_offer(number);
   });
 }
@@ -51,54 +51,54 @@ void CallServer::on_offer(std::uint64_t number) {
   const auto found = offers_.find(number);
   if (found == offers_.end()) return;
   const int socket = found->second.get();
-  auto arrived = HostRoad::receive_offer(socket);
+  auto arrived = HostRing::receive_offer(socket);
   if (arrived.ok()) {
-    const auto road = attach_road(std::move(*arrived));
-    const Status told = HostRoad::send_reply(socket, road.status(), host_page_->fd());
+    const auto ring = attach_ring(std::move(*arrived));
+    const Status told = HostRing::send_reply(socket, ring.status(), host_page_->fd());
     // A caller that has not heard of it will not use it.
-    if (road.ok() && !told.ok()) detach_road(*road);
+    if (ring.ok() && !told.ok()) detach_ring(*ring);
   }
   end_offer(number);
 }
 
-Result<std::shared_ptr<HostRoad>> CallServer::attach_road(HostRoad::Arrived arrived) {
+Result<std::shared_ptr<HostRing>> CallServer::attach_ring(HostRing::Arrived arrived) {
   const ClientId caller = arrived.offer.caller;
   const std::uint64_t number = arrived.offer.number;
-  if (road_count_.load() >= kRoadsMax) {
-    return error(Code::kResourceExhausted, "the process has {} roads already", kRoadsMax);
+  if (ring_count_.load() >= kRingsMax) {
+    return error(Code::kResourceExhausted, "the process has {} rings already", kRingsMax);
   }
-  auto road = TROUPE_TRY(HostRoad::adopt(std::move(arrived), loop_.clock()));
+  auto ring = TROUPE_TRY(HostRing::adopt(std::move(arrived), loop_.clock()));
   if (cpu_limit_ == 0) cpu_limit_ = granted_cpu_count();
-  MutexLock reading(road->reading());
+  MutexLock reading(ring->reading());
   MutexLock lock(mutex_);
   const std::shared_ptr<Peer> peer = peer_of_locked(caller);
   if (!peer) return error(Code::kNotFound, "the caller has no connection");
   if (number <= peer->ring_number || peer->ring) {
-    return error(Code::kAlreadyExists, "the connection of this road is over, or has one");
+    return error(Code::kAlreadyExists, "the connection of this ring is over, or has one");
   }
   peer->ring_number = number;
-  peer->ring = road;
-  road->begin(peer->calls);
-  roads_.push_back(road);
-  ++road_count_;
-  ++roads_version_;
+  peer->ring = ring;
+  ring->begin(peer->calls);
+  rings_.push_back(ring);
+  ++ring_count_;
+  ++rings_version_;
   publish_spin_locked();
-  return road;
+  return ring;
 }
 
-void CallServer::detach_road(const std::shared_ptr<HostRoad>& road) {
+void CallServer::detach_ring(const std::shared_ptr<HostRing>& ring) {
   {
     // What the caller said before its end is run, as what it said over a socket is.
-    MutexLock reading(road->reading());
-    pump(road, kWholeRing);
-    road->detach();
+    MutexLock reading(ring->reading());
+    pump(ring, kWholeRing);
+    ring->detach();
   }
   MutexLock lock(mutex_);
-  const std::shared_ptr<Peer> peer = peer_of_locked(road->caller());
-  if (peer && peer->ring == road) peer->ring.reset();
-  if (std::erase(roads_, road) == 0) return;
-  --road_count_;
-  ++roads_version_;
+  const std::shared_ptr<Peer> peer = peer_of_locked(ring->caller());
+  if (peer && peer->ring == ring) peer->ring.reset();
+  if (std::erase(rings_, ring) == 0) return;
+  --ring_count_;
+  ++rings_version_;
   publish_spin_locked();
 }
 
@@ -107,13 +107,13 @@ void CallServer::detach_road(const std::shared_ptr<HostRoad>& road) {
 void CallServer::publish_spin_locked() {
   const CpuSet own = cpus_of_thread();
   CpuSet all = own;
-  Duration spin = roads_.empty() ? Duration::zero() : kRoadSpin;
-  for (const auto& road : roads_) {
-    all |= road->cpus();
-    spin = std::min(spin, road->spin_max());
-    if ((own | road->cpus()).count() < 2 || road->cpus().none()) spin = Duration::zero();
+  Duration spin = rings_.empty() ? Duration::zero() : kRingSpin;
+  for (const auto& ring : rings_) {
+    all |= ring->cpus();
+    spin = std::min(spin, ring->spin_max());
+    if ((own | ring->cpus()).count() < 2 || ring->cpus().none()) spin = Duration::zero();
   }
-  const std::size_t waiters = 1 + roads_.size();
+  const std::size_t waiters = 1 + rings_.size();
   if (all.count() < waiters || static_cast<std::size_t>(cpu_limit_) < waiters) {
     spin = Duration::zero();
   }
@@ -123,15 +123,15 @@ void CallServer::publish_spin_locked() {
 
 // --- reading
 
-QueuedCall CallServer::queued_call(const std::shared_ptr<HostRoad>& road,
-                                   const HostRoad::Call& call) const {
-  QueuedCall queued{.caller = road->caller(),
+QueuedCall CallServer::queued_call(const std::shared_ptr<HostRing>& ring,
+                                   const HostRing::Call& call) const {
+  QueuedCall queued{.caller = ring->caller(),
                     .sequence = call.sequence,
                     .method = call.method,
                     .deadline = Deadline::at(call.deadline),
                     .arguments = {},
                     .shared_arguments = {},
-                    .road = road,
+                    .ring = ring,
                     .keep_answer = call.retry};
   if (call.in_slab) {
     queued.shared_arguments = call.arguments;
@@ -141,65 +141,65 @@ QueuedCall CallServer::queued_call(const std::shared_ptr<HostRoad>& road,
   return queued;
 }
 
-void CallServer::pump(const std::shared_ptr<HostRoad>& road, int count_max) TROUPE_NO_ANALYSIS {
+void CallServer::pump(const std::shared_ptr<HostRing>& ring, int count_max) TROUPE_NO_ANALYSIS {
   for (int i = 0; i < count_max; ++i) {
-    const auto call = road->front();
+    const auto call = ring->front();
     if (!call) break;
-    QueuedCall queued = queued_call(road, *call);
-    road->pop();
+    QueuedCall queued = queued_call(ring, *call);
+    ring->pop();
     if (auto admitted = admit(std::move(queued))) push(std::move(*admitted));
   }
-  if (road->damaged()) on_damaged(road);
+  if (ring->damaged()) on_damaged(ring);
 }
 
-// Nothing its process says can be trusted: its connection ends, and with it the road.
-void CallServer::on_damaged(const std::shared_ptr<HostRoad>& road) {
-  loop_.post([weak = weak_from_this(), road] {
+// Nothing its process says can be trusted: its connection ends, and with it the ring.
+void CallServer::on_damaged(const std::shared_ptr<HostRing>& ring) {
+  loop_.post([weak = weak_from_this(), ring] {
     const auto self = weak.lock();
     if (!self) return;
     std::shared_ptr<Peer> peer;
     {
       MutexLock lock(self->mutex_);
-      peer = self->peer_of_locked(road->caller());
-      if (peer && peer->ring != road) peer.reset();
+      peer = self->peer_of_locked(ring->caller());
+      if (peer && peer->ring != ring) peer.reset();
     }
     if (peer) self->on_close(peer);
   });
 }
 
-const CallServer::Roads& CallServer::polled_roads() {
-  const std::uint64_t version = roads_version_.load(std::memory_order_acquire);
+const CallServer::Rings& CallServer::polled_rings() {
+  const std::uint64_t version = rings_version_.load(std::memory_order_acquire);
   if (version != polled_version_) {
     MutexLock lock(mutex_);
-    polled_ = roads_;
+    polled_ = rings_;
     polled_version_ = version;
   }
   return polled_;
 }
 
 bool CallServer::waiting() {
-  for (const auto& road : polled_roads()) {
-    if (road->readable()) return true;
+  for (const auto& ring : polled_rings()) {
+    if (ring->readable()) return true;
   }
   return false;
 }
 
 std::optional<QueuedCall> CallServer::take() {
-  const Roads& roads = polled_roads();
-  for (std::size_t i = 0; i < roads.size(); ++i) {
-    const std::size_t index = (polled_next_ + i) % roads.size();
-    const std::shared_ptr<HostRoad>& road = roads[index];
-    if (!road->readable()) continue;
-    MutexLock reading(road->reading());
+  const Rings& rings = polled_rings();
+  for (std::size_t i = 0; i < rings.size(); ++i) {
+    const std::size_t index = (polled_next_ + i) % rings.size();
+    const std::shared_ptr<HostRing>& ring = rings[index];
+    if (!ring->readable()) continue;
+    MutexLock reading(ring->reading());
     // The loop's thread may just have moved calls of this ring into the mailbox.
     if (mailbox_->calls() > 0) return std::nullopt;
-    const auto call = road->front();
+    const auto call = ring->front();
     if (!call) {
-      if (road->damaged()) on_damaged(road);
+      if (ring->damaged()) on_damaged(ring);
       continue;
     }
-    QueuedCall queued = queued_call(road, *call);
-    road->pop();
+    QueuedCall queued = queued_call(ring, *call);
+    ring->pop();
     auto admitted = admit(std::move(queued));
     if (!admitted) continue;
     polled_next_ = index + 1;
@@ -209,10 +209,10 @@ std::optional<QueuedCall> CallServer::take() {
 }
 
 void CallServer::gather() {
-  for (const auto& road : polled_roads()) {
-    if (!road->readable()) continue;
-    MutexLock reading(road->reading());
-    pump(road, kCallsPerGathering);
+  for (const auto& ring : polled_rings()) {
+    if (!ring->readable()) continue;
+    MutexLock reading(ring->reading());
+    pump(ring, kCallsPerGathering);
   }
 }
 

@@ -1,4 +1,4 @@
-// The fast road's ends against each other, and each against a peer that writes nonsense.
+// The ring's ends against each other, and each against a peer that writes nonsense.
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -15,9 +15,9 @@
 #include <set>
 #include <thread>
 
-#include "actors/caller_road.h"
+#include "actors/caller_ring.h"
 #include "actors/codec.h"
-#include "actors/host_road.h"
+#include "actors/host_ring.h"
 #include "runtime/base/limits.h"
 #include "runtime/memory/unix_socket.h"
 
@@ -26,24 +26,24 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr ClientId kRoadCaller{5, 6};
+constexpr ClientId kRingCaller{5, 6};
 
 // Both ends, met over a socket as in life.
-struct RoadPair {
+struct RingPair {
   SystemClock clock;
   std::shared_ptr<HostPageSegment> page = HostPageSegment::create().value();
-  std::shared_ptr<CallerRoad> caller = CallerRoad::create(0ns).value();
-  std::shared_ptr<HostRoad> host;
+  std::shared_ptr<CallerRing> caller = CallerRing::create(0ns).value();
+  std::shared_ptr<HostRing> host;
 
-  RoadPair() {
+  RingPair() {
     auto sockets = memory::socket_pair().value();
-    REQUIRE(caller->send_offer(sockets.first.get(), kRoadCaller, 3, clock).ok());
-    auto arrived = HostRoad::receive_offer(sockets.second.get());
+    REQUIRE(caller->send_offer(sockets.first.get(), kRingCaller, 3, clock).ok());
+    auto arrived = HostRing::receive_offer(sockets.second.get());
     REQUIRE_MESSAGE(arrived.ok(), arrived.status().to_string());
-    auto adopted = HostRoad::adopt(std::move(*arrived), clock);
+    auto adopted = HostRing::adopt(std::move(*arrived), clock);
     REQUIRE_MESSAGE(adopted.ok(), adopted.status().to_string());
     host = std::move(*adopted);
-    REQUIRE(HostRoad::send_reply(sockets.second.get(), Status(), page->fd()).ok());
+    REQUIRE(HostRing::send_reply(sockets.second.get(), Status(), page->fd()).ok());
     REQUIRE(caller->receive_reply(sockets.first.get()).ok());
   }
 
@@ -78,11 +78,11 @@ wire::Bytes pattern(std::size_t size, unsigned seed) {
 }
 
 TEST_CASE("calls and answers of all sizes pass, over many wraps, in order") {
-  RoadPair pair;
+  RingPair pair;
   std::mt19937 random(7);
   for (std::uint64_t sequence = 1; sequence <= 2000; ++sequence) {
     const std::size_t size =
-        random() % 8 == 0 ? random() % (kRoadInlineBytesMax + 1) : random() % 40;
+        random() % 8 == 0 ? random() % (kRingInlineBytesMax + 1) : random() % 40;
     const wire::Bytes bytes = pattern(size, static_cast<unsigned>(sequence));
     REQUIRE(pair.call(sequence, bytes));
     const auto taken = pair.take();
@@ -91,7 +91,7 @@ TEST_CASE("calls and answers of all sizes pass, over many wraps, in order") {
     CHECK(taken->second == bytes);
     REQUIRE(pair.host->answer(sequence, Result<wire::Bytes>(bytes)));
     int answers = 0;
-    CHECK(pair.caller->read(10, [&](const CallerRoad::Answer& answer) {
+    CHECK(pair.caller->read(10, [&](const CallerRing::Answer& answer) {
       ++answers;
       CHECK(answer.sequence == sequence);
       CHECK_FALSE(answer.failed);
@@ -103,20 +103,20 @@ TEST_CASE("calls and answers of all sizes pass, over many wraps, in order") {
 }
 
 TEST_CASE("what does not fit is refused whole, and fits when room was made") {
-  RoadPair pair;
-  const wire::Bytes large(kRoadInlineBytesMax, std::byte{1});
-  CHECK_FALSE(pair.call(1, wire::Bytes(kRoadInlineBytesMax + 1)));
+  RingPair pair;
+  const wire::Bytes large(kRingInlineBytesMax, std::byte{1});
+  CHECK_FALSE(pair.call(1, wire::Bytes(kRingInlineBytesMax + 1)));
   std::uint64_t sent = 0;
   while (pair.call(sent + 1, large)) ++sent;
   CHECK(sent == 3);
   CHECK(pair.caller->waiting_calls(0) == 3);
   REQUIRE(pair.take());
   CHECK(pair.call(sent + 1, large));
-  CHECK_FALSE(pair.host->answer(1, Result<wire::Bytes>(wire::Bytes(kRoadInlineBytesMax + 1))));
+  CHECK_FALSE(pair.host->answer(1, Result<wire::Bytes>(wire::Bytes(kRingInlineBytesMax + 1))));
 }
 
 TEST_CASE("a call waits for those that went over the socket before it") {
-  RoadPair pair;
+  RingPair pair;
   REQUIRE(pair.call(1, {}, 0));
   REQUIRE(pair.call(3, {}, 1));
   CHECK(pair.take()->first == 1);
@@ -134,7 +134,7 @@ TEST_CASE("a call waits for those that went over the socket before it") {
 }
 
 TEST_CASE("large arguments are read where the caller put them, and their room is used again") {
-  RoadPair pair;
+  RingPair pair;
   std::size_t first_offset = 0;
   for (int round = 0; round < 3; ++round) {
     auto slab = pair.caller->take_slab(1u << 20);
@@ -159,11 +159,11 @@ TEST_CASE("large arguments are read where the caller put them, and their room is
   CHECK(pair.caller->take_slab((64u << 20) + 2 * kLargeBytesMin).has_value());
   std::vector<SlabLease> all;
   while (auto slab = pair.caller->take_slab(1u << 20)) all.push_back(std::move(*slab));
-  CHECK(all.size() == kRoadSlabBytes >> 20);
+  CHECK(all.size() == kRingSlabBytes >> 20);
 }
 
 TEST_CASE("a waiting caller is woken by an answer, by a nudge and by the end") {
-  RoadPair pair;
+  RingPair pair;
   const auto waits = [&](auto wake, auto ended) {
     std::atomic<bool> waiting{false};
     std::thread waiter([&] {
@@ -192,13 +192,13 @@ TEST_CASE("a waiting caller is woken by an answer, by a nudge and by the end") {
   CHECK_FALSE(pair.caller->take_slab(100));
 }
 
-bool bell_rang(int bell) {
+bool was_woken(int wake_fd) {
   std::uint64_t count = 0;
-  return ::read(bell, &count, sizeof count) == sizeof count;
+  return ::read(wake_fd, &count, sizeof count) == sizeof count;
 }
 
 TEST_CASE("the host says how many calls may wait, within what a host of light actors takes") {
-  RoadPair pair;
+  RingPair pair;
   CHECK(pair.caller->waiting_calls_max() == limits::kMailboxCallsMax);
   pair.page->page().calls_max = 7;
   CHECK(pair.caller->waiting_calls_max() == 7);
@@ -208,64 +208,64 @@ TEST_CASE("the host says how many calls may wait, within what a host of light ac
   CHECK(pair.caller->waiting_calls_max() == limits::kLightMailboxCallsMax);
 }
 
-TEST_CASE("where nobody waits the bell rings, once until it is armed again") {
-  RoadPair pair;
+TEST_CASE("where nobody waits the eventfd is written, once until it is armed again") {
+  RingPair pair;
   const auto answer = [&](std::uint64_t sequence) {
     REQUIRE(pair.host->answer(sequence, Result<wire::Bytes>(wire::Bytes{})));
   };
   const auto read_all = [&] { CHECK(pair.caller->read(1000, [](const auto&) {})); };
   answer(1);
-  CHECK(bell_rang(pair.caller->bell()));
+  CHECK(was_woken(pair.caller->wake_fd()));
   answer(2);
-  CHECK_FALSE(bell_rang(pair.caller->bell()));
+  CHECK_FALSE(was_woken(pair.caller->wake_fd()));
   read_all();
-  pair.caller->rearm_bell();
-  CHECK_FALSE(bell_rang(pair.caller->bell()));
+  pair.caller->rearm_wake_up();
+  CHECK_FALSE(was_woken(pair.caller->wake_fd()));
   answer(3);
-  CHECK(bell_rang(pair.caller->bell()));
-  // Armed while answers are there: rings for them.
-  pair.caller->rearm_bell();
-  CHECK(bell_rang(pair.caller->bell()));
-  // While somebody waits, the bell is silent; what it leaves behind rings.
+  CHECK(was_woken(pair.caller->wake_fd()));
+  // Armed while answers are there: written for them.
+  pair.caller->rearm_wake_up();
+  CHECK(was_woken(pair.caller->wake_fd()));
+  // While somebody waits the eventfd is left alone; what that one leaves behind writes to it.
   read_all();
   REQUIRE(pair.caller->begin_wait());
   CHECK_FALSE(pair.caller->begin_wait());
   answer(4);
-  CHECK_FALSE(bell_rang(pair.caller->bell()));
+  CHECK_FALSE(was_woken(pair.caller->wake_fd()));
   pair.caller->end_wait();
-  CHECK(bell_rang(pair.caller->bell()));
-  // Whoever reads for the bell while another waits leaves the bell to that one.
+  CHECK(was_woken(pair.caller->wake_fd()));
+  // Whoever reads for the eventfd while another waits leaves it to that one.
   read_all();
   REQUIRE(pair.caller->begin_wait());
-  pair.caller->rearm_bell();
+  pair.caller->rearm_wake_up();
   pair.caller->end_wait();
-  CHECK(bell_rang(pair.caller->bell()));
+  CHECK(was_woken(pair.caller->wake_fd()));
 }
 
 // --- peers that make no sense
 
-// What the other end of a road could do to its memory.
+// What the other end of a ring could do to its memory.
 struct Scribbler {
   UniqueFd segment_fd;
   memory::Segment segment;
-  RoadPage& page() { return *reinterpret_cast<RoadPage*>(segment.data()); }
-  std::byte* calls() { return segment.data() + kRoadPageBytes; }
-  std::byte* answers() { return calls() + kRoadRingBytes; }
+  RingPage& page() { return *reinterpret_cast<RingPage*>(segment.data()); }
+  std::byte* calls() { return segment.data() + kRingPageBytes; }
+  std::byte* answers() { return calls() + kRingBytes; }
 };
 
 // A host's end whose caller's end is in the test's hands.
 struct MadCaller : Scribbler {
-  std::shared_ptr<HostRoad> host;
-  explicit MadCaller(const std::function<void(RoadOffer&)>& change = [](RoadOffer&) {}) {
-    segment = memory::Segment::create("test", kRoadSegmentBytes).value();
-    auto slabs = memory::Segment::create("test", kRoadSlabBytes).value();
-    HostRoad::Arrived arrived;
+  std::shared_ptr<HostRing> host;
+  explicit MadCaller(const std::function<void(RingOffer&)>& change = [](RingOffer&) {}) {
+    segment = memory::Segment::create("test", kRingSegmentBytes).value();
+    auto slabs = memory::Segment::create("test", kRingSlabBytes).value();
+    HostRing::Arrived arrived;
     arrived.offer.clock_ns = SystemClock().now().time_since_epoch().count();
     change(arrived.offer);
     arrived.descriptors.push_back(segment.duplicate_fd().value());
     arrived.descriptors.push_back(slabs.duplicate_fd().value());
     arrived.descriptors.emplace_back(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    auto adopted = HostRoad::adopt(std::move(arrived), SystemClock());
+    auto adopted = HostRing::adopt(std::move(arrived), SystemClock());
     if (adopted.ok()) host = std::move(*adopted);
   }
   bool reads() {
@@ -276,51 +276,51 @@ struct MadCaller : Scribbler {
 
 TEST_CASE("an offer of other sizes, another version, clock or descriptors is refused") {
   CHECK(MadCaller().host);
-  CHECK_FALSE(MadCaller([](RoadOffer& o) { o.magic++; }).host);
-  CHECK_FALSE(MadCaller([](RoadOffer& o) { o.version++; }).host);
-  CHECK_FALSE(MadCaller([](RoadOffer& o) { o.segment_bytes *= 2; }).host);
-  CHECK_FALSE(MadCaller([](RoadOffer& o) { o.slab_bytes = 4096; }).host);
-  CHECK_FALSE(MadCaller([](RoadOffer& o) { o.clock_ns -= 60'000'000'000; }).host);
+  CHECK_FALSE(MadCaller([](RingOffer& o) { o.magic++; }).host);
+  CHECK_FALSE(MadCaller([](RingOffer& o) { o.version++; }).host);
+  CHECK_FALSE(MadCaller([](RingOffer& o) { o.segment_bytes *= 2; }).host);
+  CHECK_FALSE(MadCaller([](RingOffer& o) { o.slab_bytes = 4096; }).host);
+  CHECK_FALSE(MadCaller([](RingOffer& o) { o.clock_ns -= 60'000'000'000; }).host);
 
-  const auto code = [](UniqueFd segment, UniqueFd slabs, UniqueFd bell) {
-    HostRoad::Arrived arrived;
+  const auto code = [](UniqueFd segment, UniqueFd slabs, UniqueFd wake_fd) {
+    HostRing::Arrived arrived;
     arrived.offer.clock_ns = SystemClock().now().time_since_epoch().count();
     arrived.descriptors.push_back(std::move(segment));
     arrived.descriptors.push_back(std::move(slabs));
-    arrived.descriptors.push_back(std::move(bell));
-    return HostRoad::adopt(std::move(arrived), SystemClock()).status().code();
+    arrived.descriptors.push_back(std::move(wake_fd));
+    return HostRing::adopt(std::move(arrived), SystemClock()).status().code();
   };
   const auto memory_of = [](std::size_t bytes) {
     return memory::Segment::create("test", bytes).value().duplicate_fd().value();
   };
-  const auto bell = [] { return UniqueFd(::eventfd(0, EFD_CLOEXEC)); };
+  const auto new_eventfd = [] { return UniqueFd(::eventfd(0, EFD_CLOEXEC)); };
   const auto pipe = [] {
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
     ::close(ends[0]);
     return UniqueFd(ends[1]);
   };
-  CHECK(code(memory_of(kRoadSegmentBytes), memory_of(kRoadSlabBytes), bell()) == Code::kOk);
-  CHECK(code(memory_of(4096), memory_of(kRoadSlabBytes), bell()) == Code::kProtocol);
-  CHECK(code(memory_of(kRoadSegmentBytes), memory_of(4096), bell()) == Code::kProtocol);
-  CHECK(code(bell(), memory_of(kRoadSlabBytes), bell()) == Code::kProtocol);
-  CHECK(code(memory_of(kRoadSegmentBytes), memory_of(kRoadSlabBytes), pipe()) == Code::kProtocol);
+  CHECK(code(memory_of(kRingSegmentBytes), memory_of(kRingSlabBytes), new_eventfd()) == Code::kOk);
+  CHECK(code(memory_of(4096), memory_of(kRingSlabBytes), new_eventfd()) == Code::kProtocol);
+  CHECK(code(memory_of(kRingSegmentBytes), memory_of(4096), new_eventfd()) == Code::kProtocol);
+  CHECK(code(new_eventfd(), memory_of(kRingSlabBytes), new_eventfd()) == Code::kProtocol);
+  CHECK(code(memory_of(kRingSegmentBytes), memory_of(kRingSlabBytes), pipe()) == Code::kProtocol);
 }
 
 TEST_CASE("an offer that is not one ends at once") {
   auto sockets = memory::socket_pair().value();
   const std::array<std::byte, 200> junk{};
   REQUIRE(memory::send_all(sockets.first.get(), junk, Deadline::after(1s)).ok());
-  CHECK(HostRoad::receive_offer(sockets.second.get()).status().code() == Code::kProtocol);
+  CHECK(HostRing::receive_offer(sockets.second.get()).status().code() == Code::kProtocol);
   auto closed = memory::socket_pair().value();
   closed.first.reset();
-  CHECK_FALSE(HostRoad::receive_offer(closed.second.get()).ok());
+  CHECK_FALSE(HostRing::receive_offer(closed.second.get()).ok());
 }
 
-TEST_CASE("positions, lengths and places that make no sense damage the road and nothing else") {
-  const auto damaged_by = [](const std::function<void(MadCaller&, RoadCall&)>& change) {
+TEST_CASE("positions, lengths and places that make no sense damage the ring and nothing else") {
+  const auto damaged_by = [](const std::function<void(MadCaller&, RingCall&)>& change) {
     MadCaller mad;
-    RoadCall header{};
+    RingCall header{};
     header.sequence = 1;
     mad.page().calls.written.store(sizeof header);
     change(mad, header);
@@ -331,17 +331,17 @@ TEST_CASE("positions, lengths and places that make no sense damage the road and 
     return damaged;
   };
   CHECK(damaged_by([](auto& m, auto&) { m.page().calls.written.store(1); }));
-  CHECK(damaged_by([](auto& m, auto&) { m.page().calls.written.store(kRoadRingBytes + 8); }));
+  CHECK(damaged_by([](auto& m, auto&) { m.page().calls.written.store(kRingBytes + 8); }));
   CHECK(damaged_by([](auto& m, auto&) { m.page().calls.written.store(~std::uint64_t{0}); }));
   CHECK(damaged_by([](auto&, auto& h) { h.bytes = 8; }));
   CHECK(damaged_by([](auto&, auto& h) { h.bytes = ~0u; }));
   CHECK(damaged_by([](auto&, auto& h) {
-    h.flags = RoadCall::kInSlab;
-    h.slab_offset = kRoadSlabBytes;
+    h.flags = RingCall::kInSlab;
+    h.slab_offset = kRingSlabBytes;
     h.slab_bytes = 1;
   }));
   CHECK(damaged_by([](auto&, auto& h) {
-    h.flags = RoadCall::kInSlab;
+    h.flags = RingCall::kInSlab;
     h.slab_offset = ~std::uint64_t{0};
     h.slab_bytes = ~0u;
   }));
@@ -381,20 +381,20 @@ TEST_CASE("random bytes never crash a reader") {
   }
 }
 
-TEST_CASE("a host that scribbles over answers ends the road, not the caller") {
-  for (const std::uint64_t written : {std::uint64_t{3}, std::uint64_t{16},
-                                      std::uint64_t{kRoadRingBytes + 1}, ~std::uint64_t{0}}) {
-    RoadPair pair;
+TEST_CASE("a host that scribbles over answers ends the ring, not the caller") {
+  for (const std::uint64_t written :
+       {std::uint64_t{3}, std::uint64_t{16}, std::uint64_t{kRingBytes + 1}, ~std::uint64_t{0}}) {
+    RingPair pair;
     auto sockets = memory::socket_pair().value();
-    // A second offer of the same road gives the test its memory.
-    REQUIRE(pair.caller->send_offer(sockets.first.get(), kRoadCaller, 4, pair.clock).ok());
-    auto arrived = HostRoad::receive_offer(sockets.second.get()).value();
-    auto segment = memory::Segment::adopt(std::move(arrived.descriptors[0]), kRoadSegmentBytes,
+    // A second offer of the same ring gives the test its memory.
+    REQUIRE(pair.caller->send_offer(sockets.first.get(), kRingCaller, 4, pair.clock).ok());
+    auto arrived = HostRing::receive_offer(sockets.second.get()).value();
+    auto segment = memory::Segment::adopt(std::move(arrived.descriptors[0]), kRingSegmentBytes,
                                           memory::Access::kReadWrite)
                        .value();
-    auto& page = *reinterpret_cast<RoadPage*>(segment.data());
-    RoadAnswer header{.bytes = 5000, .failed = 9, .sequence = 1};
-    std::memcpy(segment.data() + kRoadPageBytes + kRoadRingBytes, &header, sizeof header);
+    auto& page = *reinterpret_cast<RingPage*>(segment.data());
+    RingAnswer header{.bytes = 5000, .failed = 9, .sequence = 1};
+    std::memcpy(segment.data() + kRingPageBytes + kRingBytes, &header, sizeof header);
     page.answers.written.store(written);
     int answers = 0;
     CHECK_FALSE(pair.caller->read(10, [&](const auto&) { ++answers; }));
@@ -421,7 +421,7 @@ std::size_t slab_memory_bytes() {
 
 TEST_CASE("slabs that nobody uses give their memory back, those in use keep what they hold") {
   const std::size_t before = slab_memory_bytes();
-  RoadPair pair;
+  RingPair pair;
   constexpr std::size_t kBytes = 4u << 20;
   std::optional<SlabLease> kept = pair.caller->take_slab(kBytes);
   std::optional<SlabLease> brief = pair.caller->take_slab(kBytes);
@@ -448,7 +448,7 @@ TEST_CASE("slabs that nobody uses give their memory back, those in use keep what
 
 TEST_CASE("a caller killed at any moment has published whole calls only") {
   for (int round = 0; round < 30; ++round) {
-    RoadPair pair;
+    RingPair pair;
     const pid_t child = ::fork();
     if (child == 0) {
       const wire::Bytes bytes = pattern(3000, 1);
@@ -479,7 +479,7 @@ TEST_CASE("a caller killed at any moment has published whole calls only") {
 }
 
 TEST_CASE("two processes: every call is answered though both sides sleep between") {
-  RoadPair pair;
+  RingPair pair;
   constexpr std::uint64_t kCalls = 3000;
   const pid_t child = ::fork();
   if (child == 0) {
@@ -506,7 +506,7 @@ TEST_CASE("two processes: every call is answered though both sides sleep between
     REQUIRE(pair.caller->begin_wait());
     while (answered < sequence && !patience.passed()) {
       pair.caller->wait(patience, pair.clock, [] { return false; });
-      CHECK(pair.caller->read(1, [&](const CallerRoad::Answer& answer) {
+      CHECK(pair.caller->read(1, [&](const CallerRing::Answer& answer) {
         CHECK(answer.sequence == sequence);
         ++answered;
       }));

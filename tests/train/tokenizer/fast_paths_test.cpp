@@ -1,4 +1,4 @@
-// The fast roads through a tokenizer against slow ones that are plainly right: hand-written
+// The fast paths through a tokenizer against slow ones that are plainly right: hand-written
 // splitters against the expressions, merging and its words against merging whole pieces naively,
 // normal forms of stretches against those of whole texts.
 
@@ -155,7 +155,7 @@ TEST_CASE("letters, numbers and spaces are those of the expressions") {
   CHECK(disagreements == 0);
 }
 
-TEST_CASE("texts from data sets split alike on both roads") {
+TEST_CASE("texts from data sets split alike on both paths") {
   PosixFileSystem files;
   RegexScratch scratch;
   for (const char* name : {"wikitext2/valid.txt", "tinyshakespeare/input.txt"}) {
@@ -216,7 +216,7 @@ TEST_CASE("byte-level words of every length merge as the definition says") {
                            .value();
   REQUIRE(trained.merges.size() > 60);
   const auto tokenizer = Tokenizer::from_text(tokenizer_json_of(trained), "", "", "t").value();
-  // Beyond 15 bytes, 3 tokens, 32 symbols and 64 bytes other roads are taken; the second time, the
+  // Beyond 15 bytes, 3 tokens, 32 symbols and 64 bytes other paths are taken; the second time, the
   // words are known.
   for (const std::size_t most : {3, 12, 30, 60, 200}) {
     for (int round = 0; round < 200; ++round) {
@@ -362,7 +362,7 @@ TEST_CASE("merges of byte tokens are not cut apart") {
         std::vector<std::string>{"a<0x0A>"});
 }
 
-// --- the expression's road beside the hand-written one, through whole tokenizers
+// --- the expression's own code beside the hand-written one, through whole tokenizers
 
 TEST_CASE("a tokenizer whose expression is not known gives the same ids") {
   PosixFileSystem files;

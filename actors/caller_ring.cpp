@@ -1,4 +1,4 @@
-#include "actors/caller_road.h"
+#include "actors/caller_ring.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -24,60 +24,61 @@ constexpr std::array<std::byte, 8> kPadding{};
 
 // --- making it
 
-Result<std::shared_ptr<CallerRoad>> CallerRoad::create(Duration spin_max) {
-  auto segment = TROUPE_TRY(memory::Segment::create("troupe-road", kRoadSegmentBytes));
-  auto slabs = TROUPE_TRY(memory::Segment::create("troupe-slabs", kRoadSlabBytes));
-  auto calls = TROUPE_TRY(memory::MirroredMapping::map(segment, kRoadPageBytes, kRoadRingBytes));
-  auto answers = TROUPE_TRY(
-      memory::MirroredMapping::map(segment, kRoadPageBytes + kRoadRingBytes, kRoadRingBytes));
-  UniqueFd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!bell.valid()) {
+Result<std::shared_ptr<CallerRing>> CallerRing::create(Duration spin_max) {
+  auto segment = TROUPE_TRY(memory::Segment::create("troupe-ring", kRingSegmentBytes));
+  auto slabs = TROUPE_TRY(memory::Segment::create("troupe-slabs", kRingSlabBytes));
+  auto calls = TROUPE_TRY(memory::MirroredMapping::map(segment, kRingPageBytes, kRingBytes));
+  auto answers =
+      TROUPE_TRY(memory::MirroredMapping::map(segment, kRingPageBytes + kRingBytes, kRingBytes));
+  UniqueFd wake_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_fd.valid()) {
     return error(Code::kResourceExhausted, "no eventfd: {}", std::strerror(errno));
   }
-  auto* page = reinterpret_cast<RoadPage*>(segment.data());
-  page->magic = kRoadMagic;
-  page->version = kRoadVersion;
+  auto* page = reinterpret_cast<RingPage*>(segment.data());
+  page->magic = kRingMagic;
+  page->version = kRingVersion;
   page->spin_ns = spin_max.count();
   const CpuSet cpus = cpus_of_thread();
   for (std::size_t i = 0; i < cpus.size(); ++i) {
     if (cpus[i]) page->cpus[i / 64] |= std::uint64_t{1} << (i % 64);
   }
-  return std::shared_ptr<CallerRoad>(new CallerRoad(
-      std::move(segment), std::move(slabs), std::move(bell), std::move(calls), std::move(answers)));
+  return std::shared_ptr<CallerRing>(new CallerRing(std::move(segment), std::move(slabs),
+                                                    std::move(wake_fd), std::move(calls),
+                                                    std::move(answers)));
 }
 
-CallerRoad::CallerRoad(memory::Segment segment, memory::Segment slabs, UniqueFd bell,
+CallerRing::CallerRing(memory::Segment segment, memory::Segment slabs, UniqueFd wake_fd,
                        memory::MirroredMapping calls, memory::MirroredMapping answers)
     : segment_(std::move(segment)),
       data_(segment_.data()),
       slabs_(std::move(slabs)),
-      bell_(std::move(bell)),
+      wake_fd_(std::move(wake_fd)),
       calls_(&page().calls, std::move(calls)),
       answers_(&page().answers, std::move(answers)),
       sleeper_(&page().caller_word),
       nudger_(&page().caller_word),
-      slab_regions_(kRoadSlabBytes, kRoadSlabGranuleBytes) {
-  sleeper_.announce(memory::WaitState::kBell);
+      slab_regions_(kRingSlabBytes, kRingSlabGranuleBytes) {
+  sleeper_.announce(memory::WaitState::kEventFd);
 }
 
-Status CallerRoad::send_offer(int socket, ClientId caller, std::uint64_t number,
+Status CallerRing::send_offer(int socket, ClientId caller, std::uint64_t number,
                               const Clock& clock) {
-  RoadOffer offer;
+  RingOffer offer;
   offer.caller = caller;
   offer.number = number;
   offer.clock_ns = clock.now().time_since_epoch().count();
-  const int fds[] = {segment_.fd(), slabs_.fd(), bell_.get()};
+  const int fds[] = {segment_.fd(), slabs_.fd(), wake_fd_.get()};
   return memory::send_with_fds(socket, std::as_bytes(std::span(&offer, 1)), fds,
                                Deadline::after(kOfferTimeout));
 }
 
-Status CallerRoad::receive_reply(int socket) {
-  RoadReply reply;
+Status CallerRing::receive_reply(int socket) {
+  RingReply reply;
   const auto bytes = std::as_writable_bytes(std::span(&reply, 1));
   auto fds = memory::receive_with_fds(socket, bytes, 1, Deadline::after(kOfferTimeout));
   if (!fds.ok()) return fds.status();
-  if (reply.magic != kRoadMagic || reply.code != 0) {
-    return error(Code::kProtocol, "the actor's process did not take the road");
+  if (reply.magic != kRingMagic || reply.code != 0) {
+    return error(Code::kProtocol, "the actor's process did not take the ring");
   }
   host_segment_ = TROUPE_TRY(
       memory::Segment::adopt(std::move(fds->front()), kHostPageBytes, memory::Access::kReadWrite));
@@ -88,19 +89,19 @@ Status CallerRoad::receive_reply(int socket) {
 
 // --- calls
 
-bool CallerRoad::write(const Call& call) {
-  RoadCall header{};
+bool CallerRing::write(const Call& call) {
+  RingCall header{};
   header.method = call.method;
   header.sequence = call.sequence;
   header.deadline_ns = call.deadline.time_since_epoch().count();
   header.socket_calls = call.socket_calls;
-  header.flags = call.retry ? RoadCall::kRetry : 0;
+  header.flags = call.retry ? RingCall::kRetry : 0;
   if (call.slab != nullptr) {
-    header.flags |= RoadCall::kInSlab;
+    header.flags |= RingCall::kInSlab;
     header.slab_offset = call.slab->offset();
     header.slab_bytes = static_cast<std::uint32_t>(call.slab->bytes().size());
   } else {
-    if (call.arguments.size() > kRoadInlineBytesMax) return false;
+    if (call.arguments.size() > kRingInlineBytesMax) return false;
     header.bytes = static_cast<std::uint32_t>(call.arguments.size());
   }
   const std::size_t padded = padded_bytes(header.bytes);
@@ -116,14 +117,14 @@ bool CallerRoad::write(const Call& call) {
   return true;
 }
 
-std::uint64_t CallerRoad::waiting_calls(std::uint64_t socket_calls) const {
+std::uint64_t CallerRing::waiting_calls(std::uint64_t socket_calls) const {
   const std::uint64_t sent = calls_written_ + socket_calls;
   const std::uint64_t taken = page().taken.load(std::memory_order_acquire);
   const std::uint64_t on_the_way = taken <= sent ? sent - taken : 0;
   return on_the_way + host_page().mailbox_calls.load(std::memory_order_acquire);
 }
 
-std::uint64_t CallerRoad::waiting_calls_max() const {
+std::uint64_t CallerRing::waiting_calls_max() const {
   const std::uint64_t said = host_page().calls_max.load(std::memory_order_relaxed);
   return said == 0 ? limits::kMailboxCallsMax
                    : std::min<std::uint64_t>(said, limits::kLightMailboxCallsMax);
@@ -131,29 +132,29 @@ std::uint64_t CallerRoad::waiting_calls_max() const {
 
 // --- answers
 
-std::optional<CallerRoad::Answer> CallerRoad::front(bool& damaged) {
-  const auto readable = answers_.readable(sizeof(RoadAnswer));
+std::optional<CallerRing::Answer> CallerRing::front(bool& damaged) {
+  const auto readable = answers_.readable(sizeof(RingAnswer));
   damaged = answers_.damaged();
   if (damaged || readable.empty()) return std::nullopt;
-  RoadAnswer header;
+  RingAnswer header;
   damaged = readable.size() < sizeof header;
   if (damaged) return std::nullopt;
   std::memcpy(&header, readable.data(), sizeof header);
   pending_bytes_ = sizeof header + padded_bytes(header.bytes);
   // Answers are published whole.
-  damaged = header.bytes > kRoadInlineBytesMax || readable.size() < pending_bytes_;
+  damaged = header.bytes > kRingInlineBytesMax || readable.size() < pending_bytes_;
   if (damaged) return std::nullopt;
   return Answer{.sequence = header.sequence,
                 .failed = header.failed != 0,
                 .bytes = readable.subspan(sizeof header, header.bytes)};
 }
 
-Duration CallerRoad::spin() const {
+Duration CallerRing::spin() const {
   const std::int64_t host = host_page().spin_ns.load(std::memory_order_relaxed);
-  return std::clamp(Duration(std::min(host, page().spin_ns)), Duration::zero(), kRoadSpin);
+  return std::clamp(Duration(std::min(host, page().spin_ns)), Duration::zero(), kRingSpin);
 }
 
-bool CallerRoad::begin_wait() {
+bool CallerRing::begin_wait() {
   if (waiting_.exchange(true, std::memory_order_seq_cst)) return false;
   waits_.store(waits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   // (Already so where the loop's thread watches: one store less for the host to fetch.)
@@ -161,51 +162,51 @@ bool CallerRoad::begin_wait() {
   return true;
 }
 
-void CallerRoad::end_wait() {
+void CallerRing::end_wait() {
   bool more = false;
   if (!watched()) {
-    sleeper_.announce(memory::WaitState::kBell);
+    sleeper_.announce(memory::WaitState::kEventFd);
     // What came before the host saw that, nobody was told of.
     more = has_answers();
   }
   waiting_.store(false, std::memory_order_seq_cst);
-  if (bell_missed_.exchange(false, std::memory_order_seq_cst) || more) ring_own_bell();
+  if (wake_up_missed_.exchange(false, std::memory_order_seq_cst) || more) wake_own_loop();
 }
 
-void CallerRoad::rearm_bell() {
+void CallerRing::rearm_wake_up() {
   if (waiting_.exchange(true, std::memory_order_seq_cst)) {
-    // Whoever waits looks for answers; when it leaves it must not overlook that the bell has rung
-    // and was silenced.
-    bell_missed_.store(true, std::memory_order_seq_cst);
+    // Whoever waits looks for answers; when it leaves it must not overlook that the eventfd was
+    // written and has been drained.
+    wake_up_missed_.store(true, std::memory_order_seq_cst);
     if (waiting_.exchange(true, std::memory_order_seq_cst)) return;
-    bell_missed_.store(false, std::memory_order_seq_cst);
+    wake_up_missed_.store(false, std::memory_order_seq_cst);
   }
   end_wait();
 }
 
-void CallerRoad::ring_own_bell() {
+void CallerRing::wake_own_loop() {
   const std::uint64_t one = 1;
-  (void)!::write(bell_.get(), &one, sizeof one);
+  (void)!::write(wake_fd_.get(), &one, sizeof one);
 }
 
-void CallerRoad::silence_bell() {
+void CallerRing::drain_wake_up() {
   std::uint64_t count = 0;
-  (void)!::read(bell_.get(), &count, sizeof count);
+  (void)!::read(wake_fd_.get(), &count, sizeof count);
 }
 
-void CallerRoad::nudge() {
+void CallerRing::nudge() {
   MutexLock lock(nudge_mutex_);
   (void)nudger_.wake();
 }
 
-void CallerRoad::close() {
+void CallerRing::close() {
   closed_.store(true, std::memory_order_seq_cst);
   nudge();
 }
 
 // --- slabs
 
-std::optional<SlabLease> CallerRoad::take_slab(std::size_t bytes) {
+std::optional<SlabLease> CallerRing::take_slab(std::size_t bytes) {
   if (bytes == 0 || closed()) return std::nullopt;
   std::optional<std::size_t> offset;
   {
@@ -213,49 +214,49 @@ std::optional<SlabLease> CallerRoad::take_slab(std::size_t bytes) {
     offset = slab_regions_.take(bytes);
     if (offset) {
       slab_taken_ = true;
-      const std::size_t granules = (bytes + kRoadSlabGranuleBytes - 1) / kRoadSlabGranuleBytes;
-      slab_used_end_ = std::max(slab_used_end_, *offset + granules * kRoadSlabGranuleBytes);
+      const std::size_t granules = (bytes + kRingSlabGranuleBytes - 1) / kRingSlabGranuleBytes;
+      slab_used_end_ = std::max(slab_used_end_, *offset + granules * kRingSlabGranuleBytes);
     }
   }
   if (!offset) return std::nullopt;
   SlabLease lease;
-  lease.road_ = shared_from_this();
+  lease.ring_ = shared_from_this();
   lease.space_ = slabs_.bytes().subspan(*offset, bytes);
   lease.offset_ = *offset;
   return lease;
 }
 
-bool CallerRoad::begin_releasing() {
+bool CallerRing::begin_releasing() {
   MutexLock lock(slab_mutex_);
   return !std::exchange(releasing_, true);
 }
 
-bool CallerRoad::release_idle_slabs() {
+bool CallerRing::release_idle_slabs() {
   MutexLock lock(slab_mutex_);
   if (std::exchange(slab_taken_, false)) return false;
   for (const auto& [offset, bytes] : slab_regions_.gaps()) {
     if (offset >= slab_used_end_) break;
     slabs_.discard(offset, std::min(bytes, slab_used_end_ - offset));
   }
-  if (slab_regions_.free_bytes() < kRoadSlabBytes) return false;  // calls are on their way still
+  if (slab_regions_.free_bytes() < kRingSlabBytes) return false;  // calls are on their way still
   slab_used_end_ = 0;
   releasing_ = false;
   return true;
 }
 
-void CallerRoad::give_back(std::size_t offset, std::size_t bytes) {
+void CallerRing::give_back(std::size_t offset, std::size_t bytes) {
   MutexLock lock(slab_mutex_);
   slab_regions_.give_back(offset, bytes);
 }
 
 SlabLease::SlabLease(SlabLease&& other) noexcept
-    : road_(std::move(other.road_)),
+    : ring_(std::move(other.ring_)),
       space_(std::exchange(other.space_, {})),
       offset_(other.offset_),
       used_(other.used_) {}
 
 SlabLease& SlabLease::operator=(SlabLease&& other) noexcept {
-  std::swap(road_, other.road_);
+  std::swap(ring_, other.ring_);
   std::swap(space_, other.space_);
   std::swap(offset_, other.offset_);
   std::swap(used_, other.used_);
@@ -263,7 +264,7 @@ SlabLease& SlabLease::operator=(SlabLease&& other) noexcept {
 }
 
 SlabLease::~SlabLease() {
-  if (road_) road_->give_back(offset_, space_.size());
+  if (ring_) ring_->give_back(offset_, space_.size());
 }
 
 }  // namespace troupe::detail

@@ -1,4 +1,4 @@
-#include "actors/call_road.h"
+#include "actors/call_ring.h"
 
 #include <sched.h>
 

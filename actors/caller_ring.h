@@ -1,5 +1,5 @@
 #pragma once
-// The caller's end of a fast road (call_road.h).
+// The caller's end of a ring (call_ring.h).
 
 #include <atomic>
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "actors/call_road.h"
+#include "actors/call_ring.h"
 #include "actors/session/call_request.h"
 #include "runtime/base/mutex.h"
 #include "runtime/memory/adaptive_spin.h"
@@ -19,18 +19,18 @@
 
 namespace troupe::detail {
 
-// Large arguments on their way: a part of a road's slabs that was written, and is given back when
+// Large arguments on their way: a part of a ring's slabs that was written, and is given back when
 // the answer has come. Moved, not copied.
 class SlabLease;
 
-class CallerRoad : public std::enable_shared_from_this<CallerRoad> {
+class CallerRing : public std::enable_shared_from_this<CallerRing> {
  public:
   // Makes the shared memory. `spin_max`: zero to never spin.
-  static Result<std::shared_ptr<CallerRoad>> create(Duration spin_max);
+  static Result<std::shared_ptr<CallerRing>> create(Duration spin_max);
 
   // Gives the host its descriptors over a local socket that names it.
   Status send_offer(int socket, ClientId caller, std::uint64_t number, const Clock& clock);
-  // Takes the host's answer, which is there to be read. Then the road may be used.
+  // Takes the host's answer, which is there to be read. Then the ring may be used.
   Status receive_reply(int socket);
 
   // --- calls: one thread at a time, the channel's lock ---
@@ -59,7 +59,7 @@ class CallerRoad : public std::enable_shared_from_this<CallerRoad> {
   };
   bool has_answers() const { return memory::ring_has_bytes(page().answers); }
   // Calls `take(answer)` for each answer that is there, at most `count_max`, in order, under a
-  // lock. False when the ring made no sense: the road is useless.
+  // lock. False when the ring made no sense: the ring is useless.
   template <typename Take>
   bool read(int count_max, Take take);
 
@@ -70,10 +70,11 @@ class CallerRoad : public std::enable_shared_from_this<CallerRoad> {
   template <typename Ended>
   void wait(Deadline deadline, const Clock& clock, Ended ended);
   void end_wait();
-  // The bell rang: answers were read by this thread; from now on it rings again.
-  void rearm_bell();
-  // The loop's thread looks for answers by the clock, so that the bell need not ring. After it has
-  // been set to false, rearm_bell().
+  // The eventfd was readable and this thread has read the answers; from now on the host writes to
+  // it again.
+  void rearm_wake_up();
+  // The loop's thread looks for answers by the clock, so that the host need not write to the
+  // eventfd. After it has been set to false, rearm_wake_up().
   void set_watched(bool watched) { watched_.store(watched, std::memory_order_seq_cst); }
   bool watched() const { return watched_.load(std::memory_order_seq_cst); }
   // Whether anybody has begun to wait since this was asked last. Loop thread.
@@ -81,9 +82,9 @@ class CallerRoad : public std::enable_shared_from_this<CallerRoad> {
     const std::uint64_t waits = waits_.load(std::memory_order_relaxed);
     return std::exchange(waits_seen_, waits) != waits;
   }
-  // Readable when the host rings. Stays the road's.
-  int bell() const { return bell_.get(); }
-  void silence_bell();
+  // Readable when the host wakes the loop. Stays the ring's.
+  int wake_fd() const { return wake_fd_.get(); }
+  void drain_wake_up();
   // Ends a wait(): something else has ended calls. Any thread.
   void nudge() TROUPE_EXCLUDES(nudge_mutex_);
   // No wait and no use any more.
@@ -100,12 +101,12 @@ class CallerRoad : public std::enable_shared_from_this<CallerRoad> {
 
  private:
   friend class SlabLease;
-  CallerRoad(memory::Segment segment, memory::Segment slabs, UniqueFd bell,
+  CallerRing(memory::Segment segment, memory::Segment slabs, UniqueFd wake_fd,
              memory::MirroredMapping calls, memory::MirroredMapping answers);
-  RoadPage& page() const { return *reinterpret_cast<RoadPage*>(data_); }
+  RingPage& page() const { return *reinterpret_cast<RingPage*>(data_); }
   HostPage& host_page() const { return *reinterpret_cast<HostPage*>(host_data_); }
   std::optional<Answer> front(bool& damaged) TROUPE_REQUIRES(read_mutex_);
-  void ring_own_bell();
+  void wake_own_loop();
   Duration spin() const;
   void give_back(std::size_t offset, std::size_t bytes) TROUPE_EXCLUDES(slab_mutex_);
 
@@ -114,7 +115,7 @@ class CallerRoad : public std::enable_shared_from_this<CallerRoad> {
   memory::Segment slabs_;
   memory::Segment host_segment_;
   std::byte* host_data_ = nullptr;
-  UniqueFd bell_;
+  UniqueFd wake_fd_;
   std::atomic<bool> closed_{false};
 
   memory::RingWriter calls_;  // the channel's lock
@@ -127,7 +128,7 @@ class CallerRoad : public std::enable_shared_from_this<CallerRoad> {
 
   // Whoever has taken it (true) owns the sleeper.
   std::atomic<bool> waiting_{false};
-  std::atomic<bool> bell_missed_{false};
+  std::atomic<bool> wake_up_missed_{false};
   std::atomic<bool> watched_{false};
   std::atomic<std::uint64_t> waits_{0};
   std::uint64_t waits_seen_ = 0;  // loop thread
@@ -153,23 +154,23 @@ class SlabLease final : public LentArguments {
 
   std::span<const std::byte> bytes() const override { return space_.first(used_); }
 
-  bool valid() const { return road_ != nullptr; }
+  bool valid() const { return ring_ != nullptr; }
   std::span<std::byte> space() const { return space_; }
-  const CallerRoad* road() const { return road_.get(); }
+  const CallerRing* ring() const { return ring_.get(); }
   std::size_t offset() const { return offset_; }
   // How much of the space is the arguments.
   void set_used(std::size_t bytes) { used_ = bytes; }
 
  private:
-  friend class CallerRoad;
-  std::shared_ptr<CallerRoad> road_;
+  friend class CallerRing;
+  std::shared_ptr<CallerRing> ring_;
   std::span<std::byte> space_;
   std::size_t offset_ = 0;
   std::size_t used_ = 0;
 };
 
 template <typename Take>
-bool CallerRoad::read(int count_max, Take take) {
+bool CallerRing::read(int count_max, Take take) {
   MutexLock lock(read_mutex_);
   bool damaged = false;
   for (int i = 0; i < count_max; ++i) {
@@ -183,7 +184,7 @@ bool CallerRoad::read(int count_max, Take take) {
 }
 
 template <typename Ended>
-void CallerRoad::wait(Deadline deadline, const Clock& clock, Ended ended) {
+void CallerRing::wait(Deadline deadline, const Clock& clock, Ended ended) {
   const auto found = [&] { return has_answers() || closed() || ended(); };
   if (found()) return;
   if (const Duration budget = spin(); budget > Duration::zero() && adaptive_.worthwhile()) {
@@ -194,7 +195,7 @@ void CallerRoad::wait(Deadline deadline, const Clock& clock, Ended ended) {
   sleeper_.announce(memory::WaitState::kAsleep);
   if (!found()) {
     const Duration left = deadline.remaining(clock.now());
-    sleeper_.sleep(left < kRoadSleepMax ? left : kRoadSleepMax);
+    sleeper_.sleep(left < kRingSleepMax ? left : kRingSleepMax);
   }
   sleeper_.awake();
 }

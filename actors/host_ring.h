@@ -1,5 +1,5 @@
 #pragma once
-// The host's end of a fast road (call_road.h): reads one caller's calls and writes its answers.
+// The host's end of a ring (call_ring.h): reads one caller's calls and writes its answers.
 
 #include <atomic>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/call_road.h"
+#include "actors/call_ring.h"
 #include "runtime/base/mutex.h"
 #include "runtime/memory/byte_ring.h"
 #include "runtime/memory/segment.h"
@@ -31,17 +31,17 @@ class HostPageSegment {
   std::byte* data_;
 };
 
-class HostRoad {
+class HostRing {
  public:
   struct Arrived {
-    RoadOffer offer;
+    RingOffer offer;
     std::vector<UniqueFd> descriptors;
   };
   // Takes an offer from a local socket that is readable. kProtocol when it is none.
   static Result<Arrived> receive_offer(int socket);
   // Maps what was offered. Refuses (kProtocol, kFailedPrecondition) what is not of this version, of
   // other sizes, or of a process with another monotonic clock.
-  static Result<std::shared_ptr<HostRoad>> adopt(Arrived arrived, const Clock& clock);
+  static Result<std::shared_ptr<HostRing>> adopt(Arrived arrived, const Clock& clock);
   // Answers the offer: `host_page` is the descriptor of the HostPage.
   static Status send_reply(int socket, const Status& status, int host_page);
 
@@ -65,7 +65,7 @@ class HostRoad {
   void count_socket_call() TROUPE_REQUIRES(reading_);
   // Nothing more is read from it.
   void detach() TROUPE_REQUIRES(reading_) { detached_.store(true, std::memory_order_release); }
-  // As many calls came over the socket before there was this road.
+  // As many calls came over the socket before there was this ring.
   void begin(std::uint64_t socket_calls) TROUPE_REQUIRES(reading_);
   bool detached() const { return detached_.load(std::memory_order_acquire); }
   bool damaged() const { return damaged_.load(std::memory_order_acquire); }
@@ -86,9 +86,9 @@ class HostRoad {
   std::uint64_t number() const { return number_; }
 
  private:
-  HostRoad(const RoadOffer& offer, memory::Segment segment, memory::Segment slabs, UniqueFd bell,
+  HostRing(const RingOffer& offer, memory::Segment segment, memory::Segment slabs, UniqueFd wake_fd,
            memory::MirroredMapping calls, memory::MirroredMapping answers);
-  RoadPage& page() const { return *reinterpret_cast<RoadPage*>(data_); }
+  RingPage& page() const { return *reinterpret_cast<RingPage*>(data_); }
   std::optional<Call> fail() TROUPE_REQUIRES(reading_);
 
   const ClientId caller_;
@@ -96,7 +96,7 @@ class HostRoad {
   memory::Segment segment_;
   std::byte* data_ = nullptr;
   memory::Segment slabs_;
-  const UniqueFd bell_;
+  const UniqueFd wake_fd_;
   Duration spin_max_{};
   CpuSet cpus_;
 

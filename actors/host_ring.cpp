@@ -1,4 +1,4 @@
-#include "actors/host_road.h"
+#include "actors/host_ring.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ Result<std::shared_ptr<HostPageSegment>> HostPageSegment::create() {
   return std::shared_ptr<HostPageSegment>(new HostPageSegment(std::move(segment)));
 }
 
-Result<HostRoad::Arrived> HostRoad::receive_offer(int socket) {
+Result<HostRing::Arrived> HostRing::receive_offer(int socket) {
   Arrived arrived;
   const auto bytes = std::as_writable_bytes(std::span(&arrived.offer, 1));
   arrived.descriptors =
@@ -41,33 +41,33 @@ Result<HostRoad::Arrived> HostRoad::receive_offer(int socket) {
   return arrived;
 }
 
-Result<std::shared_ptr<HostRoad>> HostRoad::adopt(Arrived arrived, const Clock& clock) {
-  const RoadOffer& offer = arrived.offer;
-  if (offer.magic != kRoadMagic || offer.version != kRoadVersion ||
-      offer.segment_bytes != kRoadSegmentBytes || offer.slab_bytes != kRoadSlabBytes) {
-    return error(Code::kProtocol, "a road of another version was offered");
+Result<std::shared_ptr<HostRing>> HostRing::adopt(Arrived arrived, const Clock& clock) {
+  const RingOffer& offer = arrived.offer;
+  if (offer.magic != kRingMagic || offer.version != kRingVersion ||
+      offer.segment_bytes != kRingSegmentBytes || offer.slab_bytes != kRingSlabBytes) {
+    return error(Code::kProtocol, "a ring of another version was offered");
   }
   const Duration apart = clock.now().time_since_epoch() - Duration(offer.clock_ns);
   if (std::chrono::abs(apart) > kClockDifferenceMax) {
     return error(Code::kFailedPrecondition, "the caller's monotonic clock is another one");
   }
   if (!is_eventfd(arrived.descriptors[2].get())) {
-    return error(Code::kProtocol, "the bell of a road is no eventfd");
+    return error(Code::kProtocol, "the third descriptor of a ring's offer is no eventfd");
   }
   auto segment = TROUPE_TRY(memory::Segment::adopt(std::move(arrived.descriptors[0]),
-                                                   kRoadSegmentBytes, memory::Access::kReadWrite));
-  auto slabs = TROUPE_TRY(memory::Segment::adopt(std::move(arrived.descriptors[1]), kRoadSlabBytes,
+                                                   kRingSegmentBytes, memory::Access::kReadWrite));
+  auto slabs = TROUPE_TRY(memory::Segment::adopt(std::move(arrived.descriptors[1]), kRingSlabBytes,
                                                  memory::Access::kReadOnly));
-  auto calls = TROUPE_TRY(memory::MirroredMapping::map(segment, kRoadPageBytes, kRoadRingBytes));
-  auto answers = TROUPE_TRY(
-      memory::MirroredMapping::map(segment, kRoadPageBytes + kRoadRingBytes, kRoadRingBytes));
-  return std::shared_ptr<HostRoad>(new HostRoad(offer, std::move(segment), std::move(slabs),
+  auto calls = TROUPE_TRY(memory::MirroredMapping::map(segment, kRingPageBytes, kRingBytes));
+  auto answers =
+      TROUPE_TRY(memory::MirroredMapping::map(segment, kRingPageBytes + kRingBytes, kRingBytes));
+  return std::shared_ptr<HostRing>(new HostRing(offer, std::move(segment), std::move(slabs),
                                                 std::move(arrived.descriptors[2]), std::move(calls),
                                                 std::move(answers)));
 }
 
-Status HostRoad::send_reply(int socket, const Status& status, int host_page) {
-  RoadReply reply;
+Status HostRing::send_reply(int socket, const Status& status, int host_page) {
+  RingReply reply;
   reply.code = static_cast<std::int32_t>(status.code());
   const auto bytes = std::as_bytes(std::span(&reply, 1));
   const std::span<const int> fds =
@@ -75,39 +75,39 @@ Status HostRoad::send_reply(int socket, const Status& status, int host_page) {
   return memory::send_with_fds(socket, bytes, fds, Deadline::after(kOfferReadTimeout));
 }
 
-HostRoad::HostRoad(const RoadOffer& offer, memory::Segment segment, memory::Segment slabs,
-                   UniqueFd bell, memory::MirroredMapping calls, memory::MirroredMapping answers)
+HostRing::HostRing(const RingOffer& offer, memory::Segment segment, memory::Segment slabs,
+                   UniqueFd wake_fd, memory::MirroredMapping calls, memory::MirroredMapping answers)
     : caller_(offer.caller),
       number_(offer.number),
       segment_(std::move(segment)),
       data_(segment_.data()),
       slabs_(std::move(slabs)),
-      bell_(std::move(bell)),
+      wake_fd_(std::move(wake_fd)),
       calls_(&page().calls, std::move(calls)),
       answers_(&page().answers, std::move(answers)),
       caller_waker_(&page().caller_word) {
-  spin_max_ = std::clamp(Duration(page().spin_ns), Duration::zero(), kRoadSpin);
+  spin_max_ = std::clamp(Duration(page().spin_ns), Duration::zero(), kRingSpin);
   for (std::size_t i = 0; i < cpus_.size(); ++i) cpus_[i] = page().cpus[i / 64] >> (i % 64) & 1;
 }
 
 // --- calls
 
-std::optional<HostRoad::Call> HostRoad::fail() {
+std::optional<HostRing::Call> HostRing::fail() {
   damaged_.store(true, std::memory_order_release);
   return std::nullopt;
 }
 
-std::optional<HostRoad::Call> HostRoad::front() {
+std::optional<HostRing::Call> HostRing::front() {
   if (detached() || damaged()) return std::nullopt;
-  const auto readable = calls_.readable(sizeof(RoadCall));
+  const auto readable = calls_.readable(sizeof(RingCall));
   if (calls_.damaged()) return fail();
   if (readable.empty()) return std::nullopt;
-  RoadCall header;
+  RingCall header;
   if (readable.size() < sizeof header) return fail();
   std::memcpy(&header, readable.data(), sizeof header);
   pending_bytes_ = sizeof header + padded_bytes(header.bytes);
   // Calls are published whole.
-  if (header.bytes > kRoadInlineBytesMax || readable.size() < pending_bytes_) return fail();
+  if (header.bytes > kRingInlineBytesMax || readable.size() < pending_bytes_) return fail();
   if (header.socket_calls > socket_calls_) {
     blocked_.store(true, std::memory_order_release);
     return std::nullopt;
@@ -115,8 +115,8 @@ std::optional<HostRoad::Call> HostRoad::front() {
   Call call{.sequence = header.sequence,
             .method = header.method,
             .deadline = TimePoint(Duration(header.deadline_ns)),
-            .retry = (header.flags & RoadCall::kRetry) != 0,
-            .in_slab = (header.flags & RoadCall::kInSlab) != 0,
+            .retry = (header.flags & RingCall::kRetry) != 0,
+            .in_slab = (header.flags & RingCall::kInSlab) != 0,
             .arguments = readable.subspan(sizeof header, header.bytes)};
   if (call.in_slab) {
     if (header.bytes != 0 || header.slab_offset > slabs_.size() ||
@@ -129,27 +129,27 @@ std::optional<HostRoad::Call> HostRoad::front() {
   return call;
 }
 
-void HostRoad::pop() {
+void HostRing::pop() {
   calls_.consume(pending_bytes_);
   calls_.release();
   ++ring_calls_;
   page().taken.store(ring_calls_ + socket_calls_, std::memory_order_release);
 }
 
-void HostRoad::begin(std::uint64_t socket_calls) {
+void HostRing::begin(std::uint64_t socket_calls) {
   socket_calls_ = socket_calls;
   page().taken.store(ring_calls_ + socket_calls_, std::memory_order_release);
 }
 
-void HostRoad::count_socket_call() {
+void HostRing::count_socket_call() {
   begin(socket_calls_ + 1);
   blocked_.store(false, std::memory_order_release);
 }
 
 // --- answers
 
-bool HostRoad::answer(std::uint64_t sequence, const Result<wire::Bytes>& result) {
-  RoadAnswer header{};
+bool HostRing::answer(std::uint64_t sequence, const Result<wire::Bytes>& result) {
+  RingAnswer header{};
   header.sequence = sequence;
   wire::Bytes failure;
   if (!result.ok()) {
@@ -158,7 +158,7 @@ bool HostRoad::answer(std::uint64_t sequence, const Result<wire::Bytes>& result)
   }
   const std::span<const std::byte> bytes =
       result.ok() ? std::span<const std::byte>(*result) : std::span<const std::byte>(failure);
-  if (bytes.size() > kRoadInlineBytesMax) return false;
+  if (bytes.size() > kRingInlineBytesMax) return false;
   header.bytes = static_cast<std::uint32_t>(bytes.size());
   const std::size_t padded = padded_bytes(bytes.size());
   bool ring = false;
@@ -175,7 +175,7 @@ bool HostRoad::answer(std::uint64_t sequence, const Result<wire::Bytes>& result)
   }
   if (ring) {
     const std::uint64_t one = 1;
-    (void)!::write(bell_.get(), &one, sizeof one);
+    (void)!::write(wake_fd_.get(), &one, sizeof one);
   }
   return true;
 }
