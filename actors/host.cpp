@@ -21,6 +21,7 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/short_slices.h"
+#include "runtime/base/timing.h"
 #include "runtime/memory/segment_transfer.h"
 #include "runtime/net/handed_over.h"
 #include "runtime/process/host_channel.h"
@@ -35,9 +36,6 @@ constexpr std::int64_t kFlushMs = 500;
 constexpr Duration kLastAnswersTime = std::chrono::milliseconds(20);
 // Time stays representable.
 constexpr std::int64_t kHealthMsMax = 24LL * 3600 * 1000;
-// How long the first state that an actor saves may take to be known to the head, before the call
-// that it was saved after is answered all the same: a head that is away holds nobody up for longer.
-constexpr Duration kStateKnownTime = std::chrono::seconds(2);
 // How often an actor that drains is looked at.
 constexpr Duration kDrainLook = std::chrono::milliseconds(2);
 // How long one that drains waits for its callers to say that they have stopped calling: those that
@@ -642,7 +640,7 @@ Status Host::save(wire::Bytes answered) {
 Status Host::give_state(int fd) {
   TROUPE_RETURN_IF_ERROR(node_.send(wire::HostSavedState{generation_}, fd));
   MutexLock lock(known_mutex_);
-  (void)known_changed_.wait_until(known_mutex_, Deadline::after(kStateKnownTime),
+  (void)known_changed_.wait_until(known_mutex_, Deadline::after(kTiming.state_known_timeout),
                                   [this]() TROUPE_NO_ANALYSIS { return state_known_; });
   state_known_ = true;  // waited for once
   return {};

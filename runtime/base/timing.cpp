@@ -52,6 +52,12 @@ constexpr Rule kRules[] = {
      true},
     {TROUPE_TIME(heartbeat_timeout), TROUPE_TIME(fence_grace), TROUPE_TIME(rejoin_grace),
      "so it has where the head was started again meanwhile", true},
+    {TROUPE_TIME(heartbeat_timeout), TROUPE_TIME(fence_grace), TROUPE_TIME(state_known_timeout),
+     "what must not run twice, on a node that is cut off, is killed before it answers for a state "
+     "of which the head does not know",
+     true},
+    {TROUPE_TIME(keeper_hold), kNothing, TROUPE_TIME(state_known_timeout),
+     "so it is on a node without its daemon"},
     {TROUPE_TIME(keeper_hold), kNothing, TROUPE_TIME(disconnect_grace),
      "a node without its daemon has ended its actors before the head starts them elsewhere"},
     {TROUPE_TIME(keeper_hold), kNothing, TROUPE_TIME(rejoin_grace),

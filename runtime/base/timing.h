@@ -87,6 +87,11 @@ struct Timing {
   // is not, which may be loading its libraries and has not begun to read.
   Duration read_timeout = std::chrono::seconds(10);
   Duration first_read_timeout = std::chrono::minutes(5);
+  // How long the first state that an actor's process saves may take to be known to the head before
+  // the call that it was saved after is answered all the same: a head that is away holds nobody up
+  // for longer. The answer of an actor that must not run twice never leaves before that: its node,
+  // cut off from the head, kills it first. So nobody has seen a state that can be lost in silence.
+  Duration state_known_timeout = std::chrono::seconds(4);
   // What actors may take to finish when the node shuts down; and how long it then waits for the
   // nodes where they start next to begin, or go on, to fetch what they saved here.
   Duration shutdown_grace = std::chrono::seconds(2);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/timing.h"
+
 namespace troupe::simulation {
 
 using namespace troupe::detail;
@@ -9,8 +11,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// As the host has them (actors/host.cpp).
-constexpr Duration kStateKnownTime = std::chrono::seconds(2);
+// As the host has it (actors/host.cpp).
 constexpr Duration kCallersStopTime = milliseconds(200);
 
 wire::ClientHello hello_of(const wire::ActorSpec& spec, World& world) {
@@ -328,7 +329,7 @@ void CallActor::finish(troupe::Result<wire::Bytes> result) {
       // The first save is answered for when the head knows that there is one.
       cluster_.tell_node(*this, wire::HostSavedState{place().incarnation}, state_);
       unanswered_ = std::move(result);
-      return later(kStateKnownTime, [this] { state_known(); });
+      return later(kTiming.state_known_timeout, [this] { state_known(); });
     }
   }
   // Its thread may be killed between the save and the answer.

@@ -64,6 +64,9 @@ const Broken kBroken[] = {
      "turn_hold (5000 ms) is to be less than or equal to turn_hold_max (4000 ms)"},
     {&Timing::first_read_timeout, 1s,
      "read_timeout (10000 ms) is to be less than or equal to first_read_timeout (1000 ms)"},
+    {&Timing::state_known_timeout, 3s,
+     "heartbeat_timeout (2500 ms) + fence_grace (500 ms) is to be less than state_known_timeout "
+     "(3000 ms)"},
     {&Timing::keep_segments, 10s,
      "rejoin_grace (10000 ms) is to be less than keep_segments (10000 ms)"},
     {&Timing::gpu_release_timeout, 30s,
