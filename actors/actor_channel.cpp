@@ -120,7 +120,7 @@ void ActorChannel::allow_items(std::uint64_t sequence, std::uint64_t items) {
 
 void ActorChannel::read_answers(Deadline deadline, const std::function<bool()>& ended) {
   if (forked()) return;
-  if (const auto link = this->link()) link->read_answers(deadline, ended);
+  if (const auto link = this->link()) link->read_answers(*this, deadline, ended);
 }
 
 std::optional<Status> ActorChannel::late(std::uint64_t sequence, const char* what) const {
@@ -159,7 +159,7 @@ void ActorChannel::disarm_locked() {
 
 void ActorChannel::on_timer() {
   // What the actor has answered in time counts, whoever reads it.
-  if (const auto link = this->link()) link->read_ring();
+  if (const auto link = this->link()) link->read_ring(*this);
   const TimePoint now = environment_->loop->clock().now();
   CallerOutcome out;
   {
@@ -251,7 +251,7 @@ void ActorChannel::on_writable(const ChannelLink& link) {
 }
 
 void ActorChannel::on_ended(ChannelLink& link, const Status& why) {
-  link.read_ring();  // what the process answered before its end is there still
+  link.read_ring(*this);  // what the process answered before its end is there still
   apply([&](CallerSession& session, CallerOutcome& out) {
     session.on_ended(link.attempt(), why, environment_->loop->clock().now(), out);
   });

@@ -50,12 +50,13 @@ class ChannelLink final : public CallLink, public std::enable_shared_from_this<C
 
   // One more answer has come over the socket: after some a ring is offered. Loop thread.
   void count_answer();
+  // `channel`: the one that the link belongs to.
   // For a thread that waits for an answer: sends what has been collected for one write, and reads
   // answers from the ring until `ended()` or the deadline. Returns early where there is no ring, or
   // another thread reads already.
-  void read_answers(Deadline deadline, const std::function<bool()>& ended);
+  void read_answers(ActorChannel& channel, Deadline deadline, const std::function<bool()>& ended);
   // Reads the answers that are in the ring.
-  void read_ring();
+  void read_ring(ActorChannel& channel);
   // Wakes a thread that waits in read_answers(): its call may have ended otherwise.
   void nudge();
   bool has_ring() const { return ring() != nullptr; }
@@ -76,7 +77,7 @@ class ChannelLink final : public CallLink, public std::enable_shared_from_this<C
   void on_ring_reply(const std::shared_ptr<Offer>& offer);
   void on_wake_up();
   void look_later();
-  bool read_ring(int count_max);
+  bool read_ring(ActorChannel& channel, int count_max);
   void on_ring_answer(ActorChannel& channel, const CallerRing::Answer& answer);
   void run_continuations();
 

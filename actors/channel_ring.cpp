@@ -149,13 +149,14 @@ std::optional<SlabLease> ChannelLink::take_slab(std::size_t bytes) {
 
 // --- answers -------------------------------------------------------------------------------------
 
-void ChannelLink::read_answers(Deadline deadline, const std::function<bool()>& ended) {
+void ChannelLink::read_answers(ActorChannel& channel, Deadline deadline,
+                               const std::function<bool()>& ended) {
   connection_->flush();
   CallerRing* const ring = this->ring();
   if (ring == nullptr || !ring->begin_wait()) return;
   const Clock& clock = loop().clock();
   while (!ended()) {
-    if (!read_ring(kAnswersPerTurn)) break;
+    if (!read_ring(channel, kAnswersPerTurn)) break;
     if (ended() || ring->closed() || deadline.passed(clock.now())) break;
     ring->wait(deadline, clock, ended);
   }
@@ -166,8 +167,8 @@ void ChannelLink::nudge() {
   if (CallerRing* const ring = this->ring()) ring->nudge();
 }
 
-void ChannelLink::read_ring() {
-  if (has_ring()) (void)read_ring(kAllAnswers);
+void ChannelLink::read_ring(ActorChannel& channel) {
+  if (has_ring()) (void)read_ring(channel, kAllAnswers);
 }
 
 // Loop thread. Where a thread waits in get() time and again it reads what comes, and to wake this
@@ -181,14 +182,16 @@ void ChannelLink::on_wake_up() {
     look_later();
     return;
   }
-  const bool good = read_ring(kAnswersPerTurn);
+  const auto channel = channel_.lock();
+  const bool good = channel && read_ring(*channel, kAnswersPerTurn);
   if (good && !ring.closed()) ring.rearm_wake_up();
 }
 
 void ChannelLink::look_later() {
   loop().call_after(kLookInterval, [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (!self || self->ring()->closed() || !self->read_ring(kAllAnswers)) return;
+    const auto channel = self ? self->channel_.lock() : nullptr;
+    if (!channel || self->ring()->closed() || !self->read_ring(*channel, kAllAnswers)) return;
     if (self->ring()->waited_lately()) {
       self->look_later();
       return;
@@ -199,11 +202,9 @@ void ChannelLink::look_later() {
 }
 
 // Reads answers and ends their calls. False when the ring made no sense, which ends the connection.
-bool ChannelLink::read_ring(int count_max) {
-  const auto channel = channel_.lock();
-  if (!channel) return false;
+bool ChannelLink::read_ring(ActorChannel& channel, int count_max) {
   const bool good = ring()->read(
-      count_max, [&](const CallerRing::Answer& answer) { on_ring_answer(*channel, answer); });
+      count_max, [&](const CallerRing::Answer& answer) { on_ring_answer(channel, answer); });
   bool later = false;
   {
     MutexLock lock(continuations_mutex_);
