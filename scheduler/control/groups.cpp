@@ -365,11 +365,12 @@ void Groups::resume() {
     if (!group.spec.name.empty()) names_[group.spec.name] = id;
     if (!group.spec.detached) connections_.await_owner(group.spec.owner, group.spec.job_id);
     const auto& bundles = group.info.bundles;
-    const bool there = std::all_of(bundles.begin(), bundles.end(), [&](const auto& bundle) {
-      const NodeRecord* node = nodes_.find(bundle.node_id);
-      return node != nullptr && !node->dead() &&
-             fits(group.on_node(bundle.node_id), node->info.available);
-    });
+    const bool there =
+        std::all_of(bundles.begin(), bundles.end(), [&, &held = group](const auto& bundle) {
+          const NodeRecord* node = nodes_.find(bundle.node_id);
+          return node != nullptr && !node->dead() &&
+                 fits(held.on_node(bundle.node_id), node->info.available);
+        });
     if (!group.created() || !there) {
       waits_again(group);
       enqueue(group);

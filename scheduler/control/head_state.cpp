@@ -10,24 +10,34 @@
 namespace troupe::scheduler {
 namespace {
 
-// Whichever part has on() for the message takes it; a request is answered by the status that on()
-// returns, ahead of what it led to. False where no part takes it: only the head sends such.
+template <typename Part, typename Message>
+concept Takes = requires(Part& part, PeerId peer, Message& message) {
+  part.on(peer, message);
+};
+template <typename Part, typename Message>
+concept Answers = requires(Part& part, PeerId peer, Message& message) {
+  { part.on(peer, message) } -> std::same_as<Status>;
+};
+
+// Whether the part has on() for the message, which it then takes. A request is answered by the
+// status that on() returns, at `position`: ahead of what it led to.
+template <typename Part, typename Message>
+bool offer(Context& context, std::size_t position, PeerId peer, Message& message, Part& part) {
+  if constexpr (Answers<Part, Message>) {
+    context.reply_at(position, peer, message.request_id, part.on(peer, message));
+    return true;
+  } else if constexpr (Takes<Part, Message>) {
+    part.on(peer, message);
+    return true;
+  }
+  return false;
+}
+
+// False where no part takes the message: only the head sends such.
 template <typename Message, typename... Parts>
 bool hand_to_taker(Context& context, PeerId peer, Message& message, Parts&... parts) {
   const std::size_t position = context.command_count();
-  const auto offer = [&](auto& part) {
-    if constexpr (requires {
-                    { part.on(peer, message) } -> std::same_as<Status>;
-                  }) {
-      context.reply_at(position, peer, message.request_id, part.on(peer, message));
-      return true;
-    } else if constexpr (requires { part.on(peer, message); }) {
-      part.on(peer, message);
-      return true;
-    }
-    return false;
-  };
-  return (offer(parts) || ...);
+  return (offer(context, position, peer, message, parts) || ...);
 }
 
 // The same of a journal record.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <string>
 
+#include "runtime/base/byte_stream.h"
 #include "runtime/base/json.h"
 #include "runtime/base/unique_fd.h"
 

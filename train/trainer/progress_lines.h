@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/byte_stream.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
