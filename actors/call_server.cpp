@@ -85,7 +85,7 @@ void CallServer::on_close(const std::shared_ptr<Peer>& peer) {
   std::optional<CalleeSession::Change> change;
   {
     MutexLock lock(mutex_);
-    change = session_.unbind(alive->caller, *alive);
+    change = session_.unbind(alive->caller, *alive, loop_.clock().now());
     count_held_back_locked();
   }
   if (change) carry_out(std::move(*change), alive->caller);
@@ -204,7 +204,8 @@ std::optional<QueuedCall> CallServer::admit(QueuedCall call) {
   CalleeSession::Admission admission;
   {
     MutexLock lock(mutex_);
-    admission = session_.admit(call.caller, call.sequence, call.method, call.arguments);
+    admission = session_.admit(call.caller, call.sequence, call.method, call.deadline.time(),
+                               call.arguments);
     count_held_back_locked();
   }
   if (admission.verdict == CalleeSession::Verdict::kNothing) return std::nullopt;
@@ -335,7 +336,7 @@ wire::Bytes CallServer::answered(const QueuedCall& call, const Result<wire::Byte
   std::vector<AnsweredCaller> callers;
   {
     MutexLock lock(mutex_);
-    callers = session_.answered(call.caller, call.sequence, result);
+    callers = session_.answered(call.caller, call.sequence, result, loop_.clock().now());
   }
   return encode_value(callers);
 }
@@ -344,7 +345,7 @@ Status CallServer::restore_answered(std::span<const std::byte> bytes) {
   if (bytes.empty()) return {};  // saved before the class wanted it
   auto callers = TROUPE_TRY(decode_value<std::vector<AnsweredCaller>>(bytes, DecodeContext{}));
   MutexLock lock(mutex_);
-  session_.restore_answered(std::move(callers));
+  session_.restore_answered(std::move(callers), loop_.clock().now());
   return {};
 }
 

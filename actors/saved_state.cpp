@@ -10,7 +10,7 @@ namespace troupe::detail {
 namespace {
 
 constexpr RecordKind kSavedStateKind{
-    .magic = "TRPSAVE3",
+    .magic = "TRPSAVE4",
     .name = "memory of an actor's saved state",
     .of_another_version = "run the cluster and its programs with one version"};
 constexpr std::size_t kAreas = 2;

@@ -7,11 +7,18 @@
 namespace troupe::detail {
 namespace {
 
-// Callers that have no link are remembered, up to so many.
-constexpr std::size_t kDisconnectedCallersMax = 1024;
-// Actors of whose processes it is remembered which is the newest that has bound.
-constexpr std::size_t kGenerationsMax = 4096;
+// Callers without a link that may send a call again: where there are more, new ones are refused.
+// About 64 MiB.
+constexpr std::size_t kDisconnectedCallersMax = 256u << 10;
+// Actors of whose processes it is remembered which is the newest that has bound. About 8 MiB.
+constexpr std::size_t kGenerationsMax = 128u << 10;
 constexpr std::uint32_t kNoMethod = ~0u;
+// A process later than this has no caller of before.
+constexpr Duration kRepeatsMax = std::chrono::hours(24 * 365);
+
+std::int64_t ceil_ms(Duration time) {
+  return std::chrono::ceil<std::chrono::milliseconds>(time).count();
+}
 
 wire::CallMessage reply_of(std::uint64_t sequence, Result<wire::Bytes> result) {
   wire::CallReply reply;
@@ -37,7 +44,8 @@ Reply::Reply(std::uint64_t sequence, Result<wire::Bytes> result, bool keep) {
   }
 }
 
-CalleeSession::CalleeSession(Config config) : config_(config), generations_(kGenerationsMax) {}
+CalleeSession::CalleeSession(Config config)
+    : config_(config), forget_above_(config.idle_callers_max), generations_(kGenerationsMax) {}
 
 CalleeSession::Caller* CalleeSession::find(ClientId caller) {
   const auto it = callers_.find(caller);
@@ -67,6 +75,14 @@ CalleeSession::Introduction CalleeSession::introduce(const wire::Bind& bind) {
   result.refusal = methods.status();
   if (!methods.ok()) return result;
   result.methods = std::move(*methods);
+  if (disconnected_.size() >= kDisconnectedCallersMax && find(bind.caller) == nullptr) {
+    result.refusal = error(Code::kResourceExhausted,
+                           "actor {} remembers {} callers that have no connection now and may send "
+                           "a call again before its deadline: it takes no more. Use shorter "
+                           "timeouts, or fewer programs that call it one after the other",
+                           config_.actor_id.brief(), disconnected_.size());
+    return result;
+  }
   if (bind.caller_actor.empty()) return result;
   for (const auto& [id, caller] : callers_) {
     if (caller.link && caller.actor == bind.caller_actor &&
@@ -138,7 +154,7 @@ CalleeSession::Change CalleeSession::bind(std::shared_ptr<CalleeLink> link, cons
   caller.methods = std::move(methods);
   caller.actor = bind.caller_actor;
   caller.actor_generation = bind.caller_generation;
-  std::erase(disconnected_, bind.caller);
+  disconnected_.erase(std::exchange(caller.disconnected, 0));
   change.stops = stops_of_streams(caller);
   change.may_begin = end_holding_back(caller);  // on the link before
   // Before any answer of an earlier link's calls.
@@ -153,8 +169,8 @@ void CalleeSession::refuse(CalleeLink& link, const Status& why) {
   if (!sent.ok() && sent.code() != Code::kUnavailable) link.end();
 }
 
-std::optional<CalleeSession::Change> CalleeSession::unbind(ClientId caller,
-                                                           const CalleeLink& link) {
+std::optional<CalleeSession::Change> CalleeSession::unbind(ClientId caller, const CalleeLink& link,
+                                                           TimePoint now) {
   Caller* const known = find(caller);
   if (known == nullptr || !known->link) return std::nullopt;
   if (known->link.get() != &link && !TROUPE_CANARY("older-links-unbind")) return std::nullopt;
@@ -162,8 +178,9 @@ std::optional<CalleeSession::Change> CalleeSession::unbind(ClientId caller,
   change.stops = stops_of_streams(*known);
   change.may_begin = end_holding_back(*known);
   known->link.reset();
-  disconnected_.push_back(caller);
-  forget_old_callers();
+  known->methods = {};  // said anew with the next link
+  note_disconnected(caller, *known);
+  forget_old_callers(now);
   return change;
 }
 
@@ -172,15 +189,31 @@ std::shared_ptr<CalleeLink> CalleeSession::link(ClientId caller) const {
   return known != nullptr ? known->link : nullptr;
 }
 
-void CalleeSession::forget_old_callers() {
-  while (disconnected_.size() > kDisconnectedCallersMax) {
-    const auto it = callers_.find(disconnected_.front());
-    if (it != callers_.end() && !it->second.link) {
-      kept_.forget(it->first);
-      callers_.erase(it);
-    }
-    disconnected_.pop_front();
-  }
+void CalleeSession::note_disconnected(ClientId id, Caller& caller) {
+  caller.disconnected = next_disconnected_++;
+  disconnected_.emplace(caller.disconnected, id);
+}
+
+// Whoever forgets a caller that has a call to send again runs that call twice.
+bool CalleeSession::may_be_forgotten(const Caller& caller, TimePoint now) const {
+  if (TROUPE_CANARY("forgets-callers-with-calls")) return true;
+  return caller.open.empty() && caller.repeats_until <= now;
+}
+
+// The oldest first. What is left over is looked at again when it has grown by half: forgetting
+// costs a caller no more than a constant.
+void CalleeSession::forget_old_callers(TimePoint now) {
+  if (disconnected_.size() <= forget_above_) return;
+  std::size_t surplus = disconnected_.size() - config_.idle_callers_max;
+  std::erase_if(disconnected_, [&](const auto& entry) {
+    const auto it = callers_.find(entry.second);
+    if (surplus == 0 || !may_be_forgotten(it->second, now)) return false;
+    --surplus;
+    kept_.forget(it->first);
+    callers_.erase(it);
+    return true;
+  });
+  forget_above_ = std::max(config_.idle_callers_max, disconnected_.size() * 3 / 2);
 }
 
 // --- sending -------------------------------------------------------------------------------------
@@ -234,10 +267,15 @@ bool CalleeSession::holds_back(ClientId caller) const {
 // --- calls ---------------------------------------------------------------------------------------
 
 CalleeSession::Admission CalleeSession::admit(ClientId caller, std::uint64_t sequence,
-                                              std::uint32_t method, const wire::Bytes& arguments) {
+                                              std::uint32_t method, TimePoint deadline,
+                                              const wire::Bytes& arguments) {
   Caller* const known = find(caller);
   if (known == nullptr) return {};
   if (sequence <= known->highest && !TROUPE_CANARY("runs-again-what-is-sent-again")) {
+    if (known->given_back.contains(sequence)) {
+      give_back(*known, sequence, arguments);  // the link that was to carry it has broken
+      return {};
+    }
     if (std::binary_search(known->open.begin(), known->open.end(), sequence)) return {};
     const wire::Bytes* const answer = kept_.find(caller, sequence);
     send_answer(*known,
@@ -256,6 +294,7 @@ CalleeSession::Admission CalleeSession::admit(ClientId caller, std::uint64_t seq
     give_back(*known, sequence, arguments);
     return {};
   }
+  known->repeats_until = std::max(known->repeats_until, deadline);
   known->highest = sequence;
   known->open.push_back(sequence);
   if (!refusal_.ok()) return {Verdict::kRefused, kNoMethod, refusal_};
@@ -278,6 +317,7 @@ bool CalleeSession::ended(ClientId caller, std::uint64_t sequence) {
     std::erase_if(known->stops, [&](const auto& stop) { return stop.first == sequence; });
   }
   if (!known->credits.empty()) known->credits.erase(sequence);
+  if (!known->given_back.empty()) known->given_back.erase(sequence);
   return true;
 }
 
@@ -300,7 +340,10 @@ void CalleeSession::give_back(Caller& to, std::uint64_t sequence, const wire::By
 
 void CalleeSession::give_back(ClientId caller, std::uint64_t sequence,
                               const wire::Bytes& arguments) {
-  if (Caller* const known = find(caller)) give_back(*known, sequence, arguments);
+  Caller* const known = find(caller);
+  if (known == nullptr) return;
+  known->given_back.insert(sequence);
+  give_back(*known, sequence, arguments);
 }
 
 void CalleeSession::refuse_new(Status why) {
@@ -322,6 +365,7 @@ std::size_t CalleeSession::open_calls() const {
 
 void CalleeSession::clear() {
   callers_.clear();
+  disconnected_.clear();
   held_back_count_ = 0;
 }
 
@@ -387,7 +431,8 @@ std::optional<std::uint64_t> CalleeSession::credit(ClientId caller, std::uint64_
 // --- exactly once over deaths --------------------------------------------------------------------
 
 std::vector<AnsweredCaller> CalleeSession::answered(ClientId caller, std::uint64_t sequence,
-                                                    const Result<wire::Bytes>& result) const {
+                                                    const Result<wire::Bytes>& result,
+                                                    TimePoint now) const {
   const wire::Bytes frame = wire::encode(reply_of(sequence, Result<wire::Bytes>(result)));
   std::vector<AnsweredCaller> saved;
   saved.reserve(callers_.size());
@@ -399,7 +444,11 @@ std::vector<AnsweredCaller> CalleeSession::answered(ClientId caller, std::uint64
     if (TROUPE_CANARY("saves-what-has-not-run")) open = known.open.end();
     const std::uint64_t highest = open != known.open.end() ? *open - 1 : known.highest;
     if (highest == 0) continue;
-    auto& of = saved.emplace_back(AnsweredCaller{id, highest, {}});
+    // (A time as far as the end of the clock stays representable.)
+    const Duration repeats = known.repeats_until > now
+                                 ? std::min<Duration>(known.repeats_until - now, kRepeatsMax)
+                                 : Duration::zero();
+    auto& of = saved.emplace_back(AnsweredCaller{id, highest, {}, ceil_ms(repeats)});
     if (own && frame.size() <= KeptAnswers::kAnswerBytesMax) of.answers.emplace(sequence, frame);
   }
   kept_.for_saved([&](ClientId id, std::uint64_t number, const wire::Bytes& answer) {
@@ -413,14 +462,16 @@ std::vector<AnsweredCaller> CalleeSession::answered(ClientId caller, std::uint64
   return saved;
 }
 
-void CalleeSession::restore_answered(std::vector<AnsweredCaller> callers) {
+void CalleeSession::restore_answered(std::vector<AnsweredCaller> callers, TimePoint now) {
   if (TROUPE_CANARY("restores-no-answers")) return;
   for (auto& saved : callers) {
-    callers_[saved.caller].highest = saved.highest;
+    Caller& caller = callers_[saved.caller];
+    caller.highest = saved.highest;
+    caller.repeats_until = now + std::chrono::milliseconds(saved.repeats_ms);
+    note_disconnected(saved.caller, caller);
     for (auto& [sequence, frame] : saved.answers) {
       kept_.add(saved.caller, sequence, std::move(frame));
     }
-    disconnected_.push_back(saved.caller);
   }
 }
 

@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -29,6 +30,7 @@
 #include "actors/session/caller_generations.h"
 #include "actors/session/interface.h"
 #include "actors/session/kept_answers.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
 #include "runtime/wire/call_messages.h"
@@ -65,6 +67,7 @@ struct AnsweredCaller {
   ClientId caller;
   std::uint64_t highest = 0;  // every call up to this one has run, or will never be sent again
   std::map<std::uint64_t, wire::Bytes> answers;
+  std::int64_t repeats_ms = 0;  // for so long, from the save, it may send a call again
 };
 
 // Not thread-safe.
@@ -74,6 +77,9 @@ class CalleeSession {
     ActorId actor_id;
     std::uint64_t generation = 0;  // of this process
     ActorInterface interface;
+    // Callers without a link, and without a call that they may send again, are remembered up to so
+    // many, in case they come back.
+    std::size_t idle_callers_max = 1024;
   };
   explicit CalleeSession(Config config);
 
@@ -106,7 +112,7 @@ class CalleeSession {
   Change bind(std::shared_ptr<CalleeLink> link, const wire::Bind& bind, MethodNumbers methods);
   void refuse(CalleeLink& link, const Status& why);
   // The link has ended. Nothing where its caller has another one.
-  std::optional<Change> unbind(ClientId caller, const CalleeLink& link);
+  std::optional<Change> unbind(ClientId caller, const CalleeLink& link, TimePoint now);
   // Null where the caller is not bound.
   std::shared_ptr<CalleeLink> link(ClientId caller) const;
 
@@ -122,8 +128,9 @@ class CalleeSession {
     std::uint32_t method = 0;  // as this program numbers them
     Status refusal = {};
   };
-  // A call has arrived. `method`: the caller's number of it; `arguments`: to give them back.
-  Admission admit(ClientId caller, std::uint64_t sequence, std::uint32_t method,
+  // A call has arrived. `method`: the caller's number of it; `arguments`: to give them back. Until
+  // `deadline` it may arrive again.
+  Admission admit(ClientId caller, std::uint64_t sequence, std::uint32_t method, TimePoint deadline,
                   const wire::Bytes& arguments);
   // The call has ended: it is no longer open. False where its caller is forgotten.
   bool ended(ClientId caller, std::uint64_t sequence);
@@ -164,9 +171,9 @@ class CalleeSession {
   // Which calls have run, and the answers that are kept, to be saved with the state; with `result`
   // for the call, which is answered afterwards. For calls that run one at a time.
   std::vector<AnsweredCaller> answered(ClientId caller, std::uint64_t sequence,
-                                       const Result<wire::Bytes>& result) const;
+                                       const Result<wire::Bytes>& result, TimePoint now) const;
   // What an earlier process saved. Before anybody binds.
-  void restore_answered(std::vector<AnsweredCaller> callers);
+  void restore_answered(std::vector<AnsweredCaller> callers, TimePoint now);
 
   // Forgets everybody.
   void clear();
@@ -175,8 +182,13 @@ class CalleeSession {
   struct Caller {
     std::shared_ptr<CalleeLink> link;  // null between two links
     MethodNumbers methods;
-    std::uint64_t highest = 0;       // number of the last call that was accepted
-    std::deque<std::uint64_t> open;  // accepted and not answered; ascending
+    std::uint64_t highest = 0;           // number of the last call that was accepted
+    std::deque<std::uint64_t> open;      // accepted and not answered; ascending
+    std::set<std::uint64_t> given_back;  // of those: what has not begun here, and never will
+    // When the last of its calls has reached its deadline: until then it may send one again, which
+    // must not run twice.
+    TimePoint repeats_until{};
+    std::uint64_t disconnected = 0;  // its place among those without a link
     // Of open calls whose method asked for it, or that were cancelled.
     std::vector<std::pair<std::uint64_t, std::stop_source>> stops;
     std::map<std::uint64_t, std::uint64_t> credits;  // of open calls that are streams
@@ -200,12 +212,16 @@ class CalleeSession {
   bool end_holding_back(Caller& caller);
   std::stop_source& stop_of(Caller& caller, std::uint64_t sequence);
   std::vector<std::stop_source> stops_of_streams(Caller& caller);
-  void forget_old_callers();
+  bool may_be_forgotten(const Caller& caller, TimePoint now) const;
+  void note_disconnected(ClientId id, Caller& caller);
+  void forget_old_callers(TimePoint now);
 
   const Config config_;
   std::map<ClientId, Caller> callers_;
   KeptAnswers kept_;
-  std::deque<ClientId> disconnected_;  // oldest first
+  std::map<std::uint64_t, ClientId> disconnected_;  // in the order in which they lost their links
+  std::uint64_t next_disconnected_ = 1;
+  std::size_t forget_above_ = 0;  // so many of them: look again whom it may forget
   CallerGenerations generations_;
   std::size_t held_back_count_ = 0;
   Status refusal_;

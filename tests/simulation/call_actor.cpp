@@ -44,7 +44,8 @@ CallActor::CallActor(Cluster& cluster, Place place, CallsOracle& oracle)
           [this](Duration delay, std::function<void()> what) { later(delay, std::move(what)); }),
       session_({.actor_id = self_,
                 .generation = this->place().incarnation,
-                .interface = kSimInterface}) {
+                .interface = kSimInterface,
+                .idle_callers_max = 0}) {
   caller_.set_observer(oracle_.observer());
   caller_.set_on_superseded(
       [this] { later(Duration::zero(), [this] { cluster_.kill(*this, "it has a successor"); }); });
@@ -60,7 +61,7 @@ void CallActor::start(MemoryPtr saved) {
     state_ = std::make_shared<CounterState>();
     state_->history = world_.random.below(~0ull >> 1) + 1;
   } else {
-    session_.restore_answered(state_->answered);
+    session_.restore_answered(state_->answered, world_.timeline.now());
   }
   oracle_.began(self_, place().pid, state_->history, empty);
   later(world_.between(1, 30), [this] {
@@ -145,7 +146,8 @@ void CallActor::on_ended(const std::shared_ptr<Connection>& connection) {
   std::erase(replaced_, alive);
   alive->wire->close(true);
   if (alive->bound) {
-    if (const auto change = session_.unbind(alive->caller, *alive->link)) carry_out(*change);
+    if (const auto change = session_.unbind(alive->caller, *alive->link, world_.timeline.now()))
+      carry_out(*change);
   }
   move_on();
 }
@@ -214,7 +216,9 @@ void CallActor::on_bind(const std::shared_ptr<Connection>& connection, const wir
 
 void CallActor::on_call(const std::shared_ptr<Connection>& connection, wire::Call call) {
   if (session_.link(connection->caller) != connection->link) return;
-  auto admission = session_.admit(connection->caller, call.sequence, call.method, call.arguments);
+  auto admission = session_.admit(
+      connection->caller, call.sequence, call.method,
+      world_.timeline.now() + std::chrono::microseconds(call.timeout_us), call.arguments);
   if (admission.verdict == CalleeSession::Verdict::kNothing) return;
   Queued queued{connection->caller, call.sequence, admission.method,
                 world_.timeline.now() + std::chrono::microseconds(call.timeout_us),
@@ -324,7 +328,7 @@ void CallActor::finish(troupe::Result<wire::Bytes> result) {
       oracle_.took_effect(number, self_, state_->history);
       state_->effects.insert(number);
     }
-    state_->answered = session_.answered(call.caller, call.sequence, result);
+    state_->answered = session_.answered(call.caller, call.sequence, result, world_.timeline.now());
     if (!std::exchange(state_known_, true)) {
       // The first save is answered for when the head knows that there is one.
       cluster_.tell_node(*this, wire::HostSavedState{place().incarnation}, state_);

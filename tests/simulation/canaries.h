@@ -22,7 +22,7 @@ inline constexpr std::array<std::string_view, 8> kHeadSessionCanaries = {
 };
 
 // Those in the conversations between callers and actors (actors/session).
-inline constexpr std::array<std::string_view, 14> kCallSessionCanaries = {
+inline constexpr std::array<std::string_view, 15> kCallSessionCanaries = {
     "call-without-deadline",            // a call that is sent at once has no deadline
     "stays-with-older-process",         // a caller does not leave a process that has a successor
     "sends-again-unasked",              // what was cut off is sent again without retry
@@ -34,6 +34,7 @@ inline constexpr std::array<std::string_view, 14> kCallSessionCanaries = {
     "older-links-unbind",               // the end of an older link ends the newer one
     "runs-again-what-is-sent-again",    // a living actor runs a call twice
     "keeps-no-answers",                 // the answer of a call that is sent again is gone
+    "forgets-callers-with-calls",       // a caller that comes back has its call run twice
     "saves-what-has-not-run",           // what is queued is saved as run
     "restores-no-answers",              // a new process does not know what the one before has run
     "forgets-lost-state",               // nobody is told that saved state was lost

@@ -13,6 +13,8 @@ constexpr std::array<MethodSignature, 1> kMethods = {MethodSignature{"add", 1}};
 constexpr ActorInterface kInterface{"Counter", kMethods};
 constexpr ActorId kActor{1, 2};
 constexpr ClientId kCaller{5, 6};
+constexpr TimePoint kNow = TimePoint(std::chrono::hours(1));
+constexpr TimePoint kDeadline = kNow + std::chrono::seconds(60);
 using Verdict = CalleeSession::Verdict;
 
 struct FakeLink final : CalleeLink {
@@ -41,7 +43,7 @@ struct Fixture {
   }
   std::shared_ptr<FakeLink> bind() { return bind(session, bind_of(kCaller)); }
   Verdict admit(std::uint64_t sequence) {
-    return session.admit(kCaller, sequence, 0, wire::Bytes(4)).verdict;
+    return session.admit(kCaller, sequence, 0, kDeadline, wire::Bytes(4)).verdict;
   }
   void answer(std::uint64_t sequence) {
     REQUIRE(session.ended(kCaller, sequence));
@@ -64,10 +66,10 @@ TEST_CASE_FIXTURE(Fixture, "callee session: what is saved says which calls have 
   REQUIRE(admit(1) == Verdict::kRun);
   REQUIRE(admit(2) == Verdict::kRun);
   CalleeSession next({.actor_id = kActor, .generation = 4, .interface = kInterface});
-  next.restore_answered(session.answered(kCaller, 1, wire::Bytes(1)));
+  next.restore_answered(session.answered(kCaller, 1, wire::Bytes(1), kNow), kNow);
   bind(next, bind_of(kCaller));
-  CHECK(next.admit(kCaller, 1, 0, {}).verdict == Verdict::kNothing);
-  CHECK(next.admit(kCaller, 2, 0, {}).verdict == Verdict::kRun);
+  CHECK(next.admit(kCaller, 1, 0, kDeadline, {}).verdict == Verdict::kNothing);
+  CHECK(next.admit(kCaller, 2, 0, kDeadline, {}).verdict == Verdict::kRun);
 }
 
 TEST_CASE_FIXTURE(Fixture, "callee session: the older process of a pair is refused, or refuses") {
@@ -89,9 +91,9 @@ TEST_CASE_FIXTURE(Fixture, "callee session: the older process of a pair is refus
 TEST_CASE_FIXTURE(Fixture, "callee session: the end of a link that was replaced unbinds nobody") {
   const auto older = bind();
   const auto newer = bind();
-  CHECK_FALSE(session.unbind(kCaller, *older));
+  CHECK_FALSE(session.unbind(kCaller, *older, kNow));
   CHECK(session.link(kCaller) == newer);
-  CHECK(session.unbind(kCaller, *newer));
+  CHECK(session.unbind(kCaller, *newer, kNow));
 }
 
 // A stream whose link broke before its first credit was heard waited for ever, and its actor with
@@ -103,7 +105,7 @@ TEST_CASE_FIXTURE(Fixture,
   REQUIRE(admit(2) == Verdict::kRun);
   CHECK(session.credit(kCaller, 1) == 0u);
   const auto stop = session.stop_token_of(kCaller, 1);
-  auto change = session.unbind(kCaller, *link);
+  auto change = session.unbind(kCaller, *link, kNow);
   REQUIRE(change);
   REQUIRE(change->stops.size() == 1);
   change->stops[0].request_stop();
@@ -134,6 +136,61 @@ TEST_CASE_FIXTURE(Fixture, "callee session: a process that ends gives back what 
   CHECK(std::get<wire::CallGivenBack>(link->messages.back()).sequence == 2);
   session.give_back(kCaller, 1, wire::Bytes(4));
   CHECK(std::get<wire::CallGivenBack>(link->messages.back()).sequence == 1);
+  // Its link broke with that: it is given back on the next one.
+  const auto next = bind();
+  CHECK(admit(1) == Verdict::kNothing);
+  CHECK(std::get<wire::CallGivenBack>(next->messages.back()).sequence == 1);
+}
+
+// Callers 1 to `count`, each with one call that has been answered, and then without a link.
+void come_and_go(CalleeSession& session, std::uint64_t count) {
+  std::vector<std::shared_ptr<FakeLink>> links;
+  for (std::uint64_t i = 1; i <= count; ++i) {
+    const ClientId caller{5, i};
+    links.push_back(Fixture::bind(session, bind_of(caller)));
+    REQUIRE(session.admit(caller, 1, 0, kDeadline, {}).verdict == Verdict::kRun);
+    REQUIRE(session.ended(caller, 1));
+    session.reply(caller, 1, Reply(1, wire::Bytes(1), true), false, false);
+  }
+  for (std::uint64_t i = 1; i <= count; ++i) {
+    session.unbind(ClientId{5, i}, *links[i - 1], kNow);
+  }
+}
+// How many of them come back, send the call again, and have it run again.
+std::uint64_t run_twice(CalleeSession& session, std::uint64_t count) {
+  std::uint64_t twice = 0;
+  for (std::uint64_t i = 1; i <= count; ++i) {
+    Fixture::bind(session, bind_of(ClientId{5, i}));
+    if (session.admit(ClientId{5, i}, 1, 0, kDeadline, {}).verdict == Verdict::kRun) ++twice;
+  }
+  return twice;
+}
+
+TEST_CASE("callee session: a caller that may send a call again is not forgotten") {
+  CalleeSession session(
+      {.actor_id = kActor, .generation = 3, .interface = kInterface, .idle_callers_max = 2});
+  come_and_go(session, 50);
+  SUBCASE("by the process") { CHECK(run_twice(session, 50) == 0); }
+  SUBCASE("by the next process") {
+    const auto late = kNow + std::chrono::seconds(59);
+    const ClientId own{6, 6};
+    const auto link = Fixture::bind(session, bind_of(own));
+    REQUIRE(session.admit(own, 1, 0, kDeadline, {}).verdict == Verdict::kRun);
+    CalleeSession next(
+        {.actor_id = kActor, .generation = 4, .interface = kInterface, .idle_callers_max = 2});
+    next.restore_answered(session.answered(own, 1, wire::Bytes(1), late), late);
+    const auto there = Fixture::bind(next, bind_of(own));
+    next.unbind(own, *there, late);
+    CHECK(run_twice(next, 50) == 0);
+  }
+  SUBCASE("until its calls have reached their deadlines") {
+    for (std::uint64_t i = 1; i <= 50; ++i) {
+      const ClientId later{7, i};
+      const auto link = Fixture::bind(session, bind_of(later));
+      session.unbind(later, *link, kDeadline);
+    }
+    CHECK(run_twice(session, 50) == 50);
+  }
 }
 
 }  // namespace
