@@ -363,9 +363,14 @@ void CallServer::give_back_new() {
   session_.give_back_new();
 }
 
-bool CallServer::callers_stopped() const {
-  return std::all_of(peers_.begin(), peers_.end(),
-                     [](const auto& peer) { return peer->stopped || !peer->bound; });
+CallersProgress CallServer::callers_progress() const {
+  CallersProgress progress{.stopped = true};
+  for (const auto& peer : peers_) {
+    if (peer->bound && !peer->stopped) progress.stopped = false;
+    progress.received_bytes += peer->connection().received_bytes();
+    progress.unsent_bytes += peer->connection().queued_bytes();
+  }
+  return progress;
 }
 
 void CallServer::read_rings() {

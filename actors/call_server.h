@@ -23,6 +23,7 @@
 #include "actors/mailbox.h"
 #include "actors/method_table.h"
 #include "actors/session/callee_session.h"
+#include "actors/session/drain_watch.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/unique_fd.h"
 #include "runtime/net/connection.h"
@@ -94,8 +95,8 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   // Gives back a call that the mailbox gave out, and that has not begun. To the numbering it stays
   // one that has not run. Any thread.
   void give_back(const QueuedCall& call);
-  // After give_back_new(): whether every caller has said that it calls no more. Loop thread.
-  bool callers_stopped() const;
+  // For a DrainWatch: `stopped` is said after give_back_new(). Loop thread.
+  CallersProgress callers_progress() const;
   // Accepts, or refuses, what callers have put into their rings. Loop thread.
   void read_rings();
   // Accepted and not answered: queued, or run now.

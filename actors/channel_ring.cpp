@@ -155,12 +155,16 @@ void ChannelLink::read_answers(ActorChannel& channel, Deadline deadline,
   CallerRing* const ring = this->ring();
   if (ring == nullptr || !ring->begin_wait()) return;
   const Clock& clock = loop().clock();
+  // Whatever a continuation throws: a ring whose reader is gone without a word is read by nobody.
+  const struct Reading {
+    CallerRing& ring;
+    ~Reading() { ring.end_wait(); }
+  } reading{*ring};
   while (!ended()) {
     if (!read_ring(channel, kAnswersPerTurn)) break;
     if (ended() || ring->closed() || deadline.passed(clock.now())) break;
     ring->wait(deadline, clock, ended);
   }
-  ring->end_wait();
 }
 
 void ChannelLink::nudge() {

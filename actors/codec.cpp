@@ -40,4 +40,21 @@ void Encoder::append_large(const std::byte* bytes, std::size_t size) {
   room_used_ += size;
 }
 
+namespace detail {
+
+Status decode_threw(std::size_t bytes) {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return error(Code::kResourceExhausted, "there is no memory for a value of {} bytes", bytes);
+  } catch (const std::exception& e) {
+    return error(Code::kProtocol, "the type's Codec threw at {} bytes: {}", bytes, e.what());
+  } catch (...) {
+    return error(Code::kProtocol,
+                 "the type's Codec threw at {} bytes: something that is no std::exception", bytes);
+  }
+}
+
+}  // namespace detail
+
 }  // namespace troupe

@@ -38,9 +38,6 @@ constexpr Duration kLastAnswersTime = std::chrono::milliseconds(20);
 constexpr std::int64_t kHealthMsMax = 24LL * 3600 * 1000;
 // How often an actor that drains is looked at.
 constexpr Duration kDrainLook = std::chrono::milliseconds(2);
-// How long one that drains waits for its callers to say that they have stopped calling: those that
-// are stopped, or cut off, say nothing.
-constexpr Duration kCallersStopTime = std::chrono::milliseconds(200);
 // Sockets that came before anybody accepted their purpose.
 constexpr std::size_t kWaitingConnectionsMax = 256;
 
@@ -182,7 +179,7 @@ class Host final : public HostServices {
   std::unique_ptr<net::HandedOver> handed_over_;  // loop thread
   bool draining_ = false;                         // this and the next four: loop thread
   bool gives_back_ = false;  // draining: calls that it does not come to go to the next process
-  TimePoint callers_stop_by_{};
+  std::optional<DrainWatch> drain_watch_;
   std::optional<net::TimerId> drain_timer_;
   std::optional<net::TimerId> health_timer_;
   std::atomic<bool> health_asked_{false};
@@ -674,7 +671,7 @@ void Host::begin_draining(const wire::HostStop& stop) {
   const Deadline deadline =
       Deadline::after(std::chrono::milliseconds(stop.grace_ms), loop_.clock());
   gives_back_ = stop.comes_back;
-  callers_stop_by_ = loop_.clock().now() + kCallersStopTime;
+  drain_watch_.emplace(loop_.clock().now());
   // What callers said before this may lie in their sockets still: they are read first.
   drain_timer_ = loop_.call_after(kDrainLook, [this, why = std::move(why), deadline] {
     if (const auto server = this->server()) {
@@ -699,9 +696,8 @@ void Host::look_at_drain(Deadline deadline) {
   const std::size_t open = less(server->open_calls(), light_ != nullptr ? light_->watches() : 0);
   const TimePoint now = loop_.clock().now();
   if (deadline.passed(now)) return end_draining(less(open, give_up_waiting(*server)));
-  if (open == 0 && (!gives_back_ || server->callers_stopped() || callers_stop_by_ <= now)) {
-    return end_draining(0);
-  }
+  const bool done = drain_watch_->may_end(open, server->callers_progress(), now);
+  if (gives_back_ ? done : open == 0) return end_draining(0);
   drain_timer_ = loop_.call_after(kDrainLook, [this, deadline] { look_at_drain(deadline); });
 }
 

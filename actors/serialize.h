@@ -440,17 +440,26 @@ wire::Bytes encode_value(const T& value) {
   return out.take();
 }
 
-// Exactly one value; kProtocol for bytes that end early, go on, or break a limit.
+namespace detail {
+// What a thread that decodes for others makes of the exception that it handles.
+Status decode_threw(std::size_t bytes);
+}  // namespace detail
+
+// Exactly one value; kProtocol for bytes that end early, go on, or break a limit, or where a codec
+// throws; kResourceExhausted where there is no memory for the value. Throws nothing.
 template <Serializable T>
-Result<T> decode_value(std::span<const std::byte> bytes, const DecodeContext& context = {}) {
+Result<T> decode_value(std::span<const std::byte> bytes, const DecodeContext& context = {}) try {
   Decoder in(bytes, context);
   T value{};
-  if (!Codec<T>::decode(in, value)) return in.status();
-  if (in.remaining() > 0) {
-    in.fail("bytes after the last value");
-    return in.status();
+  const bool decoded = Codec<T>::decode(in, value);
+  if (decoded && in.remaining() == 0) return value;
+  // (A codec may refuse a value without a word.)
+  if (in.status().ok()) {
+    in.fail(decoded ? "bytes after the last value" : "the type's Codec does not take it");
   }
-  return value;
+  return in.status();
+} catch (...) {
+  return detail::decode_threw(bytes.size());
 }
 
 }  // namespace troupe

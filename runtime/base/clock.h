@@ -43,8 +43,11 @@ class ManualClock final : public Clock {
 class Deadline {
  public:
   static Deadline at(TimePoint time) { return Deadline(time); }
+  // One beyond the end of the clock (Duration::max()) never passes.
   static Deadline after(Duration duration, const Clock& clock) {
-    return Deadline(clock.now() + duration);
+    const TimePoint now = clock.now();
+    const Duration left = TimePoint::max() - now;
+    return Deadline(duration < left ? now + duration : TimePoint::max());
   }
   // On the system clock, for code outside the simulator.
   static Deadline after(Duration duration);

@@ -207,6 +207,7 @@ class [[nodiscard]] Result {
   const T& value() const& { return const_cast<Result*>(this)->value(); }
   // By value, so that `for (x : f().value())` does not iterate over what is gone.
   T value() && { return std::move(value()); }
+  T value_or(T fallback) const& { return ok() ? value_ : std::move(fallback); }
   T value_or(T fallback) && { return ok() ? std::move(value_) : std::move(fallback); }
 
   // The value where ok() is known; a failed check otherwise.

@@ -125,6 +125,7 @@ class Core : public std::enable_shared_from_this<Core> {
     send_queue();
   }
 
+  std::uint64_t received_bytes() const { return received_bytes_; }  // loop thread
   std::size_t queued_bytes() {
     MutexLock lock(mutex_);
     return queued_bytes_;
@@ -190,6 +191,7 @@ class Core : public std::enable_shared_from_this<Core> {
                                : error(Code::kUnavailable, "{} closed the connection", peer));
         return;
       }
+      received_bytes_ += io.count;
       // While closing what arrives is thrown away: only the peer's end is of interest.
       if (!is_closing() && io.count > 0 && !deliver(io.count)) return;
       if (io.count < space.size()) return;
@@ -395,6 +397,7 @@ class Core : public std::enable_shared_from_this<Core> {
   const ConnectionOptions options_;
   std::shared_ptr<Connection::Handlers> handlers_;  // loop thread
   FrameReader reader_;                              // loop thread
+  std::uint64_t received_bytes_ = 0;                // loop thread
   TimerId close_timer_ = 0;                         // loop thread
   std::function<void()> closed_;                    // loop thread
   bool started_ = false;                            // loop thread
@@ -427,6 +430,7 @@ class StreamConnection final : public Connection {
   Status send_soon(Bytes frame) override { return core_->send(std::move(frame), true); }
   void flush() override { core_->flush_waiting(); }
   std::size_t queued_bytes() const override { return core_->queued_bytes(); }
+  std::uint64_t received_bytes() const override { return core_->received_bytes(); }
   void close(std::int64_t flush_ms, std::function<void()> closed) override {
     core_->close(flush_ms, std::move(closed));
   }

@@ -54,6 +54,8 @@ class Connection {
   virtual void flush() = 0;
   // What waits to be sent. Any thread.
   virtual std::size_t queued_bytes() const = 0;
+  // All that has arrived, of frames that are not complete yet, too. Loop thread.
+  virtual std::uint64_t received_bytes() const = 0;
   // Sends what is queued (bounded by `flush_ms`), then closes. Any thread. `closed`, if given,
   // once, in the loop's thread: the peer has read it and gone, or the time is over. (Until then the
   // loop must run: what is encrypted leaves by it.)

@@ -41,6 +41,29 @@ struct HoldsClosed {
   std::vector<Closed> values;
 };
 
+// Codecs that misbehave.
+struct Thrower {
+  int how = 0;
+};
+}  // namespace
+
+template <>
+struct Codec<Thrower> {
+  static constexpr bool kSupported = true;
+  static constexpr std::size_t kBytesMin = sizeof(int);
+  static constexpr std::uint64_t kHash = TypeHash::of("Thrower");
+  static void encode(Encoder& out, const Thrower& value) { Codec<int>::encode(out, value.how); }
+  static bool decode(Decoder& in, Thrower& value) {
+    if (!Codec<int>::decode(in, value.how)) return false;
+    if (value.how == 1) throw std::runtime_error("on purpose");
+    if (value.how == 2) throw std::bad_alloc();
+    if (value.how == 3) throw 3;
+    return value.how == 0;
+  }
+};
+
+namespace {
+
 Shape sample() {
   return {.name = "L",
           .points = {{1, 2.5}, {-3, 1e300}},
@@ -133,6 +156,17 @@ TEST_CASE("bytes that mean nothing are refused") {
   // The same key twice.
   const auto pairs = encode_value(std::vector<std::pair<int, int>>{{1, 1}, {1, 2}});
   CHECK_FALSE((decode_value<std::map<int, int>>(pairs).ok()));
+}
+
+TEST_CASE("a codec that throws, or refuses without a word, is an error with words") {
+  const auto decoded = [](int how) { return decode_value<Thrower>(encode_value(Thrower{how})); };
+  CHECK(decoded(0).ok());
+  CHECK(decoded(1).status().code() == Code::kProtocol);
+  CHECK(decoded(1).status().message().find("on purpose") != std::string::npos);
+  CHECK(decoded(2).status().code() == Code::kResourceExhausted);
+  CHECK(decoded(3).status().code() == Code::kProtocol);
+  CHECK(decoded(4).status().code() == Code::kProtocol);
+  CHECK_FALSE(decoded(4).status().message().empty());
 }
 
 TEST_CASE("random damage never crashes") {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/session/drain_watch.h"
 #include "runtime/base/timing.h"
 
 namespace troupe::simulation {
@@ -10,9 +11,6 @@ using namespace troupe::detail;
 using std::chrono::milliseconds;
 
 namespace {
-
-// As the host has it (actors/host.cpp).
-constexpr Duration kCallersStopTime = milliseconds(200);
 
 wire::ClientHello hello_of(const wire::ActorSpec& spec, World& world) {
   wire::ClientHello hello;
@@ -92,7 +90,7 @@ void CallActor::asked_to_move(Duration grace) {
   for (const Queued& call : std::exchange(queue_, {})) {
     session_.give_back(call.caller, call.sequence, call.arguments);
   }
-  later(std::min(grace, Duration(kCallersStopTime)), [this] {
+  later(std::min(grace, Duration(DrainWatch::kSilenceMax)), [this] {
     for (const auto& connection : connections_) connection->stopped = true;
     move_on();
   });

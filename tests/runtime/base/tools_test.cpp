@@ -74,6 +74,14 @@ TEST_CASE("a wait ends at its deadline") {
   CHECK(deadline.passed());
 }
 
+TEST_CASE("a deadline beyond the end of the clock never passes") {
+  ManualClock clock;
+  const Deadline never = Deadline::after(Duration::max(), clock);
+  CHECK(never.time() == TimePoint::max());
+  clock.advance(std::chrono::hours(24 * 365));
+  CHECK(!never.passed(clock.now()));
+}
+
 TEST_CASE("few, large values are sorted, equals in their order") {
   std::vector<std::pair<int, std::string>> values;
   SeededRandom random(3);

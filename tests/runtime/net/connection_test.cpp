@@ -267,6 +267,25 @@ TEST_CASE("an oversized frame ends the connection as a protocol error") {
   CHECK(closed.get().code() == Code::kProtocol);
 }
 
+TEST_CASE("what has arrived of a frame that is not complete is counted") {
+  auto [first, second] = tests::socket_pair();
+  LoopThread loop("test");
+  const auto connection = make_connection(loop.loop(), std::move(first), "slow peer");
+  on_loop(loop.loop(), [&] {
+    connection->start({.on_frame = [](auto) {}, .on_close = [](const Status&) {}});
+    return 0;
+  });
+  // The first bytes of a frame's header: no frame comes of them.
+  REQUIRE(::send(second.get(), "\0\0", 2, 0) == 2);
+  const Deadline patience = Deadline::after(std::chrono::seconds(20));
+  std::uint64_t received = 0;
+  while (received < 2 && !patience.passed()) {
+    received = on_loop(loop.loop(), [&] { return connection->received_bytes(); });
+  }
+  CHECK(received == 2);
+  connection->close(0);
+}
+
 TEST_CASE("a handler may close and destroy the connection it is called by") {
   for (const bool destroy : {false, true}) {
     Two two;
