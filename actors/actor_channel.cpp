@@ -9,8 +9,17 @@ namespace troupe::detail {
 namespace {
 
 constexpr Duration kConnectTimeout = std::chrono::seconds(5);
+// What listens on a local socket answers soon, or is stopped.
+constexpr Duration kLocalConnectTimeout = std::chrono::seconds(1);
 
 }  // namespace
+
+net::Address ChannelEnvironment::address_of(const NodeId& node,
+                                            const wire::Endpoint& endpoint) const {
+  net::Address address{endpoint.host, endpoint.port, {}};
+  if (!node_id.empty() && node_id == node) address.local_name = endpoint.local_name;
+  return address;
+}
 
 ActorChannel::ActorChannel(std::shared_ptr<const ChannelEnvironment> environment, ActorId actor_id,
                            ActorInterface interface, ClientId caller)
@@ -18,7 +27,6 @@ ActorChannel::ActorChannel(std::shared_ptr<const ChannelEnvironment> environment
       config_{.actor_id = actor_id,
               .interface = interface,
               .caller = caller,
-              .node_id = environment_->node_id,
               .self = environment_->self,
               .self_generation = environment_->self_generation},
       session_(config_) {}
@@ -128,6 +136,11 @@ std::optional<Status> ActorChannel::late(std::uint64_t sequence, const char* wha
   return session_.late(sequence, what, environment_->loop->clock().now());
 }
 
+Status ActorChannel::placed(std::uint64_t sequence, Status why) const {
+  MutexLock lock(mutex_);
+  return session_.placed(sequence, std::move(why));
+}
+
 std::optional<SlabLease> ActorChannel::take_slab(std::size_t bytes) {
   const auto link = forked() ? nullptr : this->link();
   return link ? link->take_slab(bytes) : std::nullopt;
@@ -192,12 +205,23 @@ void ActorChannel::find() {
 }
 
 void ActorChannel::connect(const CallerOutcome::Connect& to) {
-  const net::Address address{to.endpoint.host, to.endpoint.port, to.endpoint.local_name};
+  const net::Address address = environment_->address_of(to.node_id, to.endpoint);
+  if (!environment_->tries_local || to.endpoint.local_name.empty()) return connect_by(to, address);
+  net::Address local = address;
+  local.local_name = to.endpoint.local_name;
+  connect_by(to, local, address);
+}
+
+void ActorChannel::connect_by(const CallerOutcome::Connect& to, const net::Address& address,
+                              std::optional<net::Address> otherwise) {
   net::EventLoop& loop = *environment_->loop;
   net::connect(loop, address, "actor/" + actor_id().to_string(), environment_->token,
-               Deadline::after(kConnectTimeout, loop.clock()),
-               [weak = weak_from_this(), to, address](Result<ByteStream> socket) {
-                 if (auto self = weak.lock()) self->on_connected(to, address, std::move(socket));
+               Deadline::after(otherwise ? kLocalConnectTimeout : kConnectTimeout, loop.clock()),
+               [weak = weak_from_this(), to, address, otherwise](Result<ByteStream> socket) {
+                 const auto self = weak.lock();
+                 if (!self) return;
+                 if (!socket.ok() && otherwise) return self->connect_by(to, *otherwise);
+                 self->on_connected(to, address, std::move(socket));
                });
 }
 

@@ -32,6 +32,9 @@ struct ChannelEnvironment {
   net::EventLoop* loop = nullptr;  // outlives the channels
   net::Token token;
   NodeId node_id;  // of this process; empty: on no node
+  // A process on no node may be on an actor's machine all the same: then calls go by the node's
+  // local socket where somebody listens there.
+  bool tries_local = false;
   std::shared_ptr<Directory> directory;
   // Which actor's process this is, and what ends it when another actor says that a later process of
   // the same actor has called already (on the loop's thread). A driver has neither.
@@ -45,6 +48,9 @@ struct ChannelEnvironment {
   // The connections to actors.
   net::ConnectionOptions connections = call_connection_options();
   ProcessStamp process;  // whose channels they are
+
+  // Where a process on `node` is reached: by the node's local socket from the same node.
+  net::Address address_of(const NodeId& node, const wire::Endpoint& endpoint) const;
 };
 
 // Thread-safe.
@@ -68,6 +74,8 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void read_answers(Deadline deadline, const std::function<bool()>& ended);
   // CallerSession::late.
   std::optional<Status> late(std::uint64_t sequence, const char* what) const;
+  // CallerSession::placed.
+  Status placed(std::uint64_t sequence, Status why) const;
   // Shared memory for arguments of `bytes` bytes, to be given to call(); nothing where there is no
   // ring or no room.
   std::optional<SlabLease> take_slab(std::size_t bytes);
@@ -117,6 +125,9 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void answer(std::vector<EndedCall> ended) const;
   void find();
   void connect(const CallerOutcome::Connect& to);
+  // … at `address`; where that fails, at `otherwise`.
+  void connect_by(const CallerOutcome::Connect& to, const net::Address& address,
+                  std::optional<net::Address> otherwise = std::nullopt);
   void on_connected(const CallerOutcome::Connect& to, const net::Address& address,
                     Result<ByteStream> socket);
   void on_timer();

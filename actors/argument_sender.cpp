@@ -131,10 +131,8 @@ void ArgumentSender::run() {
 }
 
 Status ArgumentSender::send(const memory::Segment& arguments, const wire::ActorInfo& actor) {
-  const bool same_node = !environment_->node_id.empty() && environment_->node_id == actor.node_id &&
-                         !actor.endpoint.local_name.empty();
-  net::Address address{actor.endpoint.host, actor.endpoint.port, {}};
-  if (same_node) address.local_name = actor.endpoint.local_name;
+  const net::Address address = environment_->address_of(actor.node_id, actor.endpoint);
+  const bool same_node = !address.local_name.empty();
   auto stream = TROUPE_TRY(
       net::connect_blocking(address, fmt::format("actor/{}/{}", actor.actor_id, kArgumentsPurpose),
                             environment_->token, Deadline::after(kConnectTime)));

@@ -12,7 +12,7 @@
 // before those have arrived; when one arrives over the socket, what the ring holds before it is
 // read first. So ring and socket together are one stream, whatever goes where.
 //
-// Trust. The peer has the cluster's token, but may be mad: every length and position is checked
+// Trust. The peer has the cluster's token, but may be faulty: every length and position is checked
 // when it is read, once, and what a message says is copied before it is looked at. A ring that
 // makes no sense ends with its connection.
 //
@@ -52,7 +52,7 @@ inline constexpr Duration kSlabIdleTime = std::chrono::seconds(1);
 // How long whoever waits looks again and again before it sleeps, where it may: a few times what a
 // short call takes.
 inline constexpr Duration kRingSpin = std::chrono::microseconds(20);
-// A sleep's end without a wake-up: what a mad peer can cost others.
+// A sleep's end without a wake-up: what a faulty peer can cost others.
 inline constexpr Duration kRingSleepMax = std::chrono::seconds(1);
 
 // --- the shared pages

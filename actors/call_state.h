@@ -142,6 +142,10 @@ class CallState final : public FutureState<NonVoid<Value>>, public CallSink, pub
     if (channel_->forked()) Base::set(ProcessStamp::forked_error());
     channel_->read_answers(deadline, [this] { return Base::ready(); });
   }
+  Status explained(Status why) const override {
+    return of_this_actor(
+        channel_->placed(sequence_.load(std::memory_order_acquire), std::move(why)));
+  }
   void cancelled() override {
     if (const auto sequence = sequence_.load(std::memory_order_acquire)) {
       channel_->cancel(sequence);

@@ -341,19 +341,12 @@ Result<RawConnection> ActorClient::connect_to(ActorId actor_id, const std::strin
     return error(Code::kActorDied, "the actor to connect to is dead: {}", info.death.to_string());
   }
   RawConnection connection;
-  const net::Address address = node_address(info, connection.same_node);
+  const net::Address address = options_.environment->address_of(info.node_id, info.endpoint);
+  connection.same_node = !address.local_name.empty();
   connection.stream =
       TROUPE_TRY(net::connect_blocking(address, fmt::format("actor/{}/{}", actor_id, purpose),
                                        options_.environment->token, deadline));
   return connection;
-}
-
-net::Address ActorClient::node_address(const wire::ActorInfo& info, bool& same_node) const {
-  const NodeId here = options_.environment->node_id;
-  same_node = !here.empty() && here == info.node_id && !info.endpoint.local_name.empty();
-  net::Address address{info.endpoint.host, info.endpoint.port, {}};
-  if (same_node) address.local_name = info.endpoint.local_name;
-  return address;
 }
 
 Result<wire::SegmentBytes> ActorClient::read_segment(ActorId actor_id, const std::string& name,
@@ -369,8 +362,7 @@ Result<wire::SegmentBytes> ActorClient::read_segment(ActorId actor_id, const std
     return error(Code::kNotFound, "actor {} never ran: {}", actor_id.brief(),
                  info.death.to_string());
   }
-  bool same_node = false;
-  const net::Address address = node_address(info, same_node);
+  const net::Address address = options_.environment->address_of(info.node_id, info.endpoint);
   auto answer = TROUPE_TRY(scheduler::ask_node(
       *options_.environment->loop, address, options_.environment->token,
       wire::ReadSegment{1, options_.job_id, name, offset, bytes_max}, deadline));

@@ -166,9 +166,6 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   void place(std::shared_ptr<const wire::ActorSpec> spec, std::shared_ptr<ActorChannel> channel);
   void forget_channels_locked() TROUPE_REQUIRES(mutex_);
   bool forked() const { return options_.environment->process.is_forked(); }
-  // The port of the node that `info` names; its local socket
-  // where this process is there too.
-  net::Address node_address(const wire::ActorInfo& info, bool& same_node) const;
 
   const ClientOptions options_;
   Mutex light_mutex_;  // before mutex_

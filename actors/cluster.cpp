@@ -113,6 +113,7 @@ Status Cluster::join(State& state, NodeId node_id, JobId job_id, const std::stri
   environment->loop = &loop;
   environment->token = state.token;
   environment->node_id = node_id;
+  environment->tries_local = node_id.empty();
   environment->directory = std::make_shared<detail::HeadDirectory>(state.head_client);
   detail::ClientOptions options;
   options.environment = std::move(environment);

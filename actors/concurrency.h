@@ -3,8 +3,8 @@
 //
 //   static constexpr int kMaxConcurrency = 4;          // of its methods together; without it: 1
 //   static constexpr auto groups = troupe::concurrency_groups<
-//       troupe::ConcurrencyGroup<"io", 8, &T::read, &T::write>,     // these have a limit of their
-//       own troupe::ConcurrencyGroup<"health", 1, &T::ping>>;
+//       troupe::ConcurrencyGroup<"io", 8, &T::read, &T::write>,     // with limits of their own
+//       troupe::ConcurrencyGroup<"health", 1, &T::ping>>;
 //   static constexpr std::size_t kMaxPendingCalls = 100;            // more that wait: kOverloaded
 //
 // ActorOptions::max_concurrency and max_pending_calls overrule the first and the last.

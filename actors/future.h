@@ -3,8 +3,9 @@
 //
 //   Result<int> n = counter.call<&Counter::add>(3).get(std::chrono::seconds(1));
 //   counter.call<&Counter::add>(3).then([](Result<int> n) { … });
-//   Future<int> twice(ActorHandle<Counter> c) { co_return (co_await
-//   c.call<&Counter::get>()).value(); }
+//   Future<int> twice(ActorHandle<Counter> c) {
+//     co_return 2 * (co_await c.call<&Counter::get>()).value();
+//   }
 //
 // A future ends in exactly one Result: a promise that is destroyed unfulfilled ends it with
 // kInternal. A future is moved, not copied; its result is taken once. One that was moved from, or
@@ -170,7 +171,7 @@ class FutureState {
       if (done_) return;
       ask = options_.cancel;
     }
-    if (!set(Status(Code::kCancelled, why))) return;
+    if (!set(explained(Status(Code::kCancelled, why)))) return;
     if (ask) ask();
     cancelled();
   }
@@ -183,6 +184,8 @@ class FutureState {
  protected:
   // Before a thread sleeps for the result: may do, at most until the deadline, what brings it.
   virtual void help(Deadline) {}
+  // The error of a cancellation with what it was that was cancelled.
+  virtual Status explained(Status why) const { return why; }
   // The future has ended because somebody cancelled it.
   virtual void cancelled() {}
   // A method of an actor waits for it, and goes on to.
@@ -318,6 +321,7 @@ class [[nodiscard]] Future {
   // Ends the future with kCancelled, if it has not ended, and asks the other side not to do the
   // work: a call that still waits is taken from the queue; one that runs is asked to stop
   // (ActorContext::call_stop_token), and so are the calls that it made. Its result is dropped.
+  // A future that is destroyed cancels nothing: its call runs all the same.
   void cancel() {
     if (state_) state_->cancel();
   }

@@ -7,7 +7,7 @@ namespace troupe::detail {
 namespace {
 
 // An idle actor wakes once an hour: every wait has a deadline. With callers in other processes,
-// once a second: one of them may have been mad enough to damage the word.
+// once a second: one of them may be faulty and have damaged the word.
 constexpr Duration kIdleSleep = std::chrono::hours(1);
 constexpr Duration kConnectedSleep = std::chrono::seconds(1);
 // So many items are taken from a mailbox that does not get empty before the source has its turn.

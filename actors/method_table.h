@@ -250,8 +250,9 @@ concept HasMethods = requires {
 template <typename T>
 constexpr bool check_actor_class() {
   static_assert(HasMethods<T>,
-                "this is no actor class: it lacks `static constexpr auto methods = "
-                "troupe::methods<&T::a, &T::b>;`");
+                "this is no actor class: it lacks a public `static constexpr auto methods = "
+                "troupe::methods<&T::a, &T::b>;` (name an overloaded method by a "
+                "static_cast to its type)");
   return HasMethods<T>;
 }
 

@@ -117,6 +117,7 @@ struct CallOptions {
   // call runs at most once, and is sent again only where its process has said that it did not begin
   // it (a node that is drained). A living actor never runs a repeated call twice; after a death the
   // call may have run and been saved already: its method is idempotent, or its class kExactlyOnce.
+  // Of calls with one result: one that returns a Stream is refused with it (kInvalidArgument).
   bool retry = false;
   // When an actor goes on without the state that it had saved, which was lost with its node, the
   // next call of each caller that knew it before ends with kDataLoss, sent or not again, with

@@ -1,12 +1,12 @@
 #pragma once
 // Supervisors: groups of actors that are restarted by one rule.
 //
-//   auto stages = cluster.supervise({.name = "stages", .strategy = RestartStrategy::kRestForOne,
-//                                    .max_restarts = 3, .window =
-//                                    std::chrono::seconds(10)}).value();
-//   auto reader = cluster.spawn<Reader>({.name = "reader", .supervisor = stages.id()}).value();
-//   auto parser = cluster.spawn<Parser>({.name = "parser", .supervisor = stages.id()},
-//   reader).value();
+//   auto stages = cluster.supervise({.name = "stages",
+//                                    .strategy = RestartStrategy::kRestForOne,
+//                                    .max_restarts = 3,
+//                                    .window = std::chrono::seconds(10)}).value();
+//   auto reader = cluster.spawn<Reader>({.supervisor = stages.id()}).value();
+//   auto parser = cluster.spawn<Parser>({.supervisor = stages.id()}, reader).value();
 //
 // The head decides, so that it goes on while drivers and heads come and go. When a member's process
 // ends, the strategy says whose processes are ended with it; when the last of them is gone all

@@ -172,9 +172,16 @@ void CallerSession::end_calls(const Status& why, CallerOutcome& out, Which which
   }
 }
 
-void CallerSession::end_lost(const Status& why, CallerOutcome& out) {
+void CallerSession::end_lost(const std::string& what, CallerOutcome& out) {
   verdict_at_ = kNever;
-  end_calls(why, out, [](const PendingCall& call) { return call.state == State::kLost; });
+  const auto end = [&](bool streams, const char* way_out) {
+    end_calls(error(Code::kUnavailable, "{}. Whether the call ran is unknown: {}", what, way_out),
+              out, [&](const PendingCall& call) {
+                return call.state == State::kLost && (call.request.stream_items > 0) == streams;
+              });
+  };
+  end(false, "CallOptions::retry sends such calls again");
+  end(true, "a stream is not sent again, its caller asks for what is left of it");
 }
 
 // Those that no process of the actor has.
@@ -217,12 +224,9 @@ void CallerSession::on_state(const wire::ActorInfo& info, TimePoint now, CallerO
   }
   const bool newer = info.generation > state_loss_.generation();
   if (info.state == wire::ActorState::kRestarting || newer) {
-    end_lost(
-        error(Code::kUnavailable,
-              "the actor died while it had this call; it is being restarted{}. Whether the call "
-              "ran is unknown: CallOptions::retry sends such calls again",
-              info.death.ok() ? "" : fmt::format(" ({})", info.death.to_string())),
-        out);
+    end_lost(fmt::format("the actor died while it had this call; it is being restarted{}",
+                         info.death.ok() ? "" : fmt::format(" ({})", info.death.to_string())),
+             out);
   }
   if (newer && !TROUPE_CANARY("stays-with-older-process")) leave_older(now, out);
   if (info.state == wire::ActorState::kAlive && phase_ == Phase::kWaiting) connect(out);
@@ -266,19 +270,12 @@ void CallerSession::on_death(const Status& death, TimePoint now, CallerOutcome& 
 
 // --- the link ------------------------------------------------------------------------------------
 
-wire::Endpoint CallerSession::endpoint() const {
-  wire::Endpoint endpoint = info_ ? info_->endpoint : wire::Endpoint{};
-  const bool same_node = info_ && !config_.node_id.empty() && config_.node_id == info_->node_id;
-  if (!same_node) endpoint.local_name.clear();
-  return endpoint;
-}
-
 void CallerSession::connect(CallerOutcome& out) {
   phase_ = Phase::kConnecting;
   connected_node_ = info_->node_id;
   bound_early_.reset();
   retry_at_ = kNever;
-  out.connect = {++attempt_, endpoint()};
+  out.connect = {++attempt_, info_->node_id, info_->endpoint};
 }
 
 // What the attempt's link says from now on is ignored.
@@ -403,11 +400,8 @@ void CallerSession::open(std::uint64_t generation, TimePoint now, CallerOutcome&
   held_.clear();
   const bool same = generation == state_loss_.generation();
   state_loss_.bound(generation, *info_);
-  end_lost(Status(Code::kUnavailable,
-                  same ? "the connection to the actor broke while it had this call. Whether the "
-                         "call ran is unknown: CallOptions::retry sends such calls again"
-                       : "the actor died while it had this call, and was restarted. Whether the "
-                         "call ran is unknown: CallOptions::retry sends such calls again"),
+  end_lost(same ? "the connection to the actor broke while it had this call"
+                : "the actor died while it had this call, and was restarted",
            out);
   auto unsent = sequences();
   if (TROUPE_CANARY("sends-newest-first")) std::reverse(unsent.begin(), unsent.end());
@@ -524,10 +518,9 @@ void CallerSession::on_time(TimePoint now, CallerOutcome& out) {
     on_ended(attempt_, error(Code::kUnavailable, "the actor has another process by now"), now, out);
   }
   if (is_due(verdict_at_)) {
-    end_lost(Status(Code::kUnavailable,
-                    "the connection to the actor broke while it had this call, and the head has "
-                    "not said why. Whether the call ran is unknown"),
-             out);
+    end_lost(
+        "the connection to the actor broke while it had this call, and the head has not said why",
+        out);
   }
   if (is_due(retry_at_) && phase_ == Phase::kWaiting && info_ &&
       info_->state == wire::ActorState::kAlive) {

@@ -55,7 +55,8 @@ struct CallerOutcome {
   // Connect to the actor's process, for CallerSession::on_connected.
   struct Connect {
     std::uint64_t attempt = 0;
-    wire::Endpoint endpoint;  // local_name is empty where that is another node
+    NodeId node_id;
+    wire::Endpoint endpoint;
   };
   std::optional<Connect> connect = std::nullopt;
   // Not ok: another process of the actor that this process is has taken its place.
@@ -80,7 +81,6 @@ class CallerSession {
     ActorId actor_id;
     ActorInterface interface;
     ClientId caller;  // this session's own id, unique in the cluster
-    NodeId node_id;   // of this process; empty: on no node
     // Which actor's process this is; empty: a driver.
     ActorId self;
     std::uint64_t self_generation = 0;
@@ -149,6 +149,8 @@ class CallerSession {
   // Why the call has not ended yet: an error of a wait that is `what` ("no result before …") with
   // the actor, the method, the node, and in what state they are. Nothing where it has ended.
   std::optional<Status> late(std::uint64_t sequence, const char* what, TimePoint now) const;
+  // An error of a pending call, with its actor, method and node; of another as it is.
+  Status placed(std::uint64_t sequence, Status why) const;
 
  private:
   // kDraining: open, for the answers to what was sent; the rest is for the actor's next process.
@@ -176,7 +178,6 @@ class CallerSession {
   void on_death(const Status& death, TimePoint now, CallerOutcome& out);
   void leave_older(TimePoint now, CallerOutcome& out);
   void connect(CallerOutcome& out);
-  wire::Endpoint endpoint() const;
   void retry_later(TimePoint now);
   void drop_link(CallerOutcome& out);
   std::uint64_t newest_generation() const;
@@ -201,7 +202,8 @@ class CallerSession {
   void end_call(Calls::iterator call, Result<wire::Bytes> result, CallerOutcome& out);
   template <typename Which>
   void end_calls(const Status& why, CallerOutcome& out, Which which);
-  void end_lost(const Status& why, CallerOutcome& out);
+  // Those that were sent, and whose process or connection is lost: `what` says how.
+  void end_lost(const std::string& what, CallerOutcome& out);
   void end_waiting(const Status& why, CallerOutcome& out);
   void end_all(const Status& why, CallerOutcome& out);
   std::vector<std::uint64_t> sequences() const;  // of the pending calls, ascending

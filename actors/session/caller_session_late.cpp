@@ -12,7 +12,6 @@ namespace {
 double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 std::string to_string(const wire::Endpoint& endpoint) {
-  if (!endpoint.local_name.empty()) return "local socket " + endpoint.local_name;
   const bool v6 = endpoint.host.find(':') != std::string::npos;
   return fmt::format("{}{}{}:{}", v6 ? "[" : "", endpoint.host, v6 ? "]" : "", endpoint.port);
 }
@@ -27,6 +26,12 @@ std::optional<Status> CallerSession::late(std::uint64_t sequence, const char* wh
       error(Code::kDeadlineExceeded, "{}, the call goes on: {}", what, waits_for(it->second, now));
   add_place(status, it->second.request.method);
   return status;
+}
+
+Status CallerSession::placed(std::uint64_t sequence, Status why) const {
+  const auto it = calls_.find(sequence);
+  if (it != calls_.end()) add_place(why, it->second.request.method);
+  return why;
 }
 
 Status CallerSession::deadline_error(const PendingCall& call, TimePoint now) const {
@@ -69,7 +74,8 @@ std::string CallerSession::waits_for(const PendingCall& call, TimePoint now) con
     }
     // Whether its method has begun only that process knows.
     if (calls_.size() == 1) {
-      return text + ", running or behind calls of others; it is the only one of this process's";
+      return text +
+             ", running or behind calls of others; it is the only call that this process waits for";
     }
     return text + fmt::format(
                       ", running or in the mailbox; {} calls of this process are on their "
@@ -83,7 +89,7 @@ std::string CallerSession::waits_for(const PendingCall& call, TimePoint now) con
   }
   std::string text =
       fmt::format("process {} on node {} runs it for {}, and there is no connection to it at {}",
-                  info_->pid, node, since, to_string(endpoint()));
+                  info_->pid, node, since, to_string(info_->endpoint));
   if (!connect_trouble_.ok()) text += fmt::format(": {}", connect_trouble_.to_string());
   return text;
 }

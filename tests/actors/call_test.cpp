@@ -133,7 +133,9 @@ TEST_CASE_FIXTURE(CallsBothWays, "a cancelled call that waits is not run") {
   auto busy = sleeper.call<&Sleeper::wait>(200);
   auto cancelled = sleeper.call<&Sleeper::touch>();
   cancelled.cancel();
-  CHECK(cancelled.get(1s).status().code() == Code::kCancelled);
+  const Status why = cancelled.get(1s).status();
+  CHECK(why.code() == Code::kCancelled);
+  CHECK(why.context("method") == "Sleeper::touch");
   REQUIRE(busy.get(20s).ok());
   CHECK(sleeper.call<&Sleeper::touch>().get(20s).value() == 1);
 }
@@ -365,6 +367,23 @@ TEST_CASE("a caller without room for a ring keeps to its socket") {
   for (int i = 0; i < 100; ++i) REQUIRE(counter.call<&Counter::get>().get(20s).ok());
   const auto channel = fixture.client->channel(counter.id(), detail::kActorInterface<Counter>);
   CHECK_FALSE(channel->has_ring());
+}
+
+TEST_CASE_FIXTURE(CallFixture, "a driver on no node calls actors of its own machine locally") {
+  bool here = true;
+  SUBCASE("the actor's node is on it") { here = true; }
+  SUBCASE("it is on another one") { here = false; }
+  if (!here) node->say_local_name("troupe-test-nobody");
+  const auto visitor = node->make_distant_client(true);
+  const auto counter = detail::spawn<Counter>(visitor, ActorOptions{}, 0).value();
+  const auto channel = visitor->channel(counter.id(), detail::kActorInterface<Counter>);
+  const Deadline patience = Deadline::after(20s);
+  int calls = 0;
+  do {
+    REQUIRE(counter.call<&Counter::add>(1).get(20s).value() == ++calls);
+  } while ((here ? !channel->has_ring() : calls < 100) && !patience.passed());
+  CHECK(channel->has_ring() == here);
+  visitor->close();
 }
 
 TEST_CASE_FIXTURE(CallFixture, "latencies") {

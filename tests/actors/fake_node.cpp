@@ -65,16 +65,20 @@ std::shared_ptr<detail::ActorClient> FakeNode::make_client(
     int rings_max, const net::ConnectionOptions& connections) {
   return make_client_at(node_id_, rings_max, connections);
 }
-std::shared_ptr<detail::ActorClient> FakeNode::make_distant_client() {
-  return make_client_at({}, detail::kRingsMax, detail::call_connection_options());
+std::shared_ptr<detail::ActorClient> FakeNode::make_distant_client(bool tries_local) {
+  return make_client_at({}, detail::kRingsMax, detail::call_connection_options(), tries_local);
+}
+void FakeNode::say_local_name(const std::string& name) {
+  on_node_loop(loop(), [&] { address_.local_name = name; });
 }
 
 std::shared_ptr<detail::ActorClient> FakeNode::make_client_at(
-    NodeId at, int rings_max, const net::ConnectionOptions& connections) {
+    NodeId at, int rings_max, const net::ConnectionOptions& connections, bool tries_local) {
   auto environment = std::make_shared<detail::ChannelEnvironment>();
   environment->loop = &loop();
   environment->token = token_;
   environment->node_id = at;
+  environment->tries_local = tries_local;
   environment->directory = shared_from_this();
   environment->rings_max = rings_max;
   environment->connections = connections;

@@ -31,8 +31,11 @@ class FakeNode final : public detail::Directory, public std::enable_shared_from_
   std::shared_ptr<detail::ActorClient> make_client(
       int rings_max = detail::kRingsMax,
       const net::ConnectionOptions& connections = detail::call_connection_options());
-  // The same, on another machine as far as it knows: through the node's port.
-  std::shared_ptr<detail::ActorClient> make_distant_client();
+  // The same, on another machine as far as it knows: through the node's port. `tries_local`: after
+  // the node's local socket.
+  std::shared_ptr<detail::ActorClient> make_distant_client(bool tries_local = false);
+  // Actors that are created from now on are said to be behind a local socket of this name.
+  void say_local_name(const std::string& name);
   // Ends all processes; call it before the object goes.
   void stop();
   // Processes that were started, over all actors.
@@ -72,7 +75,8 @@ class FakeNode final : public detail::Directory, public std::enable_shared_from_
   };
   FakeNode(const std::string& host_program, net::Security security);
   std::shared_ptr<detail::ActorClient> make_client_at(NodeId at, int rings_max,
-                                                      const net::ConnectionOptions& connections);
+                                                      const net::ConnectionOptions& connections,
+                                                      bool tries_local = false);
   void listen();
   void launch(Actor& actor);
   void say_start(Actor& actor);

@@ -176,7 +176,7 @@ TEST_CASE_FIXTURE(CallFixture, "late: a call that was sent says who has it") {
   const std::string process = fmt::format("process {} on node {} has it for ",
                                           node->info(sleeper.id()).pid, node->node_id().brief());
   CHECK_MESSAGE(contains(alone.message(), process), alone.to_string());
-  CHECK(contains(alone.message(), "the only one of this process's"));
+  CHECK(contains(alone.message(), "the only call that this process waits for"));
   CHECK(alone.context("actor") == "sleeper");
   CHECK(alone.context("method") == "Sleeper::wait_after");
   CHECK(alone.context("node") == node->node_id().brief());

@@ -102,7 +102,6 @@ std::shared_ptr<SimCaller::Channel> SimCaller::channel(ActorId actor) {
         std::make_shared<Channel>(CallerSession::Config{.actor_id = actor,
                                                         .interface = kSimInterface,
                                                         .caller = ClientId::make(world_.random),
-                                                        .node_id = {},
                                                         .self = identity_.self,
                                                         .self_generation = identity_.generation});
   }

@@ -73,7 +73,7 @@ struct Fixture {
   void open(std::uint64_t generation = 1) {
     tell(wire::ActorState::kAlive, generation);
     REQUIRE(connect);
-    CHECK(connect->endpoint.local_name.empty());  // this process is on no node
+    CHECK(connect->node_id == kNode);
     link = std::make_shared<FakeLink>();
     CallerOutcome out;
     REQUIRE(session.on_connected(connect->attempt, std::shared_ptr<CallLink>(link), now, out));
