@@ -99,7 +99,7 @@ STRIKES = {"killed": _kill, "stopped": _stop, "slow": _slow_disk, "mixed": _mix}
 class Witness:
     """What the cluster has told while it was struck: it forgets old events."""
 
-    GRAVE = ("node_died", "owner_gone", "journal_failed", "journal_full", "state_lost")
+    GRAVE = ("node_died", "owner_gone", "journal_failed", "journal_damaged", "journal_full", "state_lost")
 
     def __init__(self, cluster):
         self._cluster = cluster

@@ -18,6 +18,13 @@ using RecordHeader = std::array<std::byte, kRecordHeaderBytes>;
 constexpr std::size_t kHashAt = sizeof(std::uint32_t);
 constexpr std::size_t kCheckAt = kHashAt + sizeof(std::uint64_t);
 
+template <typename Number>
+Number number_in(std::span<const std::byte> bytes, std::uint64_t at) {
+  Number number;
+  std::memcpy(&number, bytes.data() + at, sizeof number);
+  return number;
+}
+
 // Of what stands before the check, whatever stands in its place.
 std::uint64_t check_of(RecordHeader header, std::uint64_t place) {
   std::memcpy(header.data() + kCheckAt, &place, sizeof place);
@@ -57,22 +64,21 @@ void write_record(std::byte* out, std::uint64_t place,
   std::memcpy(out, header.data(), header.size());
 }
 
+bool RecordReader::header_at(std::uint64_t offset) const {
+  if (bytes_.size() - offset < kRecordHeaderBytes) return false;
+  RecordHeader header;
+  std::memcpy(header.data(), bytes_.data() + offset, header.size());
+  return number_in<std::uint64_t>(header, kCheckAt) == check_of(header, base_ + offset);
+}
+
 std::optional<std::span<const std::byte>> RecordReader::record_at(std::uint64_t offset) const {
   if (offset > bytes_.size() || bytes_.size() - offset < kRecordHeaderBytes) return std::nullopt;
   const auto rest = bytes_.subspan(offset);
-  std::uint32_t bytes = 0;
-  std::memcpy(&bytes, rest.data(), sizeof bytes);
+  const auto bytes = number_in<std::uint32_t>(rest, 0);
   if (bytes == 0 || bytes > rest.size() - kRecordHeaderBytes) return std::nullopt;
-  RecordHeader header;
-  std::memcpy(header.data(), rest.data(), header.size());
-  const auto number_at = [&](std::size_t at) {
-    std::uint64_t number = 0;
-    std::memcpy(&number, header.data() + at, sizeof number);
-    return number;
-  };
-  if (number_at(kCheckAt) != check_of(header, base_ + offset)) return std::nullopt;
+  if (!header_at(offset)) return std::nullopt;
   const auto payload = rest.subspan(kRecordHeaderBytes, bytes);
-  if (xxh3_64(payload) != number_at(kHashAt)) return std::nullopt;
+  if (xxh3_64(payload) != number_in<std::uint64_t>(rest, kHashAt)) return std::nullopt;
   return payload;
 }
 
@@ -87,7 +93,10 @@ RecordReader::End RecordReader::end() const {
   for (std::uint64_t offset = offset_ + 1; offset < bytes_.size(); ++offset) {
     if (record_at(offset)) return End::kDamaged;
   }
-  return End::kTorn;
+  const std::uint64_t left = bytes_.size() - offset_;
+  if (left < kRecordHeaderBytes) return End::kTorn;
+  const auto bytes = number_in<std::uint32_t>(bytes_, offset_);
+  return bytes > left - kRecordHeaderBytes && header_at(offset_) ? End::kTorn : End::kUnsound;
 }
 
 }  // namespace troupe

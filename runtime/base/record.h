@@ -15,10 +15,12 @@
 // a base, which is 0 in a file. Bytes within a payload that look like a record are therefore none,
 // nor is what remains of an earlier use of the same memory, whose base was another.
 //
-// Reading ends where no sound record begins. If none follows there either, a write did not come to
-// its end: the end is torn, and what was written there was never acted upon. If one follows, it was
-// written later, so the bytes before it were whole once: they are damaged. Zeros are never a
-// record.
+// Reading ends where no sound record begins. If one follows later, it was written later, so the
+// bytes before it were whole once: they are damaged. If none follows and the bytes end before the
+// record does, its write did not come to its end: the end is torn, and what was written there was
+// never acted upon. What else is left at the end is either what a power cut left of an append (the
+// file has its new size but not its bytes) or the last record, damaged; nobody can tell which.
+// Zeros are never a record.
 
 #include <cstddef>
 #include <cstdint>
@@ -64,13 +66,16 @@ class RecordReader {
 
   enum class End {
     kWhole,    // no bytes are left
-    kTorn,     // of what is left nothing is a record
+    kTorn,     // what is left is the beginning of a record, as far as it goes
+    kUnsound,  // what is left neither is a record nor begins one
     kDamaged,  // a sound record follows somewhere
   };
   // Of where next() gave nothing. Takes a nanosecond or two for each byte that is left.
   End end() const;
 
  private:
+  // Whether a record begins there, whose payload may be cut or damaged.
+  bool header_at(std::uint64_t offset) const;
   std::optional<std::span<const std::byte>> record_at(std::uint64_t offset) const;
 
   std::span<const std::byte> bytes_;

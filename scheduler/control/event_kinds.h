@@ -82,6 +82,9 @@ inline constexpr std::array kEventKinds{
               "the head's journal cannot be written (a full disk?): the cluster runs on, but a "
               "head that is restarted now forgets what happened since"},
     EventKind{"journal_written", Severity::kInfo, "the head's journal is whole again"},
+    EventKind{"journal_damaged", Severity::kError,
+              "the end of the journal that the head was started with could not be read: the last "
+              "decision may be forgotten; the text says where the bytes are kept"},
     EventKind{"journal_full", Severity::kError,
               "the head keeps as much as its journal may hold: new actors, placement groups, "
               "supervisors and jobs are refused until some have ended"},

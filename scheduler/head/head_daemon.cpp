@@ -164,6 +164,10 @@ Status Daemon::start() {
   metrics_.begin(state_, loop_.clock().now());
   collect(state_.resume(now()));
   if (!kept.ok()) journal_failed(kept);
+  if (const std::string damage = journal_.damage(); !damage.empty()) {
+    log_.error("{}", damage);
+    apply(DaemonNoted{"journal_damaged", damage});
+  }
   flush();
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/hash.h"
 #include "runtime/base/record.h"
 #include "scheduler/control/delta_batch.h"
 #include "scheduler/control/journal_bytes.h"
@@ -44,12 +45,15 @@ Status FileJournal::replay(const std::function<Status(Delta)>& take) {
   const auto memory = std::make_unique_for_overwrite<std::byte[]>(size);
   const std::span<std::byte> bytes(memory.get(), size);
   TROUPE_RETURN_IF_ERROR(file->read_at(0, bytes));
-  TROUPE_RETURN_IF_ERROR(check_magic(
-      kJournal, {reinterpret_cast<const char*>(memory.get()), kRecordMagicBytes}, path_));
+  const std::string_view text(reinterpret_cast<const char*>(memory.get()), size);
+  TROUPE_RETURN_IF_ERROR(check_magic(kJournal, text, path_));
   RecordReader reader(bytes);
   while (const auto payload = reader.next()) TROUPE_RETURN_IF_ERROR(decode_deltas(*payload, take));
   switch (reader.end()) {
     case RecordReader::End::kTorn:
+      return {};
+    case RecordReader::End::kUnsound:
+      keep_damaged(reader.offset(), text.substr(reader.offset()));
       return {};
     case RecordReader::End::kDamaged:
       return error(Code::kDataLoss, "{} is damaged at byte {}; move it away to start without it",
@@ -59,6 +63,19 @@ Status FileJournal::replay(const std::function<Status(Delta)>& take) {
   }
   file_ = TROUPE_TRY(files_.open_append(path_, 0600));
   return {};
+}
+
+// Its name is made of its content: a head that is started again before it has written the journal
+// anew keeps the same bytes once. A full disk does not stop the start of a head.
+void FileJournal::keep_damaged(std::uint64_t offset, std::string_view end) {
+  const auto copy = fmt::format("{}.damaged-{:016x}", path_, xxh3_64(bytes_of(end)));
+  const Status kept = write_file_atomically(files_, copy, end, 0600);
+  damage_ = fmt::format(
+      "the last {} bytes of {}, from byte {} on, are no record: a power cut has torn the last "
+      "write, or they were damaged and the last decision is forgotten; {}",
+      end.size(), path_, offset,
+      kept.ok() ? "they are kept as " + copy
+                : "they could not be kept as " + copy + ": " + kept.to_string());
 }
 
 // In records of many deltas, not in one: this file comes to be as a whole.

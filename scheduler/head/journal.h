@@ -40,6 +40,9 @@ class Journal {
   virtual bool wants_rewrite(std::uint64_t more_bytes) const = 0;
   // Of the file; 0 where there is none.
   virtual std::uint64_t size_bytes() const { return 0; }
+  // Of replay(): what stood at the end that could not be read and may have been acted upon, and
+  // where it is kept now, as a sentence. Empty where there was nothing of the kind.
+  virtual std::string damage() const { return {}; }
   // Whether anything is kept at all, which waits for a disk.
   virtual bool keeps() const { return true; }
 };
@@ -61,21 +64,26 @@ class FileJournal final : public Journal {
               std::uint64_t bytes_max = limits::kJournalBytesMax)
       : files_(files), path_(std::move(path)), bytes_max_(bytes_max) {}
   // kDataLoss for a file that is no journal, is another version's, or is damaged before its end;
-  // kFailedPrecondition for one above the limit.
+  // kFailedPrecondition for one above the limit. A torn end is left out; one that may be a damaged
+  // record is left out too, and copied to PATH.damaged-HASH first.
   Status replay(const std::function<Status(Delta)>& take) override;
   Status append(std::span<const Delta> deltas) override;
   Status rewrite(std::span<const Delta> snapshot) override;
   bool can_append() const override { return file_ != nullptr; }
   bool wants_rewrite(std::uint64_t more_bytes) const override;
   std::uint64_t size_bytes() const override { return size_bytes_; }
+  std::string damage() const override { return damage_; }
 
  private:
+  void keep_damaged(std::uint64_t offset, std::string_view end);
+
   FileSystem& files_;
   const std::string path_;
   const std::uint64_t bytes_max_;
   std::unique_ptr<WritableFile> file_;
   std::uint64_t size_bytes_ = 0;
   std::uint64_t snapshot_bytes_ = 0;  // of the last rewrite; 0 before one
+  std::string damage_;
 };
 
 }  // namespace troupe::scheduler

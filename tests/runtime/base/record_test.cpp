@@ -61,12 +61,12 @@ TEST_CASE("any beginning of records has the whole ones in it, and a torn end or 
     const bool whole = with_records(payloads).size() == size;
     CHECK(end == (whole ? RecordReader::End::kWhole : RecordReader::End::kTorn));
     CHECK(read(bytes.substr(0, size) + std::string(5000, '\0')) ==
-          std::pair(payloads, RecordReader::End::kTorn));
+          std::pair(payloads, RecordReader::End::kUnsound));
   }
 }
 
 TEST_CASE(
-    "a bit that flips ends the reading there: damage where a record follows, else a torn end") {
+    "a bit that flips ends the reading there: damage where a record follows, never a torn end") {
   const std::string bytes = with_records(kSome);
   const std::size_t last = with_records({kSome[0], kSome[1], kSome[2]}).size();
   for (std::size_t at = kRecordMagicBytes; at < bytes.size(); ++at) {
@@ -76,7 +76,7 @@ TEST_CASE(
     const auto [payloads, end] = read(damaged);
     REQUIRE(payloads.size() < kSome.size());
     CHECK(std::equal(payloads.begin(), payloads.end(), kSome.begin()));
-    CHECK(end == (at < last ? RecordReader::End::kDamaged : RecordReader::End::kTorn));
+    CHECK(end == (at < last ? RecordReader::End::kDamaged : RecordReader::End::kUnsound));
   }
 }
 
@@ -84,9 +84,9 @@ TEST_CASE("a record counts at its place and with its base only") {
   const std::string inner = with_records({"inner"}).substr(kRecordMagicBytes);
   std::string bytes = with_records({"first"});
   bytes += "torn" + inner;
-  CHECK(read(bytes) == std::pair(Texts{"first"}, RecordReader::End::kTorn));
+  CHECK(read(bytes) == std::pair(Texts{"first"}, RecordReader::End::kUnsound));
   CHECK(read(with_records(kSome, 7), 7).first == kSome);
-  CHECK(read(with_records(kSome, 7), 8) == std::pair(Texts(), RecordReader::End::kTorn));
+  CHECK(read(with_records(kSome, 7), 8) == std::pair(Texts(), RecordReader::End::kUnsound));
 }
 
 TEST_CASE("what is of another kind or version is told apart") {

@@ -156,6 +156,7 @@ class JournalOnDisk final : public Journal {
     return file_.wants_rewrite(more_bytes);
   }
   std::uint64_t size_bytes() const override { return file_.size_bytes(); }
+  std::string damage() const override { return file_.damage(); }
 
  private:
   HeldDisk& disk_;
@@ -796,6 +797,17 @@ TEST_CASE("a head does not start with a journal that is none") {
   const Status status = f.start();
   CHECK(status.code() == Code::kDataLoss);
   CHECK(status.message().find(kPath) != std::string::npos);
+}
+
+TEST_CASE("a head whose journal ends in a damaged record says so, and goes on") {
+  Fixture f;
+  REQUIRE(create(*f.client(), {spec(1)}).ok());
+  f.stop();
+  std::string content = f.files.read(kPath, 1 << 20).value();
+  content.back() = static_cast<char>(content.back() ^ 1);
+  f.files.set_content(kPath, content);
+  REQUIRE(f.start().ok());
+  CHECK(has_event(*f.client(), "journal_damaged"));
 }
 
 TEST_CASE("a head does not start with times that contradict each other") {

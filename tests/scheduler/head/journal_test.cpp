@@ -118,11 +118,49 @@ TEST_CASE("a torn end is dropped, wherever it was torn") {
     REQUIRE(deltas.ok());
     CHECK(*deltas == decisions(1, 3));
   }
-  // Bytes that came but not as they were.
-  std::string scrambled = whole;
-  scrambled.back() = static_cast<char>(scrambled.back() ^ 1);
-  disk.files.set_content(kJournalPath, scrambled);
-  CHECK(disk.replay().value() == decisions(1, 3));
+  // Nobody needs it.
+  CHECK(disk.files.snapshot("/state").size() == 1);
+}
+
+TEST_CASE("a last record that was damaged is kept beside the journal, and told") {
+  const auto take = [](const Delta&) { return Status(); };
+  Disk disk;
+  disk.write(1, 2);
+  const std::size_t last = disk.content().size();
+  auto writer = disk.journal();
+  REQUIRE(writer.replay(take).ok());
+  CHECK(writer.damage().empty());
+  REQUIRE(writer.append(decisions(4, 1)).ok());
+  const std::string whole = disk.content();
+  for (std::size_t at = last; at < whole.size(); ++at) {
+    CAPTURE(at);
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    disk.files.set_content(kJournalPath, damaged);
+    CHECK(disk.replay().value() == decisions(1, 3));
+    auto journal = disk.journal();
+    REQUIRE(journal.replay(take).ok());
+    const auto files = disk.files.snapshot("/state");
+    REQUIRE(files.size() == 2);  // twice the same bytes are kept once
+    const auto& [name, kept] = *files.rbegin();
+    CHECK(kept == damaged.substr(last));
+    for (const std::string& said : {kJournalPath, "byte " + std::to_string(last), name}) {
+      CHECK_MESSAGE(journal.damage().find(said) != std::string::npos, journal.damage());
+    }
+    REQUIRE(journal.rewrite(decisions(1, 3)).ok());
+    CHECK(disk.files.snapshot("/state").size() == 2);
+    REQUIRE(disk.files.remove("/state/" + name).ok());
+  }
+}
+
+TEST_CASE("a damaged end that cannot be kept is told, and does not stop a head's start") {
+  Disk disk;
+  disk.write(1, 1);
+  disk.files.set_content(kJournalPath, disk.content() + std::string(100, 'x'));
+  disk.files.set_space_bytes(disk.content().size());
+  auto journal = disk.journal();
+  REQUIRE(journal.replay([](const Delta&) { return Status(); }).ok());
+  CHECK(journal.damage().find("could not be kept") != std::string::npos);
 }
 
 TEST_CASE("what was appended at once comes back whole or not at all") {
