@@ -40,12 +40,12 @@ Status FileJournal::replay(const std::function<Status(Delta)>& take) {
                  path_, size, bytes_max_);
   }
   size_bytes_ = size;
-  // A head that died while it made its first journal left nothing that was acted upon.
-  if (size < kRecordMagicBytes) return {};
   const auto memory = std::make_unique_for_overwrite<std::byte[]>(size);
   const std::span<std::byte> bytes(memory.get(), size);
   TROUPE_RETURN_IF_ERROR(file->read_at(0, bytes));
   const std::string_view text(reinterpret_cast<const char*>(memory.get()), size);
+  // A head that died while it made its first journal left nothing that was acted upon.
+  if (size < kRecordMagicBytes && kJournal.magic.starts_with(text)) return {};
   TROUPE_RETURN_IF_ERROR(check_magic(kJournal, text, path_));
   RecordReader reader(bytes);
   while (const auto payload = reader.next()) TROUPE_RETURN_IF_ERROR(decode_deltas(*payload, take));

@@ -240,6 +240,13 @@ TEST_CASE("another file is no journal; half a beginning is an empty one") {
     disk.files.set_content(kJournalPath, begun);
     CHECK(disk.replay().value().empty());
   }
+  // However short the other file is, it is not written over.
+  for (const char* other : {"x", "TRPJRNX", "yes\n"}) {
+    CAPTURE(other);
+    disk.files.set_content(kJournalPath, other);
+    CHECK(disk.replay().status().code() == Code::kDataLoss);
+    CHECK(disk.content() == other);
+  }
 }
 
 TEST_CASE("the journals of earlier versions, with records of one delta and of several, are read") {
