@@ -72,9 +72,11 @@ inline constexpr std::size_t kLogLineBytesMax = 8u << 10;
 // A piece of a kept segment that a node sends at once: enough for any progress record.
 inline constexpr std::size_t kSegmentReadBytesMax = 64u << 10;
 // What a node keeps for an actor's process that does not read its socket: the start and some more
-// messages, and no more descriptors than a process has to spare.
+// messages, and no more descriptors than a process has to spare. Callers' connections are counted
+// apart: however many come, they take no room of what the node itself must tell the process.
 inline constexpr std::size_t kHostQueueBytesMax = 8u << 20;
 inline constexpr std::size_t kHostQueueMessagesMax = 256;
+inline constexpr std::size_t kHostQueueConnectionsMax = 128;
 // A message between a node's daemon and its keeper: a command line with its environment.
 inline constexpr std::size_t kKeeperPacketBytesMax = 128u << 10;
 // Calls that may wait in one actor's mailbox; more are answered Overloaded.

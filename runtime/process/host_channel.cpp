@@ -172,14 +172,24 @@ Status HostChannel::push_locked(const wire::HostMessage& message, int fd) {
   }
   outgoing.length = static_cast<std::uint32_t>(outgoing.body.size());
   outgoing.fd = fd;
-  outgoing_bytes_ += outgoing.left();
+  outgoing.connection = holds_alternative<wire::HostConnection>(message);
+  Waiting& waiting = waiting_locked(outgoing);
+  ++waiting.messages;
+  waiting.bytes += outgoing.left();
   outgoing_.push_back(std::move(outgoing));
   return {};
 }
 
 void HostChannel::drop_last_locked() {
-  outgoing_bytes_ -= outgoing_.back().left();
+  Waiting& waiting = waiting_locked(outgoing_.back());
+  --waiting.messages;
+  waiting.bytes -= outgoing_.back().left();
   outgoing_.pop_back();
+}
+
+void HostChannel::drop_all_locked() {
+  outgoing_.clear();
+  connections_ = others_ = {};
 }
 
 HostChannel::Written HostChannel::write_queue_locked() {
@@ -212,8 +222,11 @@ HostChannel::Written HostChannel::write_queue_locked() {
       return Written::kGone;
     }
     first.sent += static_cast<std::size_t>(count);
-    outgoing_bytes_ -= static_cast<std::size_t>(count);
-    if (first.left() == 0) outgoing_.pop_front();
+    Waiting& waiting = waiting_locked(first);
+    waiting.bytes -= static_cast<std::size_t>(count);
+    if (first.left() > 0) continue;
+    --waiting.messages;
+    outgoing_.pop_front();
   }
   return Written::kAll;
 }
@@ -252,19 +265,20 @@ Status HostChannel::queue(const wire::HostMessage& message, int fd) {
   Written written;
   {
     MutexLock lock(send_mutex_);
-    const std::size_t waiting = outgoing_.size();
     TROUPE_RETURN_IF_ERROR(push_locked(message, fd));
-    if (waiting > 0 && (waiting >= limits::kHostQueueMessagesMax ||
-                        outgoing_bytes_ > limits::kHostQueueBytesMax)) {
+    const bool connection = outgoing_.back().connection;
+    const Waiting with = waiting_locked(outgoing_.back());
+    if (connection ? with.messages > limits::kHostQueueConnectionsMax
+                   : with.messages > 1 && (with.messages > limits::kHostQueueMessagesMax ||
+                                           with.bytes > limits::kHostQueueBytesMax)) {
       drop_last_locked();
-      return error(Code::kOverloaded, "it does not read its socket: {} messages with {} bytes wait",
-                   waiting, outgoing_bytes_);
+      return error(Code::kOverloaded, "it does not read its socket: {} {} with {} bytes wait",
+                   with.messages - 1, connection ? "connections" : "messages", with.bytes);
     }
     written = write_queue_locked();
     if (written == Written::kGone) {
       const int number = errno;
-      outgoing_.clear();
-      outgoing_bytes_ = 0;
+      drop_all_locked();
       return error(Code::kUnavailable, "the other end cannot be told: {}", std::strerror(number));
     }
     if (written != Written::kAll && fd >= 0 && outgoing_.back().sent == 0) {
@@ -298,14 +312,13 @@ void HostChannel::flush() {
   Written written;
   {
     MutexLock lock(send_mutex_);
-    before = outgoing_bytes_;
+    before = bytes_locked();
     written = write_queue_locked();
     if (written == Written::kGone) {  // reading tells it
-      outgoing_.clear();
-      outgoing_bytes_ = 0;
+      drop_all_locked();
       written = Written::kAll;
     }
-    left = outgoing_bytes_;
+    left = bytes_locked();
   }
   write_later(written);
   if (left < before && on_taken_) on_taken_(left);
@@ -313,7 +326,12 @@ void HostChannel::flush() {
 
 std::size_t HostChannel::queued_bytes() const {
   MutexLock lock(send_mutex_);
-  return outgoing_bytes_;
+  return bytes_locked();
+}
+
+std::size_t HostChannel::queued_connections() const {
+  MutexLock lock(send_mutex_);
+  return connections_.messages;
 }
 
 }  // namespace troupe::process

@@ -49,11 +49,12 @@ class HostChannel {
   Status send(const wire::HostMessage& message, int fd = -1) TROUPE_EXCLUDES(send_mutex_);
   // Never waits: what the socket does not take now is kept, and sent when there is room. The node's
   // way, whose loop serves others too. kOverloaded, and nothing is sent, when as much is kept as
-  // may be (limits::kHostQueueBytesMax, kHostQueueMessagesMax). Between start() and stop(); loop
-  // thread.
+  // may be: of connections limits::kHostQueueConnectionsMax, of everything else kHostQueueBytesMax
+  // and kHostQueueMessagesMax. Between start() and stop(); loop thread.
   Status queue(const wire::HostMessage& message, int fd = -1) TROUPE_EXCLUDES(send_mutex_);
   // What queue() keeps.
   std::size_t queued_bytes() const TROUPE_EXCLUDES(send_mutex_);
+  std::size_t queued_connections() const TROUPE_EXCLUDES(send_mutex_);
   // Called each time the socket has taken some of it, with what is left. Loop thread. Before
   // start().
   void set_on_taken(std::function<void(std::size_t left_bytes)> on_taken) {
@@ -66,15 +67,28 @@ class HostChannel {
     wire::Bytes body;
     int fd = -1;    // the caller's, or that of `kept`
     UniqueFd kept;  // a copy, once the caller has returned
+    bool connection = false;
     std::size_t left() const { return sizeof length + body.size() - sent; }
     std::size_t sent = 0;
+  };
+  // Messages that wait, whole or in part.
+  struct Waiting {
+    std::size_t messages = 0;
+    std::size_t bytes = 0;
   };
   // What became of an attempt to write the queue: all is gone; the socket is full; the system is
   // out of room for descriptors on their way; the other end is gone.
   enum class Written { kAll, kFull, kLater, kGone };
 
   Status push_locked(const wire::HostMessage& message, int fd) TROUPE_REQUIRES(send_mutex_);
+  Waiting& waiting_locked(const Outgoing& outgoing) TROUPE_REQUIRES(send_mutex_) {
+    return outgoing.connection ? connections_ : others_;
+  }
+  std::size_t bytes_locked() const TROUPE_REQUIRES(send_mutex_) {
+    return connections_.bytes + others_.bytes;
+  }
   void drop_last_locked() TROUPE_REQUIRES(send_mutex_);
+  void drop_all_locked() TROUPE_REQUIRES(send_mutex_);
   Written write_queue_locked() TROUPE_REQUIRES(send_mutex_);
   void write_later(Written written);
   void flush();
@@ -93,7 +107,8 @@ class HostChannel {
   const Take take_;
   mutable Mutex send_mutex_;
   std::deque<Outgoing> outgoing_ TROUPE_GUARDED_BY(send_mutex_);
-  std::size_t outgoing_bytes_ TROUPE_GUARDED_BY(send_mutex_) = 0;
+  Waiting connections_ TROUPE_GUARDED_BY(send_mutex_);   // of outgoing_
+  Waiting others_ TROUPE_GUARDED_BY(send_mutex_);        // of outgoing_
   bool cut_off_ TROUPE_GUARDED_BY(send_mutex_) = false;  // in the middle of a message
   OnMessage on_message_;                                 // this and the following: loop thread
   OnEnd on_end_;

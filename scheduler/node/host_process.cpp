@@ -267,6 +267,10 @@ std::size_t HostProcess::unread_bytes() const {
   return state_->channel ? state_->channel->queued_bytes() : 0;
 }
 
+std::size_t HostProcess::unread_connections() const {
+  return state_->channel ? state_->channel->queued_connections() : 0;
+}
+
 void HostProcess::kill_group() { state_->kill(); }
 
 void HostProcess::read_output() {

@@ -66,6 +66,7 @@ class HostProcess {
   void signal_program(int signal);
   // What it was told and has not read, as far as its socket did not take it.
   std::size_t unread_bytes() const;
+  std::size_t unread_connections() const;
   // SIGKILL to the group until nothing of it runs.
   void kill_group();
   // Takes the lines that it has written by now.

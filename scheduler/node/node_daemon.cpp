@@ -26,6 +26,8 @@ namespace {
 
 constexpr std::int64_t kFlushMs = 1000;
 constexpr std::size_t kUnreportedMax = 1000;
+// Between two warnings of connections that could not be handed over.
+constexpr Duration kConnectionWarnings = std::chrono::seconds(10);
 // How long a keeper that ends with its daemon waits for one that stands still, stopped at a
 // terminal: that one is not gone.
 constexpr Duration kStoppedDaemonTimeout = std::chrono::hours(24);
@@ -69,6 +71,7 @@ class Daemon final : public NodeDaemon {
   bool ends_with_daemon() const { return options_.parent == Parent::kKeeperOfThisDaemon; }
   Status check_target(const std::string& target) const;
   void accept(net::AcceptedSocket accepted);
+  void connection_closed(HostId host, const Status& why);
   Result<std::string> logs_of(ActorId actor_id, std::size_t bytes_max) const;
   Result<int> segment_of(JobId job_id, const std::string& name) const;
   Result<int> saved_state_of(ActorId actor_id) const;
@@ -131,6 +134,8 @@ class Daemon final : public NodeDaemon {
   std::unique_ptr<net::Listener> listener_;
   std::unique_ptr<HeadLink> link_;
   std::string head_trouble_;  // why there is no connection, as last told
+  TimePoint connection_warning_due_;
+  std::uint64_t connections_closed_ = 0;  // since the last warning of them
   std::unique_ptr<NodeService> service_;
   std::unique_ptr<GpuMonitor> gpus_;               // null: there are none that can be read
   std::unique_ptr<process::KeeperClient> keeper_;  // null: this process is the parent
@@ -344,7 +349,27 @@ void Daemon::stop() {
 
 Status Daemon::check_target(const std::string& target) const {
   if (target == "node") return {};
-  return state_->check_actor(TROUPE_TRY(actor_of(target)));
+  const ActorId actor_id = TROUPE_TRY(actor_of(target));
+  TROUPE_RETURN_IF_ERROR(state_->check_actor(actor_id));
+  // Now the caller can still be told why; once it is accepted it only sees its connection close.
+  const auto host = hosts_.find(state_->log_of(actor_id).value_or(0));
+  if (host == hosts_.end()) return {};
+  const std::size_t waiting = host->second->unread_connections();
+  if (waiting < limits::kHostQueueConnectionsMax) return {};
+  return error(Code::kOverloaded,
+               "the process of actor {} does not read its socket: {} connections wait for it",
+               actor_id.brief(), waiting);
+}
+
+// A caller whose connection is closed tries again, so that there may be any number of them.
+void Daemon::connection_closed(HostId host, const Status& why) {
+  ++connections_closed_;
+  const TimePoint now = loop_.clock().now();
+  if (now < connection_warning_due_) return;
+  connection_warning_due_ = now + kConnectionWarnings;
+  log_.warning("closed {} connections that could not be handed over, the last one to actor {}: {}",
+               std::exchange(connections_closed_, 0), logs_.at(host)->actor_id().brief(),
+               why.to_string());
 }
 
 void Daemon::accept(net::AcceptedSocket accepted) {
@@ -779,10 +804,12 @@ void Daemon::carry_out(node_command::TellHost& command) {
   }
   // It is gone already, or about to: whom it left behind goes with it.
   if (told.code() == Code::kUnavailable) return host->second->kill_group();
+  if (holds_alternative<wire::HostConnection>(command.message)) {
+    return connection_closed(command.host, told);
+  }
+  // Nothing is said twice.
   log_.warning("the process of actor {} is not told something: {}",
                logs_.at(command.host)->actor_id().brief(), told.to_string());
-  // A caller whose connection is closed tries again. Nothing else is said twice.
-  if (holds_alternative<wire::HostConnection>(command.message)) return;
   events_.push_back(node_event::ChannelEnded{
       command.host,
       error(Code::kAborted, "its node could not tell it something: {}", told.message())});

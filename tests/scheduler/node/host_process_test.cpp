@@ -187,7 +187,17 @@ TEST_CASE("what is kept for a process that does not read is bounded") {
     ++sent;
   }
   CHECK(told.code() == Code::kOverloaded);
-  CHECK(sent == static_cast<int>(limits::kHostQueueMessagesMax));
+  CHECK(sent == static_cast<int>(limits::kHostQueueConnectionsMax) + 1);
+  // Connections take no room of what else the process must be told, and the other way round.
+  const auto tell = [&](const wire::HostMessage& message, int fd) {
+    return on_loop(running.thread.loop(), [&] { return running.host->tell(message, fd); });
+  };
+  const wire::HostMessage other = wire::HostAttachReply{.status = error(Code::kNotFound, "x")};
+  for (sent = 0, told = Status(); told.ok() && sent < 10'000; ++sent) told = tell(other, -1);
+  CHECK(told.code() == Code::kOverloaded);
+  CHECK(sent == static_cast<int>(limits::kHostQueueMessagesMax));  // with the start
+  CHECK(tell(wire::HostConnection{.target = "actor/1"}, callers.writer.get()).code() ==
+        Code::kOverloaded);
   const UniqueFd opened(::open(gate.c_str(), O_WRONLY | O_CLOEXEC));
   running.ready();
   running.left_unread.take([](std::size_t left) { return left == 0; });

@@ -79,6 +79,7 @@ struct Program {
 }  // namespace
 
 int main() {
+  ::signal(SIGPIPE, SIG_IGN);  // callers may be gone when they are handed over
   // Slow to start: what it is to run waits for it meanwhile.
   if (const char* gate = std::getenv("TROUPE_TEST_GATE")) {
     const UniqueFd opened(::open(gate, O_RDONLY | O_CLOEXEC));

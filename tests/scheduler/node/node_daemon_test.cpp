@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <filesystem>
 #include <future>
 
@@ -250,6 +251,36 @@ TEST_CASE("connections are handed over, also between two processes") {
   CHECK(nobody.status().code() == Code::kNotFound);
   CHECK(net::connect_blocking(f.address(), "head", f.token, Deadline::after(10s)).status().code() ==
         Code::kNotFound);
+}
+
+TEST_CASE("callers of a process that does not read are refused with the reason; it lives on") {
+  std::atomic<int> warnings = 0;
+  Fixture f;
+  auto options = f.options();
+  options.log_sink = [&](LogLevel level, std::string_view) {
+    warnings += level >= LogLevel::kWarning ? 1 : 0;
+  };
+  f.start(options);
+  REQUIRE(f.head->next<wire::RegisterNode>());
+  const auto start = f.actor("Simple");
+  const auto started = f.run(start);
+  const std::string target = "actor/" + start.spec.actor_id.to_string();
+  const net::Address local{{}, 0, f.node->info().endpoint.local_name};
+  REQUIRE(::kill(static_cast<pid_t>(started.pid), SIGSTOP) == 0);
+  Status refused;
+  for (int i = 0; refused.ok() && i < 10'000; ++i) {
+    refused = net::connect_blocking(local, target, f.token, Deadline::after(10s)).status();
+  }
+  CHECK(refused.code() == Code::kOverloaded);
+  CHECK_MESSAGE(refused.message().find("does not read its socket") != std::string::npos,
+                refused.message());
+  CHECK(warnings <= 1);
+  // What its node tells it has room all the same.
+  f.head->send(wire::StopActor{start.spec.actor_id, 1, 10'000, "enough"});
+  REQUIRE(::kill(static_cast<pid_t>(started.pid), SIGCONT) == 0);
+  const auto exit = f.exited().exit;
+  CHECK(exit.exit_code == 0);
+  CHECK(exit.signal == 0);
 }
 
 TEST_CASE("a head that comes back is told what runs") {
