@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/base/hash.h"
+#include "runtime/base/start_thread.h"
 #include "runtime/memory/segment_transfer.h"
 #include "runtime/net/transport.h"
 
@@ -80,9 +81,26 @@ void ArgumentSender::queue_locked(ActorId actor_id, Kept& kept) {
   kept.queued = true;
   queue_.push_back(actor_id);
   if (idle_ < queue_.size() && threads_.size() < kSendersMax) {
-    threads_.emplace_back([this] { run(); });
+    auto thread = start_thread("send constructor arguments", [this] { run(); });
+    if (thread.ok()) threads_.push_back(std::move(*thread));
+  }
+  if (threads_.empty()) {  // there may be room for one in a while
+    queue_.pop_back();
+    return try_later(actor_id);
   }
   changed_.notify_one();
+}
+
+void ArgumentSender::try_later(ActorId actor_id) {
+  environment_->loop->call_after(kSendAgainAfter, [weak = weak_from_this(), actor_id] {
+    const auto self = weak.lock();
+    if (!self) return;
+    MutexLock lock(self->mutex_);
+    const auto found = self->kept_.find(actor_id);
+    if (found == self->kept_.end()) return;
+    found->second.queued = false;
+    self->queue_locked(actor_id, found->second);
+  });
 }
 
 void ArgumentSender::run() {
@@ -118,15 +136,7 @@ void ArgumentSender::run() {
       continue;
     }
     // Its node has not heard of it yet, or its process has died: then the head says what follows.
-    environment_->loop->call_after(kSendAgainAfter, [weak = weak_from_this(), actor_id] {
-      const auto self = weak.lock();
-      if (!self) return;
-      MutexLock again(self->mutex_);
-      const auto found = self->kept_.find(actor_id);
-      if (found == self->kept_.end()) return;
-      found->second.queued = false;
-      self->queue_locked(actor_id, found->second);
-    });
+    try_later(actor_id);
   }
 }
 

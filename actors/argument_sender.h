@@ -57,6 +57,8 @@ class ArgumentSender : public std::enable_shared_from_this<ArgumentSender> {
 
   void on_actor(ActorId actor_id, const Result<wire::ActorInfo>& info);
   void queue_locked(ActorId actor_id, Kept& kept) TROUPE_REQUIRES(mutex_);
+  // Queues it again after a while.
+  void try_later(ActorId actor_id);
   void run();
   Status send(const memory::Segment& arguments, const wire::ActorInfo& actor);
 

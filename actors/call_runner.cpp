@@ -4,13 +4,13 @@
 #include <chrono>
 #include <iterator>
 #include <optional>
-#include <system_error>
 
 #include <fmt/format.h>
 
 #include "actors/guarded.h"
 #include "runtime/base/large_buffers.h"
 #include "runtime/base/limits.h"
+#include "runtime/base/start_thread.h"
 
 namespace troupe::detail {
 namespace {
@@ -181,11 +181,9 @@ void CallRunner::wait_in_group(Group& group, QueuedCall call) {
 }
 
 bool CallRunner::add_thread_locked(Group& group) {
-  try {
-    group.pool.emplace_back([this, &group] { work(group); });
-  } catch (const std::system_error&) {
-    return false;
-  }
+  auto thread = start_thread("run calls", [this, &group] { work(group); });
+  if (!thread.ok()) return false;
+  group.pool.push_back(std::move(*thread));
   ++group.idle;  // until it takes a call
   return true;
 }

@@ -14,6 +14,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/random.h"
+#include "runtime/base/start_thread.h"
 #include "runtime/base/unique_fd.h"
 #include "scheduler/client/actor_words.h"
 
@@ -210,7 +211,14 @@ RandomKiller::RandomKiller(std::shared_ptr<detail::ActorClient> client,
   state_->client = std::move(client);
   state_->victims = std::move(victims);
   state_->options = options;
-  state_->thread = std::thread([state = state_.get()] { state->run(); });
+  auto thread = start_thread("kill actors at random", [state = state_.get()] { state->run(); });
+  if (thread.ok()) {
+    state_->thread = std::move(*thread);
+    return;
+  }
+  MutexLock lock(state_->mutex);
+  state_->failed = thread.status();
+  state_->done = true;
 }
 
 RandomKiller::~RandomKiller() {
@@ -219,7 +227,7 @@ RandomKiller::~RandomKiller() {
     state_->ending = true;
     state_->changed.notify_all();
   }
-  state_->thread.join();
+  if (state_->thread.joinable()) state_->thread.join();
 }
 
 Result<KillerReport> RandomKiller::finish(Deadline deadline) {

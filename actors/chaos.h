@@ -104,7 +104,7 @@ class RandomKiller {
   RandomKiller& operator=(const RandomKiller&) = delete;
 
   // Waits until the budget is used up, or the deadline; then what happened. An error: a victim did
-  // not come back, or could not be struck.
+  // not come back, or could not be struck, or there is no thread for the killer.
   Result<KillerReport> finish(Deadline deadline);
 
  private:

@@ -155,7 +155,7 @@ Result<Cluster> Cluster::start_own(
     const EmbeddedOptions& options,
     const std::function<Result<std::unique_ptr<detail::OwnCluster>>(OnOutput)>& start) {
   TROUPE_RETURN_IF_ERROR(detail::check_may_drive());
-  auto state = std::make_unique<State>(std::make_unique<net::LoopThread>("troupe-driver"));
+  auto state = std::make_unique<State>(TROUPE_TRY(net::LoopThread::start("troupe-driver")));
   state->on_output = one_at_a_time(options.on_output);
   // Who gives a token lets others join, on loopback too.
   state->shared = options.host != EmbeddedOptions().host || !options.token.empty();
@@ -205,7 +205,7 @@ Result<Cluster> Cluster::connect(const ConnectOptions& given) {
   const detail::CompleteOptions complete = TROUPE_TRY(detail::complete(
       given, given.environment != nullptr ? *given.environment : environment, files));
   const ConnectOptions& options = complete.options;
-  auto state = std::make_unique<State>(std::make_unique<net::LoopThread>("troupe-driver"));
+  auto state = std::make_unique<State>(TROUPE_TRY(net::LoopThread::start("troupe-driver")));
   state->head = {options.host, options.port, {}};
   state->token = options.token;
   const Status joined = join(*state, {}, options.job_id, options.job_name, options.namespace_name,

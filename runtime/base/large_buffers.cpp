@@ -3,12 +3,13 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <thread>
+#include <iterator>
 #include <utility>
 
 #include "runtime/base/huge_pages.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/process_stamp.h"
+#include "runtime/base/start_thread.h"
 
 namespace troupe {
 namespace {
@@ -95,11 +96,13 @@ void give_back_large_buffer(Buffer&& given) {
   idle.bytes += buffer.capacity();
   idle.buffers.push_back({std::move(buffer), SystemClock().now()});
   if (idle.freeing) return;
-  idle.freeing = true;
-  std::thread([&idle] {
+  auto freeing = start_thread("free buffers in time", [&idle] {
     pthread_setname_np(pthread_self(), "large-buffers");
     idle.free_in_time();
-  }).detach();
+  });
+  idle.freeing = freeing.ok();
+  if (freeing.ok()) return freeing->detach();
+  dropped.push_back(idle.remove(std::prev(idle.buffers.end())));  // nobody would free it later
 }
 
 std::shared_ptr<const Buffer> share_large_buffer(Buffer bytes) {

@@ -430,6 +430,7 @@ Result<std::unique_ptr<Communicator>> make_cpu_communicator(CommunicatorOptions 
                                                             std::vector<PeerLink> links) {
   auto formed = TROUPE_TRY(form_links(options, std::move(links)));
   auto shared = std::make_shared<Shared>(options, std::move(formed));
+  TROUPE_RETURN_IF_ERROR(shared->engine.start());
   std::vector<int> ranks(static_cast<std::size_t>(options.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   Group all = shared->engine.add_group(options.name, std::move(ranks));

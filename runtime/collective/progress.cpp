@@ -8,6 +8,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/start_thread.h"
 #include "runtime/base/suggest.h"
 #include "runtime/collective/reduce_tree.h"
 #include "runtime/memory/futex.h"
@@ -50,7 +51,12 @@ Engine::Engine(EngineOptions options, std::vector<Peer> peers, memory::Segment s
       monitor_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   TROUPE_CHECK(monitor_event_.valid() && wake_event_.valid());
   for (const Peer& peer : peers_) polls_ |= peer.link->poll_events(true, false) != 0;
-  if (!peers_.empty()) monitor_ = std::thread([this] { monitor(); });
+}
+
+Status Engine::start() {
+  if (peers_.empty()) return {};
+  monitor_ = TROUPE_TRY(start_thread("watch a communicator's peers", [this] { monitor(); }));
+  return {};
 }
 
 Engine::~Engine() {

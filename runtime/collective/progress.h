@@ -107,6 +107,8 @@ class Engine {
   Engine(EngineOptions options, std::vector<Peer> peers, memory::Segment segment, WaitSlot* slot,
          UniqueFd wake_event);
   ~Engine();
+  // Begins to watch the peers: before anything else, once. kResourceExhausted.
+  Status start();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 

@@ -7,12 +7,12 @@
 
 #include <cstring>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/mutex.h"
+#include "runtime/base/start_thread.h"
 #include "runtime/net/handshake.h"
 #include "runtime/net/socket.h"
 #include "runtime/net/tls_handshake.h"
@@ -74,13 +74,19 @@ class Connector : public std::enable_shared_from_this<Connector> {
     lookup_ = std::make_shared<Lookup>();
     lookup_->done_reader = UniqueFd(fds[0]);
     lookup_->done_writer = UniqueFd(fds[1]);
+    auto thread = start_thread("look up " + address_.host,
+                               [lookup = lookup_, host = address_.host, port = address_.port] {
+                                 auto result = resolve(host, port);
+                                 MutexLock lock(lookup->mutex);
+                                 lookup->result = std::move(result);
+                                 lookup->done_writer.reset();
+                               });
+    if (!thread.ok()) {
+      lookup_.reset();
+      return finish(thread.status());
+    }
+    thread->detach();
     loop_.watch_readable(fds[0], [self = shared_from_this()] { self->looked_up(); });
-    std::thread([lookup = lookup_, host = address_.host, port = address_.port] {
-      auto result = resolve(host, port);
-      MutexLock lock(lookup->mutex);
-      lookup->result = std::move(result);
-      lookup->done_writer.reset();
-    }).detach();
   }
 
   void looked_up() {

@@ -22,6 +22,7 @@
 #include "runtime/base/parents_descriptors.h"
 #include "runtime/base/process_stamp.h"
 #include "runtime/base/short_slices.h"
+#include "runtime/base/start_thread.h"
 
 namespace troupe::net {
 namespace {
@@ -230,19 +231,35 @@ class AsioLoop final : public RunnableLoop {
 std::unique_ptr<RunnableLoop> make_event_loop() { return std::make_unique<AsioLoop>(); }
 
 struct LoopThread::State {
+  static Result<std::unique_ptr<State>> start(const char* thread_name);
   const ProcessStamp process;
   AsioLoop loop;
   std::thread thread;
 };
 
-LoopThread::LoopThread(const char* thread_name) : state_(std::make_unique<State>()) {
-  state_->loop.set_thread({});
-  state_->thread = std::thread([loop = &state_->loop, name = std::string(thread_name)] {
-    pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
-    take_short_slices();
-    loop->run();
-  });
+Result<std::unique_ptr<LoopThread::State>> LoopThread::State::start(const char* thread_name) {
+  auto state = std::make_unique<State>();
+  state->loop.set_thread({});
+  state->thread = TROUPE_TRY(
+      start_thread("run an event loop", [loop = &state->loop, name = std::string(thread_name)] {
+        pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+        take_short_slices();
+        loop->run();
+      }).with("thread", thread_name));
+  return state;
 }
+
+Result<std::unique_ptr<LoopThread>> LoopThread::start(const char* thread_name) {
+  return std::unique_ptr<LoopThread>(new LoopThread(TROUPE_TRY(State::start(thread_name))));
+}
+
+LoopThread::LoopThread(const char* thread_name) {
+  auto started = State::start(thread_name);
+  TROUPE_CHECK(started.ok(), "{}", started.status().to_string());
+  state_ = std::move(*started);
+}
+
+LoopThread::LoopThread(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 LoopThread::~LoopThread() {
   if (state_->process.is_forked()) {

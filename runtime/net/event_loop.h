@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/status.h"
 
 namespace troupe::net {
 
@@ -53,6 +54,9 @@ std::unique_ptr<RunnableLoop> make_event_loop();
 // has no such thread, nothing that is given to it runs, and the destructor does nothing.
 class LoopThread {
  public:
+  // kResourceExhausted where the system has no room for another thread.
+  static Result<std::unique_ptr<LoopThread>> start(const char* thread_name);
+  // The same for those who have nobody to tell: a failure ends the process with its message.
   explicit LoopThread(const char* thread_name);
   ~LoopThread();
   LoopThread(const LoopThread&) = delete;
@@ -61,6 +65,7 @@ class LoopThread {
 
  private:
   struct State;
+  explicit LoopThread(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

@@ -38,12 +38,13 @@ Result<wire::Resources> resources_of(const EmbeddedOptions& options, const NodeG
 }  // namespace
 
 struct EmbeddedCluster::State {
+  explicit State(std::unique_ptr<net::LoopThread> t) : thread(std::move(t)) {}
   // Runs `work` on the loop's thread and waits for it.
   template <typename F>
   auto on_loop(F work) {
     std::packaged_task<decltype(work())()> task(std::move(work));
     auto done = task.get_future();
-    thread.loop().post([&task] { task(); });
+    thread->loop().post([&task] { task(); });
     return done.get();
   }
   Status start(const EmbeddedOptions& options);
@@ -57,7 +58,7 @@ struct EmbeddedCluster::State {
   std::promise<Status> joined;
   std::promise<void> ended;
   bool stopped = false;
-  net::LoopThread thread{"troupe-cluster"};
+  const std::unique_ptr<net::LoopThread> thread;
   std::unique_ptr<HeadDaemon> head;  // this and the next: loop thread
   std::unique_ptr<NodeDaemon> node;
 };
@@ -72,7 +73,7 @@ Status EmbeddedCluster::State::start(const EmbeddedOptions& options) {
   head_options.config.heartbeats = options.host != EmbeddedOptions().host || !options.token.empty();
   const Logger log = options.log_sink ? Logger("head", options.log_level, options.log_sink)
                                       : Logger::to_stderr("head", options.log_level);
-  head = TROUPE_TRY(HeadDaemon::start(thread.loop(), std::move(head_options), journal, random, log,
+  head = TROUPE_TRY(HeadDaemon::start(thread->loop(), std::move(head_options), journal, random, log,
                                       [this](const std::string&) { ended.set_value(); }));
   head_address = head->address();
   NodeOptions node_options;
@@ -102,7 +103,7 @@ Status EmbeddedCluster::State::start(const EmbeddedOptions& options) {
   node_options.on_stopped = [this, answered](Status why) {
     if (!std::exchange(*answered, true)) joined.set_value(std::move(why));
   };
-  node = TROUPE_TRY(NodeDaemon::start(thread.loop(), std::move(node_options)));
+  node = TROUPE_TRY(NodeDaemon::start(thread->loop(), std::move(node_options)));
   node_info = node->info();
   return {};
 }
@@ -111,7 +112,7 @@ EmbeddedCluster::EmbeddedCluster(std::unique_ptr<State> state) : state_(std::mov
 EmbeddedCluster::~EmbeddedCluster() { stop(); }
 
 Result<std::unique_ptr<EmbeddedCluster>> EmbeddedCluster::start(const EmbeddedOptions& options) {
-  auto state = std::make_unique<State>();
+  auto state = std::make_unique<State>(TROUPE_TRY(net::LoopThread::start("troupe-cluster")));
   state->token = options.token.empty() ? net::make_token(state->random) : options.token;
   auto joined = state->joined.get_future();
   // Its destructor takes down what has been started.
@@ -136,7 +137,7 @@ void EmbeddedCluster::stop() {
     return;
   }
   if (std::exchange(state_->stopped, true)) return;
-  TROUPE_CHECK(!state_->thread.loop().in_loop_thread());
+  TROUPE_CHECK(!state_->thread->loop().in_loop_thread());
   state_->on_loop([this] {
     state_->node.reset();
     state_->head.reset();
@@ -152,6 +153,6 @@ const net::Address& EmbeddedCluster::head_address() const { return state_->head_
 const net::Token& EmbeddedCluster::token() const { return state_->token; }
 NodeId EmbeddedCluster::node_id() const { return state_->node_info.node_id; }
 const wire::NodeInfo& EmbeddedCluster::node() const { return state_->node_info; }
-net::EventLoop& EmbeddedCluster::loop() { return state_->thread.loop(); }
+net::EventLoop& EmbeddedCluster::loop() { return state_->thread->loop(); }
 
 }  // namespace troupe::scheduler

@@ -17,8 +17,9 @@
 #include <mutex>
 #include <optional>
 #include <string_view>
-#include <thread>
 #include <utility>
+
+#include "runtime/base/start_thread.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -256,10 +257,10 @@ Status Server::start() {
   address_ = {shared_.options.host, acceptor_.local_endpoint(ec).port(), {}};
   shared_.gate->io = &io_;
   accept();
-  thread_ = std::thread([this] {
+  thread_ = TROUPE_TRY(start_thread("serve HTTP", [this] {
     pthread_setname_np(pthread_self(), "troupe-http");
     io_.run();
-  });
+  }));
   return {};
 }
 

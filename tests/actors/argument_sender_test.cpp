@@ -9,6 +9,7 @@
 #include "runtime/base/limits.h"
 #include "tests/actors/call_fixture.h"
 #include "tests/actors/test_actors.h"
+#include "tests/support/no_threads.h"
 
 namespace troupe::tests {
 namespace {
@@ -68,6 +69,15 @@ TEST_CASE_FIXTURE(CallFixture, "many at once, and small ones beside them") {
     CHECK(holder.call<&Holder::bytes>().get(20s).value() ==
           (i % 3 == 0 ? 100 : limits::kSpecArgumentBytesMax + 100'000));
   }
+}
+
+TEST_CASE_FIXTURE(CallFixture, "arguments that no thread can send leave when one can") {
+  std::optional<NoThreads> none(std::in_place);
+  auto holder = spawn<Holder>({}, numbered(1u << 20), 7);
+  const auto early = holder.with({.timeout = 200ms}).call<&Holder::mark>().get(20s);
+  CHECK(early.status().code() == Code::kDeadlineExceeded);
+  none.reset();
+  CHECK(holder.call<&Holder::mark>().get(20s).value() == 7);
 }
 
 TEST_CASE_FIXTURE(CallFixture, "a refused actor's arguments are let go of") {

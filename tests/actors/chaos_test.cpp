@@ -6,6 +6,7 @@
 #include "actors/spawn.h"
 #include "tests/actors/fake_node.h"
 #include "tests/actors/test_actors.h"
+#include "tests/support/no_threads.h"
 #include "tests/support/test_data.h"
 
 namespace troupe::tests {
@@ -76,6 +77,12 @@ TEST_CASE_FIXTURE(UnderFire, "a victim that does not come back is the killer's e
   auto killer = killer_of(mortal, {.strikes_max = 3, .pause = 0ms});
   const auto report = killer.finish(Deadline::after(60s));
   CHECK(report.status().code() == Code::kActorDied);
+}
+
+TEST_CASE_FIXTURE(UnderFire, "a killer without a thread says so") {
+  const NoThreads none;
+  auto killer = killer_of(counter, {.strikes_max = 3, .pause = 0ms});
+  CHECK(killer.finish(Deadline::after(60s)).status().code() == Code::kResourceExhausted);
 }
 
 TEST_CASE_FIXTURE(UnderFire, "without time the killer stops early") {

@@ -4,6 +4,8 @@
 
 #include <thread>
 
+#include "tests/support/no_threads.h"
+
 namespace troupe {
 namespace {
 
@@ -48,6 +50,17 @@ TEST_CASE("shared bytes are given back by the last who holds them; small ones ar
   share_large_buffer(std::vector<std::byte>(kMiB)).reset();
   give_back_large_buffer(std::vector<std::byte>(kMiB));
   CHECK(idle_large_bytes() == 8 * kMiB);
+}
+
+TEST_CASE("where no thread could free it later, nothing is kept") {
+  wait_until_none_is_idle();
+  const tests::NoThreads none;
+  // (The thread of the buffers before may not have ended yet.)
+  const Deadline patience = Deadline::after(20s);
+  do {
+    give_back_large_buffer(std::vector<std::byte>(8 * kMiB));
+    REQUIRE_FALSE(patience.passed());
+  } while (idle_large_bytes() > 0 && (wait_until_none_is_idle(), true));
 }
 
 TEST_CASE("what waits is bounded, the oldest goes first, and all of it goes in time") {

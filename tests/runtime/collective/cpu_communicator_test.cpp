@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <latch>
 #include <numeric>
 #include <thread>
 #include <tuple>
@@ -17,6 +18,7 @@
 #include "tests/runtime/collective/conformance.h"
 #include "tests/runtime/collective/killed_rank.h"
 #include "tests/runtime/collective/ranks.h"
+#include "tests/support/no_threads.h"
 
 namespace troupe::collective {
 namespace {
@@ -32,6 +34,26 @@ tests::RunRanks on_nodes(std::function<int(int rank)> node_of) {
     for (int r = 0; r < world_size; ++r) nodes.push_back(node_of(r));
     run_threads(nodes, body);
   };
+}
+
+TEST_CASE("a communicator for whose peers there is no watching thread is an error") {
+  auto links = make_local_links({0, 0}).value();
+  std::vector<Status> made(2);
+  std::vector<std::thread> ranks;
+  std::latch begin(1);
+  for (std::size_t r = 0; r < made.size(); ++r) {
+    ranks.emplace_back([&, r] {
+      begin.wait();
+      made[r] =
+          make_cpu_communicator(options_for(static_cast<int>(r), 2), std::move(links[r])).status();
+    });
+  }
+  {
+    const troupe::tests::NoThreads none;
+    begin.count_down();
+    for (auto& rank : ranks) rank.join();
+  }
+  for (const Status& status : made) CHECK(status.code() == Code::kResourceExhausted);
 }
 
 TEST_CASE("shared memory: all operations, bit for bit") {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/runtime/net/support.h"
+#include "tests/support/no_threads.h"
 
 namespace troupe::net {
 namespace {
@@ -26,6 +27,13 @@ TEST_CASE("posted work runs in order, on the loop's thread") {
   CHECK(done.get());
   REQUIRE(order.size() == 1000);
   CHECK(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_CASE("a loop for which there is no thread is an error that names it") {
+  const tests::NoThreads none;
+  const Status refused = LoopThread::start("troupe-test").status();
+  CHECK(refused.code() == Code::kResourceExhausted);
+  CHECK(refused.context("thread") == "troupe-test");
 }
 
 TEST_CASE("timers run by time, and not once cancelled") {

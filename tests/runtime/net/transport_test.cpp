@@ -12,6 +12,7 @@
 #include "runtime/base/near_socket.h"
 #include "runtime/net/connection.h"
 #include "tests/runtime/net/support.h"
+#include "tests/support/no_threads.h"
 
 namespace troupe::net {
 namespace {
@@ -121,6 +122,16 @@ TEST_CASE("a host name is looked up") {
   Address address = server.address;
   address.host = "localhost";
   CHECK(connect_blocking(address, "head", kToken, patience()).ok());
+}
+
+TEST_CASE("a host name that no thread can look up is an error") {
+  Server server;
+  Address address = server.address;
+  address.host = "localhost";
+  const tests::NoThreads none;
+  const Status refused = connect_blocking(address, "head", kToken, patience()).status();
+  CHECK(refused.code() == Code::kResourceExhausted);
+  CHECK(refused.message().find("look up localhost") != std::string::npos);
 }
 
 TEST_CASE("connecting from a loop") {

@@ -5,6 +5,7 @@
 #include "runtime/process/child.h"
 #include "scheduler/client/ask_node.h"
 #include "scheduler/client/head_client.h"
+#include "tests/support/no_threads.h"
 #include "tests/support/test_data.h"
 
 #include <future>
@@ -13,6 +14,11 @@ namespace troupe::scheduler {
 namespace {
 
 using namespace std::chrono_literals;
+
+TEST_CASE("an embedded cluster for which there is no thread is an error") {
+  const troupe::tests::NoThreads none;
+  CHECK(EmbeddedCluster::start({}).status().code() == Code::kResourceExhausted);
+}
 
 TEST_CASE("an embedded cluster runs actors and leaves nothing") {
   EmbeddedOptions options;
