@@ -37,7 +37,7 @@ class CallServer::Peer final : public CalleeLink {
   ClientId caller;
   // The server's lock: how many calls came over the socket, and the ring beside it.
   std::uint64_t calls = 0;
-  std::uint64_t ring_number = 0;  // the highest that was offered
+  std::uint64_t ring_number = 0;  // of the ring that may be offered; 0: none, or no more
   std::shared_ptr<HostRing> ring;
 
  private:

@@ -133,7 +133,7 @@ struct RingOffer {
   std::uint32_t version = kRingVersion;
   std::uint32_t segment_bytes = kRingSegmentBytes;
   ClientId caller;
-  std::uint64_t number = 0;  // grows with each connection of the caller: an older offer is late
+  std::uint64_t number = 0;  // wire::Bind::attempt of its connection: one of another is late
   std::uint64_t slab_bytes = kRingSlabBytes;
   std::int64_t clock_ns = 0;  // the caller's monotonic clock
 };

@@ -109,6 +109,7 @@ void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bi
   }
   peer->bound = true;
   peer->caller = bind.caller;
+  peer->ring_number = bind.attempt;
   CalleeSession::Change change;
   {
     MutexLock lock(mutex_);

@@ -73,10 +73,10 @@ Result<std::shared_ptr<HostRing>> CallServer::attach_ring(HostRing::Arrived arri
   MutexLock lock(mutex_);
   const std::shared_ptr<Peer> peer = peer_of_locked(caller);
   if (!peer) return error(Code::kNotFound, "the caller has no connection");
-  if (number <= peer->ring_number || peer->ring) {
-    return error(Code::kAlreadyExists, "the connection of this ring is over, or has one");
+  if (number == 0 || number != peer->ring_number) {
+    return error(Code::kAlreadyExists, "the connection of this ring is over, or has had one");
   }
-  peer->ring_number = number;
+  peer->ring_number = 0;
   peer->ring = ring;
   ring->begin(peer->calls);
   rings_.push_back(ring);

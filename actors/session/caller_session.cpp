@@ -307,7 +307,8 @@ bool CallerSession::on_connected(std::uint64_t attempt, Result<std::shared_ptr<C
                   .methods = {},
                   .caller_actor = config_.self,
                   .caller_generation = config_.self_generation,
-                  .generation = newest_generation()};
+                  .generation = newest_generation(),
+                  .attempt = attempt};
   for (const auto& method : config_.interface.methods) {
     bind.methods.push_back({std::string(method.name), method.hash});
   }

@@ -35,7 +35,11 @@ struct Bind {
   // The newest generation of the actor that the caller knows of: a process of an earlier one
   // refuses, and ends itself. 0: unknown.
   std::uint64_t generation = 0;
-  TROUPE_WIRE(Bind, actor_id, type, caller, methods, caller_actor, caller_generation, generation);
+  // The number of this connection among the caller's: that of the ring which it may offer besides
+  // (actors/call_ring.h). 0: it offers none.
+  std::uint64_t attempt = 0;
+  TROUPE_WIRE(Bind, actor_id, type, caller, methods, caller_actor, caller_generation, generation,
+              attempt);
 };
 // actor → caller: not ok names the method whose signature differs.
 struct BindReply {

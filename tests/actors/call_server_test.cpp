@@ -8,7 +8,9 @@
 #include <cstring>
 #include <optional>
 
+#include "actors/caller_ring.h"
 #include "actors/future.h"
+#include "actors/host_ring.h"
 #include "actors/session/kept_answers.h"
 #include "runtime/base/limits.h"
 #include "runtime/memory/unix_socket.h"
@@ -31,9 +33,10 @@ struct Server {
   net::LoopThread thread{"test"};
   std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>();
   std::shared_ptr<CallServer> server;
-  explicit Server(const net::ConnectionOptions& connections = call_connection_options())
-      : server(std::make_shared<CallServer>(thread.loop(), kActor, 7, kInterface, mailbox, nullptr,
-                                            connections)) {}
+  explicit Server(const net::ConnectionOptions& connections = call_connection_options(),
+                  std::shared_ptr<HostPageSegment> page = nullptr)
+      : server(std::make_shared<CallServer>(thread.loop(), kActor, 7, kInterface, mailbox,
+                                            std::move(page), connections)) {}
   ~Server() {
     Promise<void> closed;
     auto done = closed.future();
@@ -52,16 +55,29 @@ struct Server {
     return std::move(pair.second);
   }
   // A connection that has bound.
-  UniqueFd bound(ClientId caller = kCaller);
+  UniqueFd bound(ClientId caller = kCaller, std::uint64_t attempt = 0);
+  // What becomes of a ring that is offered for the caller's connection of that number.
+  Status offer_ring(std::uint64_t attempt) {
+    const SystemClock clock;
+    const auto ring = CallerRing::create(0ns).value();
+    auto pair = memory::socket_pair().value();
+    REQUIRE(ring->send_offer(pair.first.get(), kCaller, attempt, clock).ok());
+    thread.loop().post([server = server, fd = std::make_shared<UniqueFd>(std::move(pair.second))] {
+      server->accept_ring(std::move(*fd));
+    });
+    return ring->receive_reply(pair.first.get());
+  }
 };
 
 wire::Bind bind_of(ClientId caller) {
   return {kActor, "Thing", caller, {{"second", 2}, {"first", 1}}};
 }
 
-UniqueFd Server::bound(ClientId caller) {
+UniqueFd Server::bound(ClientId caller, std::uint64_t attempt) {
   UniqueFd socket = connect();
-  say(socket, bind_of(caller));
+  wire::Bind bind = bind_of(caller);
+  bind.attempt = attempt;
+  say(socket, bind);
   const auto reply = std::get<wire::BindReply>(hear(socket).value());
   REQUIRE(reply.status.ok());
   CHECK(reply.generation == 7);
@@ -233,6 +249,19 @@ TEST_CASE("a call that is sent again after a broken connection runs once") {
   say(socket, call_of(1, 0));
   CHECK(reply_of(1).result == wire::Bytes(1, std::byte{1}));
   CHECK(server.mailbox->calls() == 0);
+}
+
+TEST_CASE("a ring is taken once, and for the connection that it was offered for only") {
+  Server server(call_connection_options(), HostPageSegment::create().value());
+  UniqueFd socket = server.bound(kCaller, 3);
+  socket = server.bound(kCaller, 4);
+  CHECK_FALSE(server.offer_ring(3).ok());  // it comes late
+  CHECK_FALSE(server.offer_ring(5).ok());
+  CHECK(server.offer_ring(4).ok());
+  CHECK_FALSE(server.offer_ring(4).ok());
+  // Who says no number offers none.
+  socket = server.bound();
+  CHECK_FALSE(server.offer_ring(0).ok());
 }
 
 TEST_CASE("a queued call can be cancelled by its caller only") {

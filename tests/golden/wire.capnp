@@ -922,6 +922,7 @@ struct Bind {
   callerActor @4 :Id;
   callerGeneration @5 :UInt64;
   generation @6 :UInt64;
+  attempt @7 :UInt64;
 }
 
 struct BindReply {

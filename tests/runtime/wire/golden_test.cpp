@@ -47,7 +47,7 @@ constexpr std::uint64_t kKeeperHashes[] = {
     0x8e9f22c4ab2ce6e5, 0x30d85194abf86d84, 0xcbfc0fae6f18be2e, 0x167123e506c5f8e6,
 };
 constexpr std::uint64_t kCallHashes[] = {
-    0x43300f357a53c81f, 0xa8c18ceb9d5fbcfd, 0x27eb962e626c5961, 0x68cbb32d065559e8,
+    0xda94acba4418739e, 0xa8c18ceb9d5fbcfd, 0x27eb962e626c5961, 0x68cbb32d065559e8,
     0x94ae858e535bccd1, 0x70987a3c47607817, 0x61761b59c5690da5, 0xa938c5c4c4b32e9a,
     0x634492e1039fd5d6, 0xf9f46f107d121a90,
 };
