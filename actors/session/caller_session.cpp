@@ -478,9 +478,11 @@ void CallerSession::on_too_large(const wire::CallMessage& message, const TooLarg
     sequence = back->sequence;
     what = "the arguments, which came back,";
   }
+  const bool answers = !std::holds_alternative<wire::StreamItem>(message);
+  if (answers) lent_.erase(sequence);
   const auto it = calls_.find(sequence);
   if (it == calls_.end()) return;  // cancelled, or past its deadline
-  if (std::holds_alternative<wire::StreamItem>(message)) forget(sequence, it->second);
+  if (!answers) forget(sequence, it->second);
   end_call(it, too_large.error(what), out);
 }
 

@@ -37,6 +37,14 @@ struct FakeLink final : CallLink {
   void close() override {}
 };
 
+// Says when they are given back.
+struct Lent final : LentArguments {
+  explicit Lent(bool& back) : back(back) {}
+  ~Lent() override { back = true; }
+  std::span<const std::byte> bytes() const override { return {}; }
+  bool& back;
+};
+
 struct Fixture {
   CallerSession session{{.actor_id = kActor, .interface = kInterface, .caller = ClientId{5, 6}}};
   TimePoint now{1h};
@@ -48,12 +56,14 @@ struct Fixture {
     for (auto& call : out.ended) ended.push_back(std::move(call));
     if (out.connect) connect = out.connect;
   }
-  std::uint64_t call(Duration timeout = 10s, bool retry = false) {
+  std::uint64_t call(Duration timeout = 10s, bool retry = false,
+                     std::unique_ptr<LentArguments> lent = nullptr) {
     CallerOutcome out;
     const auto sequence = session.call({.method = 0,
                                         .arguments = wire::Bytes(4),
                                         .deadline = Deadline::at(now + timeout),
-                                        .retry = retry},
+                                        .retry = retry,
+                                        .lent = std::move(lent)},
                                        out);
     take(std::move(out));
     return sequence;
@@ -81,9 +91,9 @@ struct Fixture {
     CHECK(std::get<wire::Bind>(link->messages[0]).generation == generation);
     hear(wire::BindReply{{}, generation});
   }
-  void hear(wire::CallMessage message) {
+  void hear(wire::CallMessage message, const std::optional<TooLarge>& too_large = std::nullopt) {
     CallerOutcome out;
-    session.on_message(connect->attempt, std::move(message), std::nullopt, now, out);
+    session.on_message(connect->attempt, std::move(message), too_large, now, out);
     take(std::move(out));
   }
   void lose_link() {
@@ -165,6 +175,33 @@ TEST_CASE_FIXTURE(Fixture, "caller session: a call ends at its deadline, and the
   REQUIRE(ended.size() == 2);
   CHECK(ended[1].result.status().code() == Code::kDeadlineExceeded);
   CHECK(std::get<wire::CancelCall>(link->messages.back()).sequence == sequence);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "caller session: lent arguments are given back with whatever answers the call") {
+  call();
+  open();
+  hear(wire::CallReply{1, {}, {}});
+  const TooLarge too_large{.bytes = 10, .bytes_max = 5};
+  bool back = false;
+  const auto cancelled = [&] {
+    back = false;
+    const auto sequence = call(3s, false, std::make_unique<Lent>(back));
+    REQUIRE(session.cancel(sequence));
+    CHECK_FALSE(back);  // the actor may read them still
+    return sequence;
+  };
+  hear(wire::CallReply{cancelled(), {}, {}});
+  CHECK(back);
+  hear(wire::CallReply{cancelled(), {}, {}}, too_large);
+  CHECK(back);
+  hear(wire::CallGivenBack{cancelled(), {}}, too_large);
+  CHECK(back);
+  const auto stream = cancelled();
+  hear(wire::StreamItem{stream, 1, {}}, too_large);
+  CHECK_FALSE(back);  // its call goes on
+  hear(wire::CallReply{stream, {}, {}}, too_large);
+  CHECK(back);
 }
 
 TEST_CASE_FIXTURE(Fixture,
