@@ -181,18 +181,23 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::get_or_create(const ActorOpti
 
 Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
     std::vector<Member> members, const ActorInterface& interface, bool no_wait, Deadline deadline) {
+  if (members.empty()) return error(Code::kInvalidArgument, "spawn_gang of no actors");
+  for (const auto& member : members) {
+    if (member.options.isolation != Isolation::kShared) continue;
+    return error(Code::kInvalidArgument,
+                 "spawn_gang of light actors: their hosts are placed one by one (spawn_many)");
+  }
   std::vector<wire::ActorSpec> specs;
   std::vector<std::shared_ptr<ActorChannel>> channels;
   for (auto& member : members) {
-    if (member.options.isolation == Isolation::kShared) {
-      return error(Code::kInvalidArgument,
-                   "spawn_gang of light actors: their hosts are placed one by one (spawn_many)");
+    auto spec = spec_for(member.options, interface, std::move(member.constructor_arguments));
+    if (!spec.ok()) {
+      for (const auto& before : specs) sender_->forget(before.actor_id);
+      return spec.status();
     }
-    specs.push_back(
-        TROUPE_TRY(spec_for(member.options, interface, std::move(member.constructor_arguments))));
+    specs.push_back(std::move(*spec));
     channels.push_back(channel(specs.back().actor_id, interface));
   }
-  if (specs.empty()) return error(Code::kInvalidArgument, "spawn_gang of no actors");
   const std::string names = names_of(specs);
   const Status created =
       wait_for_head<void>(deadline, "creating actors", [&](auto done) {

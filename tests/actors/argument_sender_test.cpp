@@ -5,6 +5,9 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+#include <filesystem>
+#include <optional>
+
 #include "actors/spawn.h"
 #include "runtime/base/limits.h"
 #include "tests/actors/call_fixture.h"
@@ -83,6 +86,28 @@ TEST_CASE_FIXTURE(CallFixture, "arguments that no thread can send leave when one
 TEST_CASE_FIXTURE(CallFixture, "a refused actor's arguments are let go of") {
   auto holder = spawn<Holder>({.resources = {{"unobtainable", 1}}}, numbered(1u << 20), 1);
   CHECK(holder.call<&Holder::mark>().get(20s).status().code() == Code::kResourceExhausted);
+}
+
+TEST_CASE_FIXTURE(CallFixture, "where a later member of a gang is refused, nothing is kept") {
+  const auto segments = [] {
+    std::ptrdiff_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;  // that of the iterator itself
+      const auto file = std::filesystem::read_symlink(entry.path(), gone).string();
+      count += file.find("troupe-arguments") != std::string::npos ? 1 : 0;
+    }
+    return count;
+  };
+  const auto before = segments();
+  for (const ActorOptions& refused :
+       {ActorOptions{.num_cpus = -1}, ActorOptions{.isolation = Isolation::kShared}}) {
+    std::vector<GangMember<Holder>> gang;
+    gang.emplace_back(ActorOptions(), numbered(1u << 20), 1);
+    gang.emplace_back(refused, numbered(1u << 20), 2);
+    CHECK(detail::spawn_gang<Holder>(client, std::move(gang), true).status().code() ==
+          Code::kInvalidArgument);
+    CHECK(segments() == before);
+  }
 }
 
 TEST_CASE_FIXTURE(CallFixture,
