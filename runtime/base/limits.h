@@ -103,6 +103,9 @@ inline constexpr std::size_t kActorChangesBytesMax = 1536;
 inline constexpr std::size_t kJournalEndedBytesMax = 4u << 20;
 inline constexpr std::size_t kJournalEventBytesMax = 8u << 20;
 inline constexpr std::size_t kJournalHistoryBytesMax = 16u << 20;
+// One decision in the journal, unpacked: what a message brought, and what the head adds to it. A
+// few packed bytes may claim to be any number of zeros.
+inline constexpr std::size_t kDeltaBytesMax = 2 * kFrameBytesMax;
 // What a node says of itself: its name, resources and labels.
 inline constexpr std::size_t kNodeInfoBytesMax = 64u << 10;
 

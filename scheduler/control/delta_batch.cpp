@@ -6,6 +6,8 @@
 #include <cstring>
 #include <optional>
 
+#include "runtime/base/limits.h"
+
 namespace troupe::scheduler {
 namespace {
 
@@ -213,6 +215,11 @@ Status decode_deltas(BytesView payload, const std::function<Status(Delta)>& take
     const auto front = reader.u8();
     const auto length = reader.varint();
     if (!front || !length) return cut();
+    if (*length > limits::kDeltaBytesMax) {
+      return error(Code::kDataLoss,
+                   "a journal record has a decision of {} bytes, and none has more than {}",
+                   *length, limits::kDeltaBytesMax);
+    }
     const unsigned kind = *front % kKinds;
     bytes.assign({kSingle, static_cast<std::byte>(kind)});
     bytes.reserve(std::min<std::uint64_t>(*length, kReservedMax) + kFrontBytes);

@@ -5,7 +5,7 @@
 // Payload: a byte 3, then for each delta
 //   u8      its kind (the second byte of delta.h's encoding); with 0x80 it is compared to the last
 //           one of its kind in this payload
-//   varint  its bytes (delta.h's encoding, without the first two)
+//   varint  its bytes (delta.h's encoding, without the first two), at most kDeltaBytesMax
 //   these bytes, each xor the one at the same place of what it is compared to, in words of eight,
 //   as
 //           Cap'n Proto packs them: a byte of eight bits that say which of the word's bytes are not

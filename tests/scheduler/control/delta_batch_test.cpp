@@ -100,6 +100,21 @@ TEST_CASE("any bytes come back, and take no more than was counted") {
   CHECK(decoded(encode_deltas({})).empty());
 }
 
+TEST_CASE("a few bytes that claim to be a decision of a gigabyte are refused by its size") {
+  std::vector<std::byte> payload{std::byte{3}, std::byte{1}};
+  for (const unsigned byte : {0x80, 0x80, 0x80, 0x80, 0x04}) {  // 1 << 30
+    payload.push_back(static_cast<std::byte>(byte));
+  }
+  // Each pair is 256 words of zeros.
+  for (int i = 0; i < (1 << 30) / (256 * 8); ++i) {
+    payload.push_back(std::byte{0});
+    payload.push_back(std::byte{255});
+  }
+  const Status status = decode_deltas(payload, [](const Delta&) { return Status(); });
+  CHECK(status.code() == Code::kDataLoss);
+  CHECK(status.message().find("a decision of 1073741824 bytes") != std::string::npos);
+}
+
 TEST_CASE("a payload that is cut, or of a later version, is an error") {
   const ActorCreated created = made(1);
   const std::vector<Delta> deltas{created, waits(created, 1), made(2)};
