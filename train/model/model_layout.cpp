@@ -24,14 +24,15 @@ Parts parts_of(const ModelConfig& config, const Trainables& trainables) {
   const std::vector<std::vector<TensorSpec>> adapters = adapter_tensors(config, trainables.lora);
   for (std::size_t i = 0; i < parts.trained.size(); ++i) {
     std::vector<TensorSpec>& trained = parts.trained[i].tensors;
-    const auto frozen = std::ranges::stable_partition(trained, is_trained);
-    parts.frozen[i].tensors.assign(frozen.begin(), frozen.end());
+    // (Not std::ranges', whose result clang 14 cannot compile with this standard library.)
+    const auto frozen = std::stable_partition(trained.begin(), trained.end(), is_trained);
+    parts.frozen[i].tensors.assign(frozen, trained.end());
     for (TensorSpec& tensor : parts.frozen[i].tensors) {
       if (!tensor.is_layer_product) continue;
       tensor.quantization = trainables.base.quantization;
       tensor.element_bytes = dtype_size(trainables.base.beside);
     }
-    trained.erase(frozen.begin(), frozen.end());
+    trained.erase(frozen, trained.end());
     trained.insert(trained.end(), adapters[i].begin(), adapters[i].end());
   }
   return parts;

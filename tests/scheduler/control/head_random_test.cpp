@@ -19,14 +19,18 @@ std::uint64_t run(std::uint64_t seed, int steps) {
   world.settle();
   CHECK(world.unanswered() == 0);
   // Nobody stays half-way, and nothing stays behind.
-  for (const auto& [id, actor] : world.head().actors()) {
+  // (No structured bindings: clang 14 has none in the lambdas of CHECK_MESSAGE.)
+  for (const auto& entry : world.head().actors()) {
+    const std::string id = entry.first.brief();
+    const auto& actor = entry.second;
     const bool done = actor.info.state == wire::ActorState::kAlive || actor.dead() ||
                       actor.queue_order != 0 || actor.restart_at.has_value();
-    CHECK_MESSAGE(!actor.stopping, "actor ", id.brief(), " was to be stopped and runs");
-    CHECK_MESSAGE(done, "actor ", id.brief(), " is ", actor_state_name(actor.info.state));
+    CHECK_MESSAGE(!actor.stopping, "actor ", id, " was to be stopped and runs");
+    CHECK_MESSAGE(done, "actor ", id, " is ", actor_state_name(actor.info.state));
   }
-  for (const auto& [id, group] : world.head().groups()) {
-    CHECK_MESSAGE(group.awaited.empty(), "group ", id.brief(), " is being reserved for ever");
+  for (const auto& entry : world.head().groups()) {
+    const std::string id = entry.first.brief();
+    CHECK_MESSAGE(entry.second.awaited.empty(), "group ", id, " is being reserved for ever");
   }
   for (auto& [id, node] : world.nodes()) {
     for (const auto& [key, running] : node.running) {
