@@ -147,10 +147,11 @@ TEST_CASE("a ring carries a stream of odd pieces across its wrap") {
   RingWriter writer(control, MirroredMapping::map(segment, page_bytes(), capacity).value());
   RingReader reader(control, MirroredMapping::map(segment, page_bytes(), capacity).value());
   constexpr std::size_t kTotal = 1 << 20;
+  const Deadline deadline = soon();
   std::thread producer([&] {
     std::vector<std::byte> piece(1777);
     std::size_t sent = 0;
-    while (sent < kTotal) {
+    while (sent < kTotal && !deadline.passed()) {
       const std::size_t count = std::min(piece.size(), kTotal - sent);
       for (std::size_t i = 0; i < count; ++i) piece[i] = std::byte((sent + i) * 31 >> 3);
       sent += writer.write({piece.data(), count});
@@ -158,7 +159,6 @@ TEST_CASE("a ring carries a stream of odd pieces across its wrap") {
     }
   });
   std::size_t got = 0, wrong = 0;
-  const Deadline deadline = soon();
   while (got < kTotal && !deadline.passed()) {
     const auto bytes = reader.readable(1);
     for (std::size_t i = 0; i < bytes.size(); ++i)
