@@ -211,6 +211,8 @@ TrainerStatus TrainerActor::status() const {
 }
 
 void TrainerActor::abort(std::uint64_t generation, Status reason) {
+  // Whoever leaves a generation hands this on as a failure.
+  if (reason.ok()) reason = error(Code::kAborted, "generation {} was given up", generation);
   std::shared_ptr<collective::Communicator> communicator;
   bool has_left = false;
   {

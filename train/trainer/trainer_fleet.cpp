@@ -132,10 +132,10 @@ void TrainerFleet::changed(int number, const wire::ActorInfo& info) {
     trainer.served_later = false;
     const int rank = run_.state.places().find(number)->rank;
     if (change.was_alive) {
-      if (info.death.context("keeper")) keeper_lost(change.node);
+      if (change.cause.context("keeper")) keeper_lost(change.node);
       if (rank >= 0) look_back(number, rank, change.died);
     }
-    run_.feed(TrainerDied{number, change.died, change.node, info.death});
+    run_.feed(TrainerDied{number, change.died, change.node, change.cause});
     if (!change.was_alive) run_.feed(PostMortem{number, change.died, {}, ""});
   }
   if (change.gone) return run_.feed(TrainerGone{number, info.death});

@@ -3,6 +3,17 @@
 #include <utility>
 
 namespace troupe::train {
+namespace {
+
+// A controller that died with the process finds the next one alive, of which the head tells no
+// death.
+Status cause_of(const wire::ActorInfo& info) {
+  if (!info.death.ok()) return info.death;
+  return error(Code::kActorDied,
+               "its process ended while the run had no controller, so the cause is not known");
+}
+
+}  // namespace
 
 void TrainerProcesses::restore(int trainer, std::uint64_t served, std::uint64_t died,
                                std::string node) {
@@ -31,6 +42,7 @@ TrainerProcesses::Change TrainerProcesses::changed(int trainer, const wire::Acto
     change.died = known.died = info.generation;
     change.node = info.node_id.brief();
   }
+  if (change.died != 0) change.cause = cause_of(info);
   if (info.state != wire::ActorState::kAlive) return change;
   if (info.generation <= known.died) {
     // Its node was taken for dead and is back: its rank waits for the next process.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/status.h"
 #include "runtime/wire/types.h"
 
 namespace troupe::train {
@@ -35,6 +36,8 @@ class TrainerProcesses {
     std::uint64_t died = 0;
     bool was_alive = false;  // it had come alive, so that it may have left memory
     std::string node;        // where it ran
+    // Why: never ok where a process died, even where the head knows no cause any more.
+    Status cause;
     // No other one will come.
     bool gone = false;
     // A process lives that wants the run's data.

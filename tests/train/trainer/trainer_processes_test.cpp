@@ -49,6 +49,8 @@ TEST_CASE("a death that nobody saw is known by the process after it") {
   auto processes = one_alive();
   const auto change = processes.changed(0, info(ActorState::kAlive, 3), at(1));
   CHECK(change.died == 1);
+  // The head tells no death of a process that lives.
+  CHECK(change.cause.code() == Code::kActorDied);
   CHECK(change.wants_data);
   CHECK_FALSE(processes.changed(0, info(ActorState::kAlive, 3), at(1)).wants_data);
 }
