@@ -1,6 +1,6 @@
 #pragma once
-// Where Troupe keeps its things on a machine (~/.troupe), and the note that a head leaves there for
-// tools and drivers: ~/.troupe/current.
+// Where Troupe keeps its things on a machine (~/.troupe), and the note that heads leave there for
+// tools and drivers: ~/.troupe/current, which lists the heads that run, the newest first.
 
 #include <cstdint>
 #include <string>
@@ -29,11 +29,13 @@ struct ClusterRecord {
 
 // ~/.troupe/current
 Result<std::string> cluster_record_path(const Environment& environment);
+// Before those of other heads that may still run: when this one ends, they are found again.
 Status write_cluster_record(FileSystem& files, const std::string& path,
                             const ClusterRecord& record);
-// kNotFound where there is none; kDataLoss where the file is not one.
+// Of the newest head that is not known to be gone; where all are, of the newest. kNotFound where
+// there is no file; kDataLoss where it is not one of records.
 Result<ClusterRecord> read_cluster_record(FileSystem& files, const std::string& path);
-// Removes the record if it is still `record`: a later head may have taken its place.
+// Leaves the records of other heads as they are; without any, the file is removed.
 Status remove_cluster_record(FileSystem& files, const std::string& path,
                              const ClusterRecord& record);
 // Whether the head is known to be gone: it ran on this machine and its process is not there.
