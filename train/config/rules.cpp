@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
 #include "train/config/keys.h"
 #include "train/config/values.h"
@@ -234,15 +235,33 @@ void check_combinations(const TrainConfig& config, const json::Object& values, P
 
 void check_model_path(const TrainConfig& config, FileSystem& files, Problems& problems) {
   const auto& model = config.model.model_name_or_path;
-  if (!model.empty() && !is_directory(files, model)) {
-    problems.add(Code::kNotFound, "model_name_or_path",
-                 fmt::format("'{}' is no folder on this machine, and nothing is downloaded from a "
-                             "hub; download it and give the folder",
-                             model));
-  } else if (!model.empty() && !files.exists(join_path(model, "config.json"))) {
-    problems.add(Code::kNotFound, "model_name_or_path",
-                 fmt::format("the folder '{}' has no config.json", model));
+  if (model.empty()) return;
+  const auto refuse = [&](Code code, std::string why) {
+    problems.add(code, "model_name_or_path", std::move(why));
+  };
+  const auto unreadable = [&](const Status& status) {
+    refuse(status.code(),
+           fmt::format("the model's folder '{}' cannot be read: {}. Give this user the right to "
+                       "read it and what is in it, or name another folder",
+                       model, status.message()));
+  };
+  if (const Status listed = files.list(model).status(); !listed.ok()) {
+    if (listed.code() == Code::kPermissionDenied) return unreadable(listed);
+    return refuse(Code::kNotFound,
+                  fmt::format("'{}' is no folder on this machine, and nothing is downloaded from a "
+                              "hub; download it and give the folder",
+                              model));
   }
+  const Status read =
+      files.read(join_path(model, "config.json"), limits::kJsonFileBytesMax).status();
+  if (read.code() == Code::kNotFound) {
+    return refuse(Code::kNotFound,
+                  fmt::format("the folder '{}' has no config.json, so it is no model's folder: name "
+                              "one with config.json, a tokenizer, and weights (*.safetensors) "
+                              "unless train_from_scratch is true",
+                              model));
+  }
+  if (!read.ok()) unreadable(read);
 }
 
 void check_paths(const TrainConfig& config, FileSystem& files, Problems& problems) {

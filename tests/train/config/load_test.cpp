@@ -165,6 +165,29 @@ TEST_CASE("our own keys") {
   CHECK(contains(refused(with_line("troupe: {workers: 0}")), "too small"));
 }
 
+TEST_CASE("a model's folder that cannot be read is named with its key, why, and what to do") {
+  const auto refused = [](MemoryFiles files, const std::string& model = "tiny") {
+    const std::vector<std::string> words = {"model_name_or_path=" + model};
+    return refusal(
+        load_train_config_text(kGoodYaml, "x.yaml", words, MapEnvironment(Variables{}), files));
+  };
+  const auto check = [](const std::string& text, const char* why, const char* way_out) {
+    CAPTURE(text);
+    CHECK(contains(text, "model_name_or_path: "));
+    CHECK(contains(text, why));
+    CHECK(contains(text, way_out));
+  };
+  check(refused(good_files(), "nowhere"), "'nowhere' is no folder on this machine",
+        "download it and give the folder");
+  check(refused(good_files(), "data"), "the folder 'data' has no config.json", "name one with");
+  for (const char* denied : {"tiny", "tiny/config.json"}) {
+    auto files = good_files();
+    files.deny(denied);
+    check(refused(files), (std::string(denied) + ": Permission denied").c_str(),
+          "Give this user the right to read it");
+  }
+}
+
 TEST_CASE("paths that do not exist") {
   CHECK(contains(refused(kGoodYaml, {"model_name_or_path=Qwen/Qwen3-4B"}),
                  "download it and give the folder"));

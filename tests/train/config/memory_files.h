@@ -2,6 +2,7 @@
 // A file system of names and texts, read-only, for configuration tests.
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "runtime/base/file_system.h"
@@ -14,8 +15,11 @@ class MemoryFiles : public FileSystem {
   explicit MemoryFiles(std::map<std::string, std::string> files) : files_(std::move(files)) {}
 
   void put(const std::string& path, std::string text) { files_[path] = std::move(text); }
+  // As where the user has no right to read `path`.
+  void deny(const std::string& path) { denied_.insert(path); }
 
   Result<std::string> read(const std::string& path, std::uint64_t bytes_max) override {
+    if (denied_.contains(path)) return denied("open", path);
     const auto found = files_.find(path);
     if (found == files_.end()) {
       return error(Code::kNotFound, "cannot open {}: No such file or directory", path);
@@ -27,6 +31,7 @@ class MemoryFiles : public FileSystem {
     return found->second;
   }
   Result<std::vector<DirectoryEntry>> list(const std::string& path) override {
+    if (denied_.contains(path)) return denied("list", path);
     std::vector<DirectoryEntry> out;
     for (const auto& [name, text] : files_) {
       if (name.starts_with(path + "/")) {
@@ -57,8 +62,12 @@ class MemoryFiles : public FileSystem {
   Status sync_directory(const std::string&) override { return read_only(); }
 
  private:
+  static Status denied(const char* what, const std::string& path) {
+    return error(Code::kPermissionDenied, "cannot {} {}: Permission denied", what, path);
+  }
   static Status read_only() { return Status(Code::kPermissionDenied, "read-only"); }
   std::map<std::string, std::string> files_;
+  std::set<std::string> denied_;
 };
 
 // A configuration that is accepted, and the files it names.
