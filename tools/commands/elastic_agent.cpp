@@ -18,6 +18,7 @@
 #include "scheduler/policy/resources.h"
 #include "tools/commands/child_program.h"
 #include "tools/commands/free_port.h"
+#include "tools/commands/repeated_signals.h"
 #include "tools/commands/signals.h"
 #include "tools/launchers/invocation.h"
 #include "tools/ranks/standby.h"
@@ -123,11 +124,9 @@ void ElasticAgent::on_signal(int signal) {
     changed_.notify_all();
   }
   if (!first) return;
-  const char* name = ::sigabbrev_np(signal);
-  say(fmt::format(
-      "{}: the ranks are being ended, within {} s; again to kill them",
-      signal == SIGINT ? "interrupted" : fmt::format("SIG{}", name != nullptr ? name : "?"),
-      std::chrono::duration_cast<std::chrono::seconds>(options_.stop_grace).count()));
+  say(fmt::format("{}: the ranks are being ended, within {} s; again to kill them",
+                  signal == SIGINT ? "interrupted" : signal_name(signal),
+                  std::chrono::duration_cast<std::chrono::seconds>(options_.stop_grace).count()));
 }
 
 int ElasticAgent::end_signal() {

@@ -18,6 +18,7 @@
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/head_place.h"
 #include "tools/commands/node_flags.h"
+#include "tools/commands/repeated_signals.h"
 #include "tools/commands/watch.h"
 
 namespace troupe::tools {
@@ -68,7 +69,7 @@ class HeadProcess {
   Status start(const net::AddressChoice& choice);
   Status start_worker();
   void announce(const net::AddressChoice& choice, const std::string& authority);
-  void interrupted(const char* signal);
+  void interrupted(int signal);
   void stop_cluster(const std::string& reason);
 
   CommandContext& context_;
@@ -82,6 +83,7 @@ class HeadProcess {
   std::unique_ptr<scheduler::NodeDaemon> node_;
   scheduler::ClusterRecord record_;
   bool stopped_ = false;  // the cluster has ended, as opposed to this head alone
+  RepeatedSignals signals_;
   bool interrupted_ = false;
   std::thread stopping_;
 };
@@ -213,14 +215,16 @@ void HeadProcess::stop_cluster(const std::string& reason) {
   });
 }
 
-void HeadProcess::interrupted(const char* signal) {
+void HeadProcess::interrupted(int signal) {
+  if (signals_.is_repetition(signal, loop_->clock().now())) return;
+  const std::string name = signal_name(signal);
   if (std::exchange(interrupted_, true)) {
-    log_.warning("a second signal ({}): ending at once", signal);
+    log_.warning("a second signal ({}): ending at once", name);
     loop_->stop();
     return;
   }
-  log_.info("{}: the cluster ends", signal);
-  stop_cluster(fmt::format("the head was ended by {}", signal));
+  log_.info("{}: the cluster ends", name);
+  stop_cluster(fmt::format("the head was ended by {}", name));
 }
 
 Status HeadProcess::run() {
@@ -233,9 +237,9 @@ Status HeadProcess::run() {
   ::signal(SIGPIPE, SIG_IGN);  // an output that nobody reads any more does not end the cluster
   TROUPE_RETURN_IF_ERROR(start(choice));
   if (flags_.with_worker || flags_.node.any()) TROUPE_RETURN_IF_ERROR(start_worker());
-  loop_->on_signal(SIGINT, [this] { interrupted("SIGINT"); });
-  loop_->on_signal(SIGTERM, [this] { interrupted("SIGTERM"); });
-  loop_->on_signal(SIGHUP, [this] { interrupted("SIGHUP"); });
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    loop_->on_signal(signal, [this, signal] { interrupted(signal); });
+  }
 
   record_ = {daemon_->address().host,
              daemon_->address().port,

@@ -9,9 +9,17 @@
 #include <atomic>
 #include <thread>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/unique_fd.h"
+#include "tools/commands/repeated_signals.h"
 
 namespace troupe::tools {
+namespace {
+
+// Others are messages to programs that `work` runs, and each of them counts.
+bool asks_to_end(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
+
+}  // namespace
 
 Status with_signals(const std::function<void(int signal)>& on_signal,
                     const std::function<Status()>& work, CommandContext& context,
@@ -29,14 +37,18 @@ Status with_signals(const std::function<void(int signal)>& on_signal,
   const UniqueFd done(::eventfd(0, EFD_CLOEXEC));
   std::atomic<int> seen{0};
   std::thread watcher([&] {
+    const SystemClock clock;
+    RepeatedSignals repeated;
     for (;;) {
       pollfd fds[2] = {{arrived.get(), POLLIN, 0}, {done.get(), POLLIN, 0}};
       ::poll(fds, 2, -1);  // ends with the work
       if (fds[1].revents != 0) return;
       signalfd_siginfo info;
       if (::read(arrived.get(), &info, sizeof info) != sizeof info) continue;
-      seen = static_cast<int>(info.ssi_signo);
-      on_signal(seen);
+      const int signal = static_cast<int>(info.ssi_signo);
+      if (asks_to_end(signal) && repeated.is_repetition(signal, clock.now())) continue;
+      seen = signal;
+      on_signal(signal);
     }
   });
   Status status = work();

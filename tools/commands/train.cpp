@@ -1,7 +1,5 @@
 #include "tools/commands/train.h"
 
-#include <signal.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 
 #include "scheduler/client/cluster_record.h"
 #include "tools/commands/detach.h"
+#include "tools/commands/interrupts.h"
 #include "tools/commands/outside_strikes.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/slurm_step.h"
@@ -27,57 +26,6 @@ namespace troupe::tools {
 namespace {
 
 constexpr const char* kDetachedLog = "train.log";
-
-// Ctrl-C, SIGTERM and a terminal that goes as something to read, instead of the process's end.
-// Threads started later inherit the blocked signals; actor processes are started with none blocked.
-class Interrupts {
- public:
-  // `in_step`: SLURM's signals before the end of a job, which may come one after the other.
-  explicit Interrupts(bool in_step) : in_step_(in_step) {}
-  void catch_signals() {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    // Under nohup it is ignored, and stays so.
-    struct sigaction hangup {};
-    ::sigaction(SIGHUP, nullptr, &hangup);
-    if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
-    if (in_step_) {
-      for (const int signal : {SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
-    }
-    ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-    signals_ = UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-  }
-  // From here on they end the process, as where nothing is left to take down.
-  void release() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
-    ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  }
-  int fd() const { return signals_.get(); }
-  train::Interrupt take() {
-    signalfd_siginfo info;
-    if (::read(fd(), &info, sizeof info) != sizeof info) return train::Interrupt::kNone;
-    // A hangup often comes with others; the first signal is the reason.
-    const int signal = static_cast<int>(info.ssi_signo);
-    const bool again = last_ != 0;
-    if (last_ == 0 || signal == SIGINT) last_ = signal;
-    if (in_step_ && again && signal != SIGINT) return train::Interrupt::kNone;
-    return signal == SIGINT ? train::Interrupt::kEnd : train::Interrupt::kSaveThenEnd;
-  }
-  // What the shell is told of a process that such a signal ended.
-  int exit_code() {
-    if (last_ == 0) take();  // seen, and not taken yet
-    return 128 + (last_ != 0 ? last_ : SIGINT);
-  }
-
- private:
-  const bool in_step_;
-  UniqueFd signals_;
-  int last_ = 0;
-};
 
 // The configuration file among the arguments; empty where there are flags alone.
 std::string config_path(const std::vector<std::string>& arguments) {
@@ -230,7 +178,7 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
     environment.on_started = [&](const train::RunRecord& record) { report->started(record.run); };
   }
   // Until there is something to take down, Ctrl-C ends the process at once.
-  Interrupts interrupts(in_step);
+  Interrupts interrupts(clock, in_step);
   const auto code_of = [&](const Status& end, bool saved) {
     if (end.ok()) return 0;
     if (end.code() != Code::kCancelled) return exit_code(end.code());
@@ -314,11 +262,10 @@ void add_train_command(CLI::App& app, CommandContext& context) {
           "                                      a job queued again goes on from its checkpoint")
       .note(
           "Without --detach the run ends with its terminal: SIGHUP and SIGTERM save a checkpoint "
-          "and\n"
-          "end it, Ctrl-C ends it at once, and kill -9 leaves no process behind. With it, the run\n"
-          "has a session of its own and writes to OUTPUT_DIR/train.log; the command waits until "
-          "it\n"
-          "has started, and says how to follow, to ask for and to stop it.")
+          "and\nend it; Ctrl-C, or a second SIGTERM a second later or more, ends it at once; and "
+          "kill -9\nleaves no process behind. With it, the run has a session of its own and writes "
+          "to\nOUTPUT_DIR/train.log; the command waits until it has started, and says how to "
+          "follow, to\nask for and to stop it.")
       .run([arguments, &context] { return train(*arguments, context); });
 }
 

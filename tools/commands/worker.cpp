@@ -17,6 +17,7 @@
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/node_flags.h"
+#include "tools/commands/repeated_signals.h"
 #include "tools/commands/watch.h"
 
 namespace troupe::tools {
@@ -60,7 +61,8 @@ class WorkerProcess {
  private:
   Result<scheduler::NodeOptions> options();
   void remind(Duration delay);
-  void interrupted(const char* signal);
+  void on_signal(int signal);
+  void leave(const std::string& cause);
   void follow_stdin();
 
   CommandContext& context_;
@@ -72,7 +74,8 @@ class WorkerProcess {
   std::string head_;
   Deadline join_by_ = Deadline::after(kJoinTimeout);
   bool joined_ = false;
-  bool interrupted_ = false;
+  RepeatedSignals signals_;
+  bool leaving_ = false;
   std::optional<Status> ended_;
   std::string end_reason_;
   std::string stdin_text_;
@@ -114,15 +117,19 @@ void WorkerProcess::remind(Duration delay) {
   });
 }
 
-void WorkerProcess::interrupted(const char* signal) {
-  if (std::exchange(interrupted_, true)) {
-    log_.warning("a second signal ({}): ending at once", signal);
+void WorkerProcess::on_signal(int signal) {
+  if (!signals_.is_repetition(signal, loop_->clock().now())) leave(signal_name(signal));
+}
+
+void WorkerProcess::leave(const std::string& cause) {
+  if (std::exchange(leaving_, true)) {
+    log_.warning("a second signal ({}): ending at once", cause);
     loop_->stop();
     return;
   }
-  log_.info("{}: {}", signal,
+  log_.info("{}: {}", cause,
             join_ != nullptr ? "this machine leaves the run" : "this node leaves the cluster");
-  node_->leave(fmt::format("the worker was ended by {}", signal));
+  node_->leave(fmt::format("the worker was ended by {}", cause));
 }
 
 // Whoever started this node over a connection writes "signal N" for the programs that run here, and
@@ -143,7 +150,7 @@ void WorkerProcess::follow_stdin() {
     }
   }
   loop_->unwatch(STDIN_FILENO);
-  if (!interrupted_) interrupted("the end of standard input");
+  if (!leaving_) leave("the end of standard input");
 }
 
 Status WorkerProcess::run() {
@@ -170,12 +177,12 @@ Status WorkerProcess::run() {
     loop_->stop();
   };
   node_ = TROUPE_TRY(scheduler::NodeDaemon::start(*loop_, std::move(node_options)));
-  loop_->on_signal(SIGINT, [this] { interrupted("SIGINT"); });
-  const bool ignored = join_ != nullptr && join_->head_gets_signals;
-  loop_->on_signal(SIGTERM, [this, ignored] {
-    if (!ignored) interrupted("SIGTERM");
-  });
-  loop_->on_signal(SIGHUP, [this] { interrupted("SIGHUP"); });
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const bool ignored = signal == SIGTERM && join_ != nullptr && join_->head_gets_signals;
+    loop_->on_signal(signal, [this, signal, ignored] {
+      if (!ignored) on_signal(signal);
+    });
+  }
   if (join_ != nullptr) {
     for (const int signal : {SIGUSR1, SIGUSR2}) {
       loop_->on_signal(signal, [this, signal, passed_on = join_->passes_signals_on] {

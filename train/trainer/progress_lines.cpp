@@ -162,7 +162,8 @@ void ProgressLines::take_wish() {
   if (wish == Interrupt::kSaveThenEnd && !saving_) {
     saving_ = true;
     saved_by_ = clock_.now() + options_.stop_timeout;
-    say("told to end: saving a checkpoint after this step; told again, the run ends at once");
+    say("told to end: saving a checkpoint after this step; a second signal, a second later or "
+        "more, ends the run at once");
     options_.tell(wish);
     return;
   }
