@@ -1,6 +1,8 @@
 // merge and verify, as a user runs them.
 
+#include "runtime/base/file_lock.h"
 #include "runtime/collective/cpu_communicator.h"
+#include "tests/support/text.h"
 #include "tests/tools/troupe_program.h"
 #include "train/checkpoint/checkpoint_saver.h"
 #include "train/checkpoint/tensor_reader.h"
@@ -80,6 +82,33 @@ TEST_CASE("verify says what is good and what is damaged, merge takes the newest 
   CHECK(home.run({"merge", out + "/checkpoint-2", home.file("other")}).exit_code == 7);
   CHECK(home.run({"merge", out, home.file("model")}).exit_code == 2);
   CHECK(home.run({"merge", out}).exit_code == 2);
+}
+
+TEST_CASE("no model is written into the output directory of a training that may go on") {
+  const TroupeHome home;
+  const std::string from = home.file("from"), run = home.file("run");
+  save(from, 1);
+  save(run, 20);
+  const std::string lock = run + "/" + kOutputLockFile;
+  {
+    const auto holder = FileLock::take(lock, "run-7, process 1").value();
+    const auto living = home.run({"merge", from, run});
+    CHECK(living.exit_code == 2);
+    CHECK_MESSAGE(contains(living.err, run + " is the output directory of a training that goes on "
+                                             "(run-7, process 1); name another directory"),
+                  living.err);
+  }
+  // What a killed training leaves.
+  PosixFileSystem files;
+  REQUIRE(write_file_atomically(files, lock, "run-7, process 1").ok());
+  const auto killed = home.run({"merge", from, run});
+  CHECK(killed.exit_code == 2);
+  CHECK_MESSAGE(
+      contains(killed.err, run + " is the output directory of a training that was stopped "
+                                 "or killed before its end (checkpoint-20 is its newest "
+                                 "checkpoint)"),
+      killed.err);
+  CHECK(contains(killed.err, "remove this one"));
 }
 
 }  // namespace

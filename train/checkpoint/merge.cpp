@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
+#include "runtime/base/file_lock.h"
 #include "runtime/base/sort_by.h"
 #include "train/checkpoint/tensor_reader.h"
 #include "train/checkpoint/weight_files.h"
@@ -62,6 +63,14 @@ Result<std::vector<FileDigest>> write_shards(FileSystem& files, const WrittenMod
 }  // namespace
 
 Status check_new_model(FileSystem& files, const std::string& out) {
+  if (const std::string lock = join_path(out, kOutputLockFile); files.exists(lock)) {
+    const auto taken = FileLock::take(lock, "a model is written here");
+    if (taken.status().code() == Code::kAlreadyExists)
+      return error(Code::kAlreadyExists,
+                   "{} is the output directory of a training that goes on ({}); name another "
+                   "directory",
+                   out, taken.status().message());
+  }
   if (files.exists(join_path(out, kManifestFile)) || files.exists(join_path(out, kAdapterFile)) ||
       find_weight_files(files, out).ok()) {
     return error(Code::kAlreadyExists,
@@ -69,6 +78,14 @@ Status check_new_model(FileSystem& files, const std::string& out) {
                  "directory",
                  out);
   }
+  const auto checkpoints = find_checkpoints(files, out);
+  if (checkpoints.ok() && !checkpoints->empty())
+    return error(Code::kAlreadyExists,
+                 "{} is the output directory of a training that was stopped or killed before its "
+                 "end ({} is its newest checkpoint): the command that began it goes on with it. "
+                 "Name another directory, or remove this one if that training is not wanted any "
+                 "more",
+                 out, checkpoints->back().name);
   return {};
 }
 

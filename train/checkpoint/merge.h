@@ -22,7 +22,8 @@ struct MergedModel {
   std::size_t tensor_count = 0;
 };
 
-// kAlreadyExists where a directory holds a model, an adapter or a checkpoint.
+// kAlreadyExists where a directory holds a model, an adapter or a checkpoint, or is the output
+// directory of a training that goes on, or may go on from a checkpoint in it.
 Status check_new_model(FileSystem& files, const std::string& out);
 
 // A model that is written tensor by tensor.
