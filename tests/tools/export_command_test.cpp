@@ -7,6 +7,16 @@
 namespace troupe::tests {
 namespace {
 
+TEST_CASE("generate says what it cannot read, and what to do") {
+  const TroupeHome home;
+  const auto refused = home.run({"generate", "--model", home.file("none"), "--prompt", "x"});
+  CHECK(refused.exit_code == 3);
+  CHECK(contains(refused.err, home.file("none") + "' is no folder on this machine"));
+  const auto empty = home.run({"generate", "--model", home.path(), "--prompt", "x"});
+  CHECK(empty.exit_code == 3);
+  CHECK(contains(empty.err, "'" + home.path() + "' has no config.json"));
+}
+
 TEST_CASE("export merges what generate merges in memory") {
   const auto base = test_data("stories260K/hf");
   const auto golden = test_data("lf_golden");

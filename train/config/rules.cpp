@@ -233,35 +233,38 @@ void check_combinations(const TrainConfig& config, const json::Object& values, P
   }
 }
 
+Status unreadable_model(const std::string& folder, const Status& why) {
+  return Status(why.code(),
+                fmt::format("the model's folder '{}' cannot be read: {}. Give this user the right "
+                            "to read it and what is in it, or name another folder",
+                            folder, why.message()));
+}
+
+Status check_model_folder(FileSystem& files, const std::string& folder) {
+  if (const Status listed = files.list(folder).status(); !listed.ok()) {
+    if (listed.code() == Code::kPermissionDenied) return unreadable_model(folder, listed);
+    return error(Code::kNotFound,
+                 "'{}' is no folder on this machine, and nothing is downloaded from a hub; "
+                 "download it and give the folder",
+                 folder);
+  }
+  const Status read =
+      files.read(join_path(folder, "config.json"), limits::kJsonFileBytesMax).status();
+  if (read.code() == Code::kNotFound) {
+    return error(Code::kNotFound,
+                 "the folder '{}' has no config.json, so it is no model's folder: name one with "
+                 "config.json, a tokenizer, and weights (*.safetensors) unless train_from_scratch "
+                 "is true",
+                 folder);
+  }
+  return read.ok() ? Status() : unreadable_model(folder, read);
+}
+
 void check_model_path(const TrainConfig& config, FileSystem& files, Problems& problems) {
   const auto& model = config.model.model_name_or_path;
   if (model.empty()) return;
-  const auto refuse = [&](Code code, std::string why) {
-    problems.add(code, "model_name_or_path", std::move(why));
-  };
-  const auto unreadable = [&](const Status& status) {
-    refuse(status.code(),
-           fmt::format("the model's folder '{}' cannot be read: {}. Give this user the right to "
-                       "read it and what is in it, or name another folder",
-                       model, status.message()));
-  };
-  if (const Status listed = files.list(model).status(); !listed.ok()) {
-    if (listed.code() == Code::kPermissionDenied) return unreadable(listed);
-    return refuse(Code::kNotFound,
-                  fmt::format("'{}' is no folder on this machine, and nothing is downloaded from a "
-                              "hub; download it and give the folder",
-                              model));
-  }
-  const Status read =
-      files.read(join_path(model, "config.json"), limits::kJsonFileBytesMax).status();
-  if (read.code() == Code::kNotFound) {
-    return refuse(Code::kNotFound,
-                  fmt::format("the folder '{}' has no config.json, so it is no model's folder: name "
-                              "one with config.json, a tokenizer, and weights (*.safetensors) "
-                              "unless train_from_scratch is true",
-                              model));
-  }
-  if (!read.ok()) unreadable(read);
+  if (const Status status = check_model_folder(files, model); !status.ok())
+    problems.add(status.code(), "model_name_or_path", status.message());
 }
 
 void check_paths(const TrainConfig& config, FileSystem& files, Problems& problems) {

@@ -27,6 +27,11 @@ void check_finetuning(const TrainConfig& config, const json::Object& values, Pro
 // All rules of an export; what of it is not done (check_export_supported).
 void check_export(const TrainConfig& config, const json::Object& values, Problems& problems);
 
+// Whether a model's folder is there, has a configuration, and may be read; with what to do about
+// it.
+Status check_model_folder(FileSystem& files, const std::string& folder);
+// The same of a file in it that could not be read.
+Status unreadable_model(const std::string& folder, const Status& why);
 // The model's folder must exist.
 void check_model_path(const TrainConfig& config, FileSystem& files, Problems& problems);
 // The same of all folders and files that must exist before a run.

@@ -7,6 +7,7 @@
 #include "train/adapters/adapter_merge.h"
 #include "train/adapters/adapter_targets.h"
 #include "train/adapters/base_record.h"
+#include "train/config/rules.h"
 #include "train/model/adapter_tensors.h"
 #include "train/model/model_family.h"
 #include "train/tensor/convert.h"
@@ -19,8 +20,7 @@ constexpr std::string_view kWeight = ".weight";
 
 Result<ModelConfig> read_config(FileSystem& files, const std::string& folder) {
   const std::string path = join_path(folder, "config.json");
-  if (!files.exists(path))
-    return error(Code::kNotFound, "{} has no config.json: it is not a model's folder", folder);
+  TROUPE_RETURN_IF_ERROR(check_model_folder(files, folder));
   return ModelConfig::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path);
 }
 
@@ -75,7 +75,10 @@ Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& ba
                                         const std::string& adapter_folder) {
   // A model that is not supported is named, whatever its weights are.
   ModelConfig config = TROUPE_TRY(read_config(files, base));
-  AdaptedModel model(std::move(config), TROUPE_TRY(TensorReader::open_model(files, base)));
+  auto weights = TensorReader::open_model(files, base);
+  if (weights.status().code() == Code::kPermissionDenied)
+    return unreadable_model(base, weights.status());
+  AdaptedModel model(std::move(config), TROUPE_TRY(std::move(weights)));
   if (Status fits = check_base(model.base_, model.reader_,
                                [&](std::string_view name) { return model.stored_name(name); });
       !fits)

@@ -12,6 +12,7 @@
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/tensor_reader.h"
 #include "train/checkpoint/weights.h"
+#include "train/config/rules.h"
 #include "train/data/build_dataset.h"
 #include "train/data/load_conversations.h"
 #include "train/data/row_dataset.h"
@@ -152,7 +153,8 @@ Status read_model(FileSystem& files, const TrainConfig& config, RunContents& con
   contents.model = TROUPE_TRY(ModelConfig::parse(found->second, join_path(folder, "config.json")));
   if (config.model.train_from_scratch) return {};
   // Opened here only to find damage before anything is started.
-  return TensorReader::open_model(files, folder).status();
+  const Status weights = TensorReader::open_model(files, folder).status();
+  return weights.code() == Code::kPermissionDenied ? unreadable_model(folder, weights) : weights;
 }
 
 // The template of SFT, and whether the tokenizer (nothing: one is trained) has its tokens.
