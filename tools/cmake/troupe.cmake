@@ -15,7 +15,10 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
-option(TROUPE_BUILD_TESTS "Build the test programs" ON)
+# As a part of another project (add_subdirectory), what only Troupe's own development needs is left out.
+option(TROUPE_BUILD_TESTS "Build the test programs" ${PROJECT_IS_TOP_LEVEL})
+option(TROUPE_BUILD_EXAMPLES "Build the example programs" ${PROJECT_IS_TOP_LEVEL})
+option(TROUPE_WARNINGS_AS_ERRORS "Compile with -Werror" ${PROJECT_IS_TOP_LEVEL})
 set(TROUPE_SANITIZE "" CACHE STRING "Sanitizers to compile with: 'address,undefined' or 'thread'")
 
 # Sources of a library compiled several at once, and what nearly all include compiled once: the cold
@@ -31,8 +34,8 @@ endif()
 # No floating-point contraction: a multiply and an add give the same bits whatever instructions the
 # compiler picks, so that results do not depend on the instruction set a kernel was compiled for.
 # Members that a designated initialiser leaves out have their defaults: that is what they are for.
-add_compile_options(-Wall -Wextra -Werror -Wno-missing-field-initializers -ffp-contract=off
-                    -fno-math-errno)
+add_compile_options(-Wall -Wextra $<$<BOOL:${TROUPE_WARNINGS_AS_ERRORS}>:-Werror>
+                    -Wno-missing-field-initializers -ffp-contract=off -fno-math-errno)
 # Line numbers for debuggers, but where everything is compiled from nothing: they cost 6 % of that.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
 if(TROUPE_UNITY)
@@ -49,9 +52,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   if(TROUPE_UNITY)
     add_compile_options(--param=ggc-min-expand=100 --param=ggc-min-heapsize=700000)
   endif()
-  # GCC 12 reports false positives from inlined standard-library code.
-  add_compile_options(-Wno-maybe-uninitialized -Wno-restrict -Wno-dangling-pointer
-                      -Wno-stringop-overflow -Wno-array-bounds -Wno-stringop-overread)
+  # GCC 12 reports false positives from inlined standard-library code, also of headers in the programs
+  # that include them.
+  set(troupe_false_warnings -Wno-maybe-uninitialized -Wno-restrict -Wno-dangling-pointer
+      -Wno-stringop-overflow -Wno-array-bounds -Wno-stringop-overread)
+  add_compile_options(${troupe_false_warnings})
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_compile_options(-Wthread-safety)
 endif()
@@ -114,6 +119,11 @@ endfunction()
 function(_troupe_link target folder visibility)
   cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "DEPS;EXTERNAL")
   target_include_directories(${target} ${visibility} ${PROJECT_SOURCE_DIR})
+  target_compile_features(${target} ${visibility} cxx_std_20)
+  if(NOT PROJECT_IS_TOP_LEVEL)  # for the sources of the other project, which have no options of ours
+    target_compile_options(${target} INTERFACE
+      "$<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers;${troupe_false_warnings}>")
+  endif()
   foreach(dep IN LISTS arg_DEPS)
     troupe_target_name(dep_target ${dep})
     target_link_libraries(${target} ${visibility} ${dep_target})
@@ -189,6 +199,9 @@ function(troupe_library folder)
     add_library(${target} INTERFACE)
     _troupe_link(${target} ${folder} INTERFACE DEPS ${arg_DEPS} EXTERNAL ${arg_EXTERNAL})
   endif()
+  # What programs of other projects link: troupe::actors for actors.
+  string(REPLACE "/" "_" name "${folder}")
+  add_library(troupe::${name} ALIAS ${target})
 endfunction()
 
 # A program. PRECOMPILED: with the libraries' precompiled headers, and so with their flags; those
