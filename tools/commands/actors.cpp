@@ -58,7 +58,7 @@ void add_actors_command(CLI::App& app, CommandContext& context) {
   auto all = std::make_shared<bool>(false);
   Command command(app, context, "actors", "Lists the actors and where they run.");
   declare_cluster_options(command, *options);
-  command.flag("--all", *all, "those that have ended, too")
+  command.flag("--all", *all, "list those that have ended, too")
       .example("troupe actors")
       .example("troupe actors --all --json")
       .run([options, all, &context] { return list_actors(context, *options, *all); });

@@ -119,23 +119,26 @@ Status chaos(std::vector<std::string> arguments, CommandContext& context) {
 
 void add_chaos_command(CLI::App& app, CommandContext& context) {
   auto arguments = std::make_shared<std::vector<std::string>>();
-  Command(app, context, "chaos", "Strikes a training with faults and sees whether it goes on.")
-      .pass_through(*arguments)
-      .example("troupe chaos run SCENARIO.yaml CONFIG.yaml [key=value…]   a training under fire")
-      .example("    --oracle   the undisturbed training too: are the weights equal?")
+  Command(app, context, "chaos", "Injects faults into a training and checks that it recovers.")
+      .pass_through(*arguments, "run SCENARIO CONFIG [KEY=VALUE]... | enumerate")
+      .example(
+          "troupe chaos run SCENARIO.yaml CONFIG.yaml [key=value…]   injects a scenario's faults")
+      .example("    --oracle   train without faults, too, and compare the weights")
       .example("    --chaos 'kill@step=4;stop@every=10'   faults besides the scenario's")
-      .example("    --json     the report for programs")
-      .example("troupe chaos enumerate    a kill at every point of a tiny training")
+      .example("    --json     print the report as JSON")
+      .example("troupe chaos enumerate    kills a trainer at every point of a tiny training")
       .example(
-          "    --strategies ddp,zero3   of ddp, zero1, zero2, zero3, hsdp, lora-ddp, lora-zero3 "
-          "(all)")
-      .example("    --jobs 2   trainings at a time")
-      .example("    --points 60   so many of a strategy and rank, all stages among them; 0: all")
+          "    --strategies ddp,zero3   these of ddp, zero1, zero2, zero3, hsdp, lora-ddp, "
+          "lora-zero3 "
+          "(default: all)")
+      .example("    --jobs 2   trainings that run at a time")
       .example(
-          "    --only TEXT   the points whose fault contains it, as a failed one that is repeated")
-      .example("    --operators   at every operator, too")
-      .example("    --keep     what failed, for a look")
-      .example("    --json     a line a point, and a summary")
+          "    --points 60   so many points of each strategy and rank, from all stages (0: all)")
+      .example(
+          "    --only TEXT   only the points whose fault contains TEXT, to repeat one that failed")
+      .example("    --operators   kill at every operator, too")
+      .example("    --keep     keep the output of trainings that failed")
+      .example("    --json     print a line of JSON for each point, and a summary")
       .run([arguments, &context] { return chaos(*arguments, context); });
 }
 

@@ -48,11 +48,12 @@ std::string absolute_token_file(const TokenSource& source) {
 void declare_token_options(Command& command, TokenOptions& options) {
   command
       .option("--token-file", options.file, "FILE",
-              "the cluster's token (default ~/.troupe/token); only its owner may read it")
+              "the file with the cluster's token (default: TROUPE_TOKEN_FILE, else "
+              "~/.troupe/token), which only its owner may read")
       .flag("--token-stdin", options.from_stdin, "read the token from standard input, one line")
       .flag("--insecure", options.insecure,
-            "do not encrypt connections between machines (also TROUPE_INSECURE=1); the whole "
-            "cluster or none of it");
+            "do not encrypt connections between machines (also TROUPE_INSECURE=1); needed on every "
+            "machine of the cluster or on none");
 }
 
 Result<TokenSource> load_token(CommandContext& context, const TokenOptions& options,
@@ -79,8 +80,10 @@ void declare_cluster_options(Command& command, ClusterOptions& options) {
   command.option("--address", options.address, "HOST:PORT",
                  "the head (default: TROUPE_ADDRESS, else the head started last on this machine)");
   declare_token_options(command, options.token);
-  command.option("--timeout", options.timeout_s, "SECONDS", "how long to wait (default 10)")
-      .flag("--json", options.json, "one line of JSON");
+  command
+      .option("--timeout", options.timeout_s, "SECONDS",
+              "how long to wait for the head's answer (default 10)")
+      .flag("--json", options.json, "print one line of JSON instead of text");
 }
 
 Result<ClusterPlace> find_cluster(CommandContext& context,

@@ -72,6 +72,18 @@ int parse_failed(const CLI::App& app, CommandContext& context, const CLI::ParseE
   return refuse(context, who, fmt::format("{}; see '{} --help'", failure.what(), who));
 }
 
+// Of a command whose arguments CLI11 does not know.
+class UsageFormatter final : public CLI::Formatter {
+ public:
+  explicit UsageFormatter(std::string arguments) : arguments_(std::move(arguments)) {}
+  std::string make_usage(const CLI::App*, std::string name) const override {
+    return fmt::format("Usage: {} [OPTIONS] {}\n", name, arguments_);
+  }
+
+ private:
+  const std::string arguments_;
+};
+
 template <typename T>
 void add_option(CLI::App& app, const std::string& names, T& value, const std::string& type,
                 const std::string& help) {
@@ -193,7 +205,11 @@ Command& Command::flags_help(const std::string& text) {
 
 void Command::write_footer() { app_->footer(flags_ + "Examples:\n" + examples_ + notes_); }
 
-Command& Command::pass_through(std::vector<std::string>& values, bool helps) {
+Command& Command::pass_through(std::vector<std::string>& values, const std::string& usage,
+                               bool helps) {
+  const auto formatter = std::make_shared<UsageFormatter>(usage);
+  formatter->column_width(app_->get_formatter()->get_column_width());
+  app_->formatter(formatter);
   app_->prefix_command();
   app_->parse_complete_callback([app = app_, context = &context_, &values, helps] {
     values = app->remaining();

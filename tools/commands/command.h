@@ -106,8 +106,10 @@ class Command {
   // A paragraph below the examples.
   Command& note(const std::string& text);
   // Every argument, options too, goes to `values` as it stands: for commands that parse their own.
-  // With `helps`, --help and -h anywhere among them print the command's help.
-  Command& pass_through(std::vector<std::string>& values, bool helps = true);
+  // `usage` is what the help's first line says of them: "[CONFIG] [KEY=VALUE]...". With `helps`,
+  // --help and -h anywhere among them print the command's help.
+  Command& pass_through(std::vector<std::string>& values, const std::string& usage,
+                        bool helps = true);
   // A part of the help before the examples: the flags of a command that parses its own.
   Command& flags_help(const std::string& text);
   // What the command does. A failure is printed as "troupe NAME: message" and becomes the exit code

@@ -106,8 +106,8 @@ Status data(std::vector<std::string> arguments, CommandContext& context) {
 void add_data_command(CLI::App& app, CommandContext& context) {
   auto arguments = std::make_shared<std::vector<std::string>>();
   Command(app, context, "data",
-          "Says what becomes of the data sets of a training: samples, tokens.")
-      .pass_through(*arguments)
+          "Counts the rows, samples and tokens of a training's data sets, and trains nothing.")
+      .pass_through(*arguments, "[CONFIG] [KEY=VALUE]...")
       .example("troupe data x.yaml")
       .example("troupe data x.yaml cutoff_len=1024 --json")
       .flags_help(train_flags_help(train_flags::kReading))

@@ -63,9 +63,10 @@ Status drain(CommandContext& context, const DrainOptions& options) {
 
 void add_drain_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<DrainOptions>();
-  Command command(app, context, "drain",
-                  "Empties a node: it takes nothing new, and what may go elsewhere does.");
-  command.argument("node", options->node, "its name, its id, or the first digits of that")
+  Command command(
+      app, context, "drain",
+      "Drains a node: it gets nothing new, and actors that may run elsewhere go there.");
+  command.argument("node", options->node, "the node's name or id, or the first digits of the id")
       .option("--grace", options->grace_s, "SECONDS",
               "how long actors may take to finish what is queued (default 30)");
   declare_cluster_options(command, options->cluster);

@@ -324,12 +324,15 @@ std::string shown_variable(const std::string& name, const std::string& value) {
 void add_env_command(CLI::App& app, CommandContext& context) {
   auto as_json = std::make_shared<bool>(false);
   auto accelerate_file = std::make_shared<std::string>();
-  Command(app, context, "env", "What a report of a fault needs: versions, machine, environment.")
-      .flag("--json", *as_json, "one line of JSON")
-      .option("--config_file,--config-file", *accelerate_file, "FILE",
-              "accelerate's file, instead of its default one")
+  Command(app, context, "env", "Prints what a fault report needs: versions, machine, environment.")
+      .flag("--json", *as_json, "print one line of JSON instead of text")
+      .option(
+          "--config_file,--config-file", *accelerate_file, "FILE",
+          "accelerate's configuration file (default: the one that accelerate itself would read)")
       .example("troupe env")
-      .note("Values of variables that look like secrets are not shown; look it over all the same.")
+      .note(
+          "Values of variables that look like secrets are not shown; check the text all the same "
+          "before you publish it.")
       .run([as_json, accelerate_file, &context]() -> Status {
         Report report;
         report.facts.emplace_back(

@@ -93,11 +93,14 @@ Result<std::vector<wire::EventRecord>> read_events(scheduler::HeadClient& head, 
 
 void add_events_command(CLI::App& app, CommandContext& context) {
   auto flags = std::make_shared<EventFlags>();
-  Command command(app, context, "events", "What happened in the cluster, oldest first.");
+  Command command(app, context, "events", "Lists what happened in a cluster, oldest first.");
   declare_cluster_options(command, flags->cluster);
-  command.option("--after", flags->after, "NUMBER", "only those after this one")
-      .option("--last", flags->last, "COUNT", "only the last ones")
-      .option("--severity", flags->severity, "LEAST", "only warning and error, or only error")
+  command
+      .option("--after", flags->after, "NUMBER",
+              "only events with a larger number (default 0: all that the head keeps)")
+      .option("--last", flags->last, "COUNT", "only the last COUNT of them (default: all)")
+      .option("--severity", flags->severity, "LEVEL",
+              "only events of this severity or a higher one: info (default), warning, error")
       .example("troupe events")
       .example("troupe events --last 20")
       .example("troupe events --severity warning")

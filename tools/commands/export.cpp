@@ -52,8 +52,8 @@ Status export_folder(const std::vector<std::string>& arguments, CommandContext& 
 void add_export_command(CLI::App& app, CommandContext& context) {
   auto arguments = std::make_shared<std::vector<std::string>>();
   Command(app, context, "export",
-          "Merges adapters into their base: a model's folder in Hugging Face form.")
-      .pass_through(*arguments)
+          "Merges adapters into their base model, and writes it in Hugging Face form.")
+      .pass_through(*arguments, "[CONFIG] [KEY=VALUE]...")
       .example("troupe export merge.yaml")
       .example("troupe export merge.yaml infer_dtype=bfloat16 export_size=2")
       .example(

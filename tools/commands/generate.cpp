@@ -56,12 +56,17 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
       .repeated("--adapter", options->adapters, "DIR",
                 "adapter in PEFT's form, merged in memory; several times: in this order")
       .option("--prompt", options->prompt, "TEXT", "the text to continue")
-      .option("--max-tokens", options->tokens, "N", "new tokens at most (128)")
-      .option("--temperature", options->temperature, "T", "0 takes the likeliest token (default)")
-      .option("--top-k", options->top_k, "K", "choose among the K likeliest; 0: all")
-      .option("--top-p", options->top_p, "P", "choose among the fewest that come to P")
-      .option("--seed", options->seed, "N", "of the choices (42)")
-      .option("--threads", options->threads, "N", "default: all cores")
+      .option("--max-tokens", options->tokens, "N", "at most N new tokens (default 128)")
+      .option("--temperature", options->temperature, "T",
+              "temperature of the random choices (default 0: always the likeliest token)")
+      .option("--top-k", options->top_k, "K",
+              "choose among the K likeliest tokens (default 0: among all)")
+      .option(
+          "--top-p", options->top_p, "P",
+          "choose among the likeliest tokens whose probabilities sum to P (default 1: among all)")
+      .option("--seed", options->seed, "N", "seed of the random choices (default 42)")
+      .option("--threads", options->threads, "N",
+              "threads to compute with (default: one for each core)")
       .example("troupe generate --model build/runs/pretrain_tiny --prompt 'In the beginning'")
       .example("troupe generate --model BASE --adapter runs/lora --prompt 'In the beginning'")
       .run([options, &context] { return generate(*options, context); });

@@ -63,7 +63,7 @@ void add_groups_command(CLI::App& app, CommandContext& context) {
   Command command(app, context, "groups",
                   "Lists the placement groups and where their bundles are.");
   declare_cluster_options(command, *options);
-  command.flag("--all", *all, "those that were removed, too")
+  command.flag("--all", *all, "list those that were removed, too")
       .example("troupe groups")
       .example("troupe groups --all --json")
       .run([options, all, &context] { return list_groups(context, *options, *all); });

@@ -297,23 +297,28 @@ Status watch_head(CommandContext& context, const HeadFlags& flags) {
 void add_head_command(CLI::App& app, CommandContext& context) {
   auto flags = std::make_shared<HeadFlags>();
   Command command(app, context, "head", "Starts the head of a cluster on this machine.");
-  command.option("--interface", flags->interface, "NAME", "the network interface to listen on")
-      .option("--address", flags->address, "IP", "the address of this machine to listen on")
+  command
+      .option("--interface", flags->interface, "NAME",
+              "the network interface to listen on (default: that of the default route)")
+      .option("--address", flags->address, "IP",
+              "the address of this machine to listen on (default: that of the interface)")
       .option("--port", flags->port, "PORT",
               "the port to listen on (default: MASTER_PORT, else a free one)")
       .option("--state-dir", flags->state_dir, "DIR",
-              "where the journal lies (default ~/.troupe/head-PORT)");
+              "where the head keeps its journal (default ~/.troupe/head-PORT)");
   declare_token_options(command, flags->token);
-  command.flag("--with-worker", flags->with_worker, "be a worker node, too");
+  command.flag("--with-worker", flags->with_worker, "make this machine a worker node, too");
   declare_node_flags(command, flags->node);
-  command.option("--log-level", flags->log_level, "LEVEL", "debug, info, warning, error or off")
+  command
+      .option("--log-level", flags->log_level, "LEVEL",
+              "what is logged: debug, info (default), warning, error or off")
       .option("--metrics-port", flags->metrics_port, "PORT",
               "where Prometheus reads the head's metrics (default: the head's port + 1, or a free "
               "one)")
       .option("--metrics-address", flags->metrics_address, "IP",
-              "the address for that (default 127.0.0.1: this machine only; whoever reaches "
-              "another one can read, without a token)")
-      .flag("--no-metrics", flags->no_metrics, "no metrics over HTTP")
+              "the address of the metrics (default 127.0.0.1: this machine only). They need no "
+              "token: whoever reaches the address can read them")
+      .flag("--no-metrics", flags->no_metrics, "serve no metrics")
       .flag("--json", flags->json,
             "one line of JSON: address, port, token_file, pid, insecure, authority, metrics_url")
       .flag("--watch", flags->watch,

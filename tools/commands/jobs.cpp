@@ -70,9 +70,10 @@ Status show_jobs(CommandContext& context, const ClusterOptions& options, bool al
 void add_jobs_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<ClusterOptions>();
   auto all = std::make_shared<bool>(false);
-  Command command(app, context, "jobs", "Lists the jobs: programs that were submitted, drivers.");
+  Command command(app, context, "jobs",
+                  "Lists the jobs: submitted programs, and drivers that connected by themselves.");
   declare_cluster_options(command, *options);
-  command.flag("--all", *all, "those that have ended, too (the newest 1,000)")
+  command.flag("--all", *all, "list those that have ended, too (the newest 1,000)")
       .example("troupe jobs")
       .example("troupe jobs --all --json")
       .note(

@@ -184,12 +184,16 @@ Status show_logs(CommandContext& context, const LogFlags& flags) {
 
 void add_logs_command(CLI::App& app, CommandContext& context) {
   auto flags = std::make_shared<LogFlags>();
-  Command command(app, context, "logs", "The last output of a job, an actor, or a node's daemon.");
+  Command command(app, context, "logs",
+                  "Prints the last output of a job, an actor, or a node's daemon.");
   command.argument("whose", flags->whose,
                    "name or id of a job, an actor or a node, or the first digits of an id");
   declare_cluster_options(command, flags->cluster);
-  command.option("--bytes", flags->bytes, "N", "how much at most (default 65536, all that is kept)")
-      .flag("--follow", flags->follow, "go on with what an actor writes, until it ends or Ctrl-C")
+  command
+      .option("--bytes", flags->bytes, "N",
+              "at most the last N bytes (default 65536, all that is kept)")
+      .flag("--follow", flags->follow,
+            "go on printing what an actor writes, until it ends or Ctrl-C")
       .example("troupe logs trainer-0")
       .example("troupe logs trainer-0 --follow")
       .example("troupe logs 1a2b3c4d --bytes 2000")

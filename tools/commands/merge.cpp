@@ -49,9 +49,9 @@ Status merge(const MergeOptions& options, CommandContext& context) {
 void add_merge_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<MergeOptions>();
   Command(app, context, "merge",
-          "Makes a model in Hugging Face form of a checkpoint, with configuration and tokenizer.")
+          "Writes a checkpoint as a model in Hugging Face form, with configuration and tokenizer.")
       .argument("dir", options->directory,
-                "a checkpoint, or an output directory: then its newest good one")
+                "a checkpoint, or an output directory, whose newest good checkpoint is taken")
       .argument("out", options->out, "the folder to write")
       .example("troupe merge runs/a/checkpoint-500 runs/a-merged")
       .example("troupe merge runs/a runs/a-merged")

@@ -54,19 +54,25 @@ Status override_amount(wire::Resources& resources, std::string_view name,
 }  // namespace
 
 void declare_node_flags(Command& command, NodeFlags& flags) {
-  command.option("--num-cpus", flags.num_cpus, "N", "CPUs to offer (default: those usable here)")
-      .option("--num-gpus", flags.num_gpus, "N",
-              "GPUs to offer: the first N found, and amounts without a device "
-              "beyond those (default: those found)")
+  command
+      .option("--num-cpus", flags.num_cpus, "N",
+              "CPUs to offer (default: all that this process may use)")
+      .option(
+          "--num-gpus", flags.num_gpus, "N",
+          "GPUs to offer: the first N of this machine; beyond those that it has, N is an amount "
+          "without devices (default: all that it has)")
       .option("--memory", flags.memory, "BYTES",
-              "memory to offer: 8Gi, 500M (default: what is here)")
-      .option("--resources", flags.resources, "K=V,...", "resources of your own: ssd=2,licence=1")
-      .option("--labels", flags.labels, "K=V,...", "labels of the node: rack=7,zone=b")
+              "memory to offer, also as 8Gi or 500M (default: this machine's)")
+      .option("--resources", flags.resources, "K=V,...",
+              "amounts of resources with names of your own: ssd=2,licence=1 (default: none)")
+      .option("--labels", flags.labels, "K=V,...",
+              "labels, by which actors choose the node: rack=7,zone=b (default: none)")
       .option("--log-dir", flags.log_dir, "DIR",
-              "keep the actors' output in files there (default: the last lines, in memory)")
-      .option("--node-id", flags.node_id, "ID",
-              "the node's id (default: a new one); with that of a daemon that was killed within "
-              "the last 3 s, its actors run on under this one");
+              "write the actors' output to files there (default: the last lines stay in memory)")
+      .option(
+          "--node-id", flags.node_id, "ID",
+          "the node's id (default: a new one); given the id of a daemon that was killed less than "
+          "3 s ago, this one takes its actors over");
 }
 
 Result<wire::Resources> node_resources(CommandContext& context, const NodeFlags& flags,

@@ -200,8 +200,7 @@ Status list_nodes(CommandContext& context, const ClusterOptions& options) {
 void add_nodes_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<ClusterOptions>();
   Command command(app, context, "nodes",
-                  "Lists the nodes, what they offer and what is in use, and their GPUs: what is on "
-                  "each, and who holds it.");
+                  "Lists the nodes: what each offers, what is in use, and the users of its GPUs.");
   declare_cluster_options(command, *options);
   command.example("troupe nodes")
       .example("troupe nodes --address 10.0.0.2:6379 --json")

@@ -456,8 +456,9 @@ Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandCo
 
 void add_plan_command(CLI::App& app, CommandContext& context) {
   auto arguments = std::make_shared<std::vector<std::string>>();
-  Command(app, context, "plan", "Says what memory and traffic a training run will need.")
-      .pass_through(*arguments)
+  Command(app, context, "plan",
+          "Says how much memory and network traffic a training run will need.")
+      .pass_through(*arguments, "[CONFIG] [KEY=VALUE]...")
       .example("troupe plan examples/train/pretrain_tiny.yaml")
       .example("troupe plan x.yaml troupe.strategy=zero3 troupe.workers=4")
       .example("troupe plan x.yaml --json")

@@ -112,8 +112,9 @@ int run_as_launcher(CommandContext& context, const std::string& name,
 void add_run_command(CLI::App& app, CommandContext& context) {
   auto arguments = std::make_shared<std::vector<std::string>>();
   Command(app, context, "run",
-          "Runs a program in ranks, as torchrun does; or another launcher's command line.")
-      .pass_through(*arguments, false)
+          "Starts a program as several ranks, as torchrun does, or runs another launcher's command "
+          "line.")
+      .pass_through(*arguments, "PROGRAM [ARGUMENT]... | -- LAUNCHER [ARGUMENT]...", false)
       .flags_help(troupe_run_flags())
       .example("troupe run --nproc-per-node 4 train.py --lr 0.1")
       .example("troupe run --nproc-per-node 2 --max-restarts 3 ./simulate")

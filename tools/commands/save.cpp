@@ -84,11 +84,12 @@ Status save(CommandContext& context, const SaveOptions& options) {
 void add_save_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<SaveOptions>();
   Command(app, context, "save",
-          "Writes the finished model of a run whose output directory has no room for it elsewhere.")
+          "Writes a finished model to another folder, when its run's output directory has no room "
+          "for it.")
       .argument("run", options->run, "the run's id, or its output directory")
       .argument("dir", options->folder, "the folder for the model; made where it is not there")
       .option("--timeout", options->timeout_s, "SECONDS", "how long to wait (default 600)")
-      .flag("--json", options->json, "one line of JSON")
+      .flag("--json", options->json, "print one line of JSON instead of text")
       .example("troupe save run-44593e6e /mnt/large/model")
       .run([options, &context] { return save(context, *options); });
 }

@@ -440,7 +440,9 @@ Status slurm(const Words& words, CommandContext& context) {
 void add_slurm_command(CLI::App& app, CommandContext& context) {
   auto words = std::make_shared<Words>();
   Command(app, context, "slurm", "Writes or submits a SLURM job that trains, or runs a program.")
-      .pass_through(*words, false)
+      .pass_through(*words,
+                    "CONFIG [KEY=VALUE]... | run PROGRAM [ARGUMENT]... | -- COMMAND [ARGUMENT]...",
+                    false)
       .example("troupe slurm x.yaml --nodes 2 --gpus-per-node 8 --time 12:00:00     the script")
       .example("troupe slurm x.yaml --gpus-per-node 8 --output job.sh learning_rate=1e-4")
       .example("troupe slurm x.yaml --nodes 2 --gpus-per-node 8 --submit            to sbatch")

@@ -108,7 +108,7 @@ Status show_status(CommandContext& context, const ClusterOptions& options) {
 
 void add_status_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<ClusterOptions>();
-  Command command(app, context, "status", "The cluster in a few lines.");
+  Command command(app, context, "status", "Summarizes a cluster in a few lines.");
   declare_cluster_options(command, *options);
   command.example("troupe status")
       .example("troupe status --address 10.0.0.2:6379 --json")

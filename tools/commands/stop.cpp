@@ -152,7 +152,7 @@ void add_stop_command(CLI::App& app, CommandContext& context) {
   auto what = std::make_shared<std::string>();
   auto grace_s = std::make_shared<std::optional<double>>();
   Command command(app, context, "stop",
-                  "Ends the whole cluster: actors, nodes, head. Or one training run, or job.");
+                  "Ends a whole cluster (actors, nodes, head), or one training run, or one job.");
   command
       .option("what", *what, "RUN|DIR|JOB",
               "a run of this machine, or its output directory: it saves a checkpoint and ends (see "

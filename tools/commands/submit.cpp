@@ -294,25 +294,30 @@ Status submit(CommandContext& context, const SubmitFlags& flags) {
 
 void add_submit_command(CLI::App& app, CommandContext& context) {
   auto flags = std::make_shared<SubmitFlags>();
-  Command command(app, context, "submit", "Runs a program on the cluster, as a job of its own.");
+  Command command(app, context, "submit", "Runs a program on a cluster, as a job.");
   declare_cluster_options(command, flags->cluster);
-  command.option("--name", flags->name, "NAME", "the job's (default: the program's)")
+  command.option("--name", flags->name, "NAME", "the job's name (default: the program's)")
       .repeated("--env", flags->environment, "KEY=VALUE",
                 "a variable of the program's environment, besides the node's; several times")
-      .option("--working-dir", flags->working_directory, "DIR",
-              "where on its node the program runs (default: the directory that this is in)")
+      .option(
+          "--working-dir", flags->working_directory, "DIR",
+          "the directory on its node in which the program runs (default: the current one's path)")
       .option("--num-cpus", flags->num_cpus, "N", "CPUs that the program itself needs (default 0)")
-      .option("--num-gpus", flags->num_gpus, "N", "GPUs that it needs")
-      .option("--memory", flags->memory, "BYTES", "memory that it needs: 8Gi, 500M")
-      .option("--resources", flags->resources, "K=V,...", "other resources: ssd=1")
-      .option("--labels", flags->labels, "K=V,...", "only on a node with these labels")
-      .option("--node", flags->node, "NAME|ID", "on this node")
+      .option("--num-gpus", flags->num_gpus, "N", "GPUs that the program itself needs (default 0)")
+      .option("--memory", flags->memory, "BYTES",
+              "memory that the program itself needs, also as 8Gi or 500M (default 0)")
+      .option("--resources", flags->resources, "K=V,...",
+              "other resources that it needs: ssd=1 (default: none)")
+      .option("--labels", flags->labels, "K=V,...",
+              "run only on a node with these labels (default: on any)")
+      .option("--node", flags->node, "NAME|ID", "run on this node (default: on any with room)")
       .option("--priority", flags->priority, "N",
-              "while it waits, and its actors and placement groups that have none of their own: "
-              "larger ones first (default 0)")
+              "the job's priority while it waits for room, and that of its actors and placement "
+              "groups without one of their own; larger ones go first (default 0)")
       .option("--grace", flags->grace_s, "SECONDS",
               "how long the program may take to end after Ctrl-C (default 10)")
-      .flag("--no-wait", flags->no_wait, "print the job's id and return, once it was accepted")
+      .flag("--no-wait", flags->no_wait,
+            "print the job's id and return as soon as the head has accepted it")
       .rest("program", flags->program, "the program, and its arguments, behind '--'")
       .example("troupe submit -- ./train.sh --epochs 3")
       .example("troupe submit --name nightly --env SEED=7 --no-wait -- python3 driver.py")

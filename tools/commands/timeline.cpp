@@ -93,12 +93,13 @@ Status timeline(CommandContext& context, const TimelineFlags& flags) {
 
 void add_timeline_command(CLI::App& app, CommandContext& context) {
   auto flags = std::make_shared<TimelineFlags>();
-  Command command(app, context, "timeline",
-                  "What happened when, as a trace for Perfetto: of the cluster, or of a run.");
+  Command command(
+      app, context, "timeline",
+      "Writes a trace of a cluster or a training run, to be opened with ui.perfetto.dev.");
   command
       .option("run", flags->run, "RUN|DIR",
               "a training run's id, or its output directory; without it, the cluster")
-      .option("--output", flags->output, "FILE", "where to (default: standard output)");
+      .option("--output", flags->output, "FILE", "the file to write (default: standard output)");
   declare_cluster_options(command, flags->cluster);
   command.example("troupe timeline --output cluster.json")
       .example("troupe timeline runs/a --output run.json      its steps and recoveries")

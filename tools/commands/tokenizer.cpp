@@ -58,10 +58,11 @@ Status run(const TokenizerCommandOptions& options, CommandContext& context) {
 void add_tokenizer_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<TokenizerCommandOptions>();
   Command(app, context, "tokenizer", "Trains a byte-level BPE tokenizer (tokenizer.json).")
-      .option("action", options->words, "ACTION", "train")
+      .option("action", options->words, "ACTION", "what to do: train")
       .option("--text", options->files, "FILE", "a text to learn from; may be given several times")
-      .option("--out", options->out, "DIR", "where tokenizer.json goes")
-      .option("--vocab-size", options->vocab_size, "N", "tokens in all (8192)")
+      .option("--out", options->out, "DIR", "the folder to write tokenizer.json to")
+      .option("--vocab-size", options->vocab_size, "N",
+              "number of tokens in the vocabulary (default 8192)")
       .example("troupe tokenizer train --text corpus.txt --vocab-size 4096 --out my-tokenizer")
       .run([options, &context] { return run(*options, context); });
 }

@@ -243,8 +243,9 @@ Status train(std::vector<std::string> arguments, CommandContext& context) {
 
 void add_train_command(CLI::App& app, CommandContext& context) {
   auto arguments = std::make_shared<std::vector<std::string>>();
-  Command(app, context, "train", "Trains a model as LLaMA-Factory's YAML file says.")
-      .pass_through(*arguments)
+  Command(app, context, "train",
+          "Trains a model by a configuration of LLaMA-Factory, Axolotl or AITraining.")
+      .pass_through(*arguments, "[CONFIG] [KEY=VALUE]...")
       .flags_help(train_flags_help(train_flags::kAll) + train_keys_help())
       .example("troupe train examples/train/pretrain_tiny.yaml")
       .example("troupe train x.yaml learning_rate=1e-4 troupe.workers=4")

@@ -19,23 +19,26 @@ struct TrainFlag {
 };
 
 namespace train_flags {
-inline constexpr TrainFlag kExplain{"--explain", "",
-                                    "what becomes of every key, and what is wrong; no training"};
-inline constexpr TrainFlag kDetach{"--detach", "", "goes on when the terminal is gone"};
-inline constexpr TrainFlag kJson{"--json", "", "the outcome as JSON"};
+inline constexpr TrainFlag kExplain{
+    "--explain", "", "print how every key is treated and all problems, and train nothing"};
+inline constexpr TrainFlag kDetach{"--detach", "", "run in the background, without the terminal"};
+inline constexpr TrainFlag kJson{"--json", "", "print the outcome as JSON"};
 inline constexpr TrainFlag kNoWait{"--no-wait", "",
-                                   "refused where a running cluster has no room now"};
+                                   "fail instead of waiting where a running cluster has no room"};
 inline constexpr TrainFlag kRequeued{"--requeued", "",
-                                     "goes on from the newest checkpoint, if there is one"};
-inline constexpr TrainFlag kHosts{"--hosts", "HOST:SLOT,…", "hosts that are started over ssh"};
-inline constexpr TrainFlag kHostfile{"--hostfile", "FILE",
-                                     "such hosts, in lines of the form 'worker-1 slots=4'"};
-inline constexpr TrainFlag kInclude{"--include", "HOSTS",
-                                    "of the hostfile these alone: 'worker-1@worker-2:0,2'"};
-inline constexpr TrainFlag kExclude{"--exclude", "HOSTS", "of the hostfile all but these"};
+                                     "go on from the newest checkpoint, if there is one"};
+inline constexpr TrainFlag kHosts{"--hosts", "HOST:SLOT,…",
+                                  "train on these hosts, which are started over ssh"};
+inline constexpr TrainFlag kHostfile{
+    "--hostfile", "FILE", "a file with such hosts, in lines of the form 'worker-1 slots=4'"};
+inline constexpr TrainFlag kInclude{
+    "--include", "HOSTS", "only these of the hostfile's hosts and slots: 'worker-1@worker-2:0,2'"};
+inline constexpr TrainFlag kExclude{"--exclude", "HOSTS",
+                                    "all of the hostfile's hosts and slots but these"};
 // Read with the configuration's file (train/config/config_format.h).
-inline constexpr TrainFlag kFormat{"--format", "llamafactory|axolotl|aitraining",
-                                   "whose file it is, where its keys do not tell"};
+inline constexpr TrainFlag kFormat{
+    "--format", "llamafactory|axolotl|aitraining",
+    "the tool whose configuration it is (default: told by its keys)"};
 inline constexpr std::array kAll{kExplain, kDetach,   kJson,    kNoWait,  kRequeued,
                                  kHosts,   kHostfile, kInclude, kExclude, kFormat};
 // Of the commands that read a training's configuration, and start none.

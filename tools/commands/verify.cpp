@@ -99,10 +99,13 @@ Status verify(const VerifyOptions& options, CommandContext& context) {
 
 void add_verify_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<VerifyOptions>();
-  Command(app, context, "verify", "Checks checkpoints: what is good, what is damaged and where.")
-      .argument("dir", options->directory, "a checkpoint, or an output directory: then all of its")
-      .option("--threads", options->threads, "N", "read at a time; default: all cores")
-      .flag("--json", options->json, "one line of JSON")
+  Command(app, context, "verify",
+          "Checks checkpoints against their hashes, and says what is damaged and where.")
+      .argument("dir", options->directory,
+                "a checkpoint, or an output directory, all of whose checkpoints are verified")
+      .option("--threads", options->threads, "N",
+              "parts of files that are read at a time (default: one for each core)")
+      .flag("--json", options->json, "print one line of JSON instead of text")
       .example("troupe verify runs/a")
       .example("troupe verify runs/a/checkpoint-500 --json   # exit code 7 where it is damaged")
       .run([options, &context] { return verify(*options, context); });

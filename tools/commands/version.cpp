@@ -11,8 +11,9 @@ std::string version_line() { return "troupe " TROUPE_VERSION; }
 
 void add_version_command(CLI::App& app, CommandContext& context) {
   auto as_json = std::make_shared<bool>(false);
-  Command(app, context, "version", "Version, wire protocol and compiler.")
-      .flag("--json", *as_json, "one line of JSON")
+  Command(app, context, "version",
+          "Prints the version, the wire protocol's version and the compiler.")
+      .flag("--json", *as_json, "print one line of JSON instead of text")
       .example("troupe version")
       .run([as_json, &context] {
         if (*as_json) {

@@ -145,7 +145,7 @@ Status why(const WhyOptions& options, CommandContext& context) {
 void add_why_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<WhyOptions>();
   Command command(app, context, "why",
-                  "What happened to a training run or job, or what an actor waits for, in words.");
+                  "Explains what happened to a training run or a job, or what an actor waits for.");
   command.option("what", options->target, "RUN|DIR|ACTOR|GROUP|SUPERVISOR|JOB",
                  "a run's id, or its output directory; or the name or id of an actor, placement "
                  "group, supervisor or job of a running cluster; without it, the run started last");

@@ -244,7 +244,7 @@ Result<std::string> run_worker(CommandContext& context, const JoinOptions& join)
 
 void add_worker_command(CLI::App& app, CommandContext& context) {
   auto flags = std::make_shared<WorkerFlags>();
-  Command command(app, context, "worker", "Makes this machine a node of a cluster.");
+  Command command(app, context, "worker", "Makes this machine a worker node of a cluster.");
   command
       .option("--address", flags->address, "HOST:PORT",
               "the head (default: TROUPE_ADDRESS, else the head started last on this machine)")
@@ -252,16 +252,18 @@ void add_worker_command(CLI::App& app, CommandContext& context) {
               "the network interface to listen on (default: the one that leads to the head)")
       .option("--port", flags->port, "PORT", "the port to listen on (default: a free one)")
       .option("--advertise", flags->advertise, "HOST:PORT",
-              "where others reach this node, where that is not where it listens");
+              "the address at which other machines reach this node (default: where it listens)");
   declare_token_options(command, flags->token);
   declare_node_flags(command, flags->node);
   command
       .option("--timeout", flags->timeout_s, "SECONDS",
-              "how long to wait for a head that is not up (default 60), or went away (default 600)")
+              "how long to wait for a head that is not up yet (default 60) or has gone away "
+              "(default 600)")
       .option("--grace", flags->grace_s, "SECONDS",
               "how long actors may take to finish what is queued when this worker is ended by "
               "SIGTERM (default 2); those that may be started again go to other nodes")
-      .option("--log-level", flags->log_level, "LEVEL", "debug, info, warning, error or off")
+      .option("--log-level", flags->log_level, "LEVEL",
+              "what is logged: debug, info (default), warning, error or off")
       .flag("--watch", flags->watch,
             "start this daemon again when it is killed; its actors run on meanwhile")
       .flag("--with-stdin", flags->with_stdin,

@@ -220,46 +220,54 @@ struct OwnFlags {
 
 void declare_own(FlagParser& parser, OwnFlags& flags) {
   parser.section("Machines, besides torchrun's ways")
-      .value("address", flags.address, "HOST:PORT", "ranks on nodes of a running cluster")
-      .value("hostfile", flags.machines.hostfile, "FILE",
-             "hosts that are started over ssh, a rank for each slot ('worker-1 slots=4')")
+      .value("address", flags.address, "HOST:PORT",
+             "start the ranks on nodes of this running cluster")
+      .value(
+          "hostfile", flags.machines.hostfile, "FILE",
+          "a file with hosts, which are started over ssh with a rank for each slot: lines of the "
+          "form 'worker-1 slots=4'")
       .value("include", flags.machines.include, "HOSTS",
-             "of the hostfile these alone: 'worker-1@worker-2:0,2'")
-      .value("exclude", flags.machines.exclude, "HOSTS", "of the hostfile all but these")
-      .value("ssh-port", flags.machines.ssh_port, "PORT", "of the hosts' ssh servers")
+             "only these of the hostfile's hosts and slots: 'worker-1@worker-2:0,2'")
+      .value("exclude", flags.machines.exclude, "HOSTS",
+             "all of the hostfile's hosts and slots but these")
+      .value("ssh-port", flags.machines.ssh_port, "PORT",
+             "the port of the hosts' ssh servers (default: that of ssh's configuration)")
       .section("Restarts, besides torchrun's flags")
       .toggle("no-standby", flags.no_standby,
-              "no Python interpreter does the script's imports ahead of a restart")
+              "keep no Python interpreters ready that have done the script's imports, for restarts")
       .value("standby-after", flags.standby_after, "SECONDS",
-             "how long after the start they begin to (default: 5)");
+             "how long after the ranks' start those interpreters are started (default: 5)");
 }
 
 void declare(FlagParser& parser, TorchrunFlags& flags) {
   parser.section("Nodes and ranks")
-      .value("nnodes", flags.nnodes, "N|MIN:MAX", "nodes")
-      .value("nproc-per-node", flags.nproc_per_node, "N|auto|cpu|gpu", "ranks on each node")
-      .value("node-rank", flags.node_rank, "N", "this node, with --rdzv-backend static")
-      .toggle("standalone", flags.standalone, "one node, which finds a free port itself")
+      .value("nnodes", flags.nnodes, "N|MIN:MAX", "the number of nodes")
+      .value("nproc-per-node", flags.nproc_per_node, "N|auto|cpu|gpu",
+             "the number of ranks on each node")
+      .value("node-rank", flags.node_rank, "N", "this node's number, with --rdzv-backend static")
+      .toggle("standalone", flags.standalone, "run on this node alone, at a free port")
       .section("How nodes find each other")
       .value("rdzv-backend", flags.rdzv_backend, "static|c10d",
-             "whether every node has a number, or they come in any order")
-      .value("rdzv-endpoint", flags.rdzv_endpoint, "HOST[:PORT]", "the first node")
-      .value("master-addr", flags.master_addr, "HOST", "the first node, with static")
-      .value("master-port", flags.master_port, "PORT", "its port")
+             "static: every node has its --node-rank; c10d: nodes may come in any order")
+      .value("rdzv-endpoint", flags.rdzv_endpoint, "HOST[:PORT]", "the address of the first node")
+      .value("master-addr", flags.master_addr, "HOST", "the address of the first node, with static")
+      .value("master-port", flags.master_port, "PORT", "the port of the first node, with static")
       .value("rdzv-id", flags.rdzv_id, "TEXT", "the run's name, the same on every node")
-      .value("rdzv-conf", flags.rdzv_conf, "K=V,K=V", "join_timeout, last_call_timeout; timeout")
+      .value("rdzv-conf", flags.rdzv_conf, "K=V,K=V",
+             "timeouts in seconds: join_timeout, last_call_timeout, timeout")
       .section("The script")
-      .toggle("module|m", flags.module, "it is a module's name, as for python -m")
-      .toggle("no-python", flags.no_python, "it is a program of its own")
-      .value("role", flags.role, "TEXT", "of the ranks, in their environment")
+      .toggle("module|m", flags.module, "SCRIPT is a module's name, as for python -m")
+      .toggle("no-python", flags.no_python, "SCRIPT is a program that is started without Python")
+      .value("role", flags.role, "TEXT", "the ranks' role, which they find in their environment")
       .section("Failures and output")
-      .value("max-restarts", flags.max_restarts, "N", "how often all ranks begin again")
-      .value("log-dir", flags.log_dir, "DIR", "where the ranks' files go, and stay")
+      .value("max-restarts", flags.max_restarts, "N", "how often all ranks may be started again")
+      .value("log-dir", flags.log_dir, "DIR",
+             "the directory that keeps the ranks' output files (default: a temporary one)")
       .value("redirects|r", flags.redirects, "0|1|2|3|RANK:N,…",
-             "to files: 1 standard output, 2 standard error, 3 both")
-      .value("tee|t", flags.tee, "0|1|2|3|RANK:N,…", "to files and the console")
+             "write to files: 0 nothing, 1 standard output, 2 standard error, 3 both")
+      .value("tee|t", flags.tee, "0|1|2|3|RANK:N,…", "write the same to files and to the console")
       .value("local-ranks-filter", flags.local_ranks_filter, "N,N",
-             "the local ranks that the console shows; otherwise all")
+             "the local ranks whose output the console shows (default: all)")
       .inert("run-path", false)
       .inert("monitor-interval", true)
       .inert("start-method", true)
