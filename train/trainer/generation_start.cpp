@@ -78,27 +78,49 @@ std::string why_not_memory(const RecoveryDecision& decision, std::uint64_t gener
 }  // namespace
 
 Status GenerationStart::begin(RunGeneration& generation, TrainerLoaded& loaded) {
-  const Meeting meeting = TROUPE_TRY(meet(generation));
-  if (meeting.decision.kind != RecoveryDecision::Kind::kLoad)
-    return resume(generation, meeting, loaded);
-  loaded.reason = why_not_memory(meeting.decision, generation.number);
-  return load(generation, loaded);
+  using Next = RecoverySession::Next;
+  RecoverySession session(parts_.transaction(), parts_.rank);
+  TROUPE_RETURN_IF_ERROR(session.join(generation.number));
+  while (session.next() != Next::kDone) {
+    switch (session.next()) {
+      case Next::kMeet:
+        TROUPE_RETURN_IF_ERROR(meet(generation, session));
+        loaded.how = LoadedFrom::kMemory;
+        loaded.finished_step = session.finishes_step();
+        loaded.recomputes = session.decision().recomputes;
+        break;
+      case Next::kShareRecord:
+        TROUPE_RETURN_IF_ERROR(share_record(generation, session));
+        break;
+      case Next::kUpdate:
+        TROUPE_RETURN_IF_ERROR(step_of(parts_, generation, {}).update_committed());
+        session.updated();
+        break;
+      case Next::kLoad:
+        loaded.reason = why_not_memory(session.decision(), generation.number);
+        session.loaded(TROUPE_TRY(load(generation, loaded)));
+        break;
+      case Next::kForgetUpdates:
+        TROUPE_RETURN_IF_ERROR(parts_.rank_compute->updates().forget_updates());
+        session.updates_forgotten();
+        break;
+      case Next::kPublish:
+        TROUPE_RETURN_IF_ERROR(publish(generation, session));
+        session.published();
+        break;
+      case Next::kDone:
+        break;
+    }
+  }
+  loaded.step = parts_.step();
+  return {};
 }
 
-Result<GenerationStart::Meeting> GenerationStart::meet(RunGeneration& generation) {
-  RankParts& f = parts_;
-  StepTransaction& transaction = f.transaction();
-  // The others may have acted on the position that an earlier process of the rank gave in it.
-  if (transaction.generation() >= generation.number) {
-    return error(Code::kAborted,
-                 "generation {} is past: this rank's memory has been in generation {}",
-                 generation.number, transaction.generation());
-  }
-  transaction.begin_generation(generation.number);
-  if (follow_.gemm_flops_per_s_here == 0 && transaction.position().loaded)
-    follow_.gemm_flops_per_s_here = transaction.aftermath().gemm_flops_per_s;
-  const Arrival mine{transaction.position(), transaction.aftermath().finished_step,
-                     follow_.gemm_flops_per_s_here};
+Status GenerationStart::meet(RunGeneration& generation, RecoverySession& session) {
+  const Aftermath aftermath = parts_.transaction().aftermath();
+  if (follow_.gemm_flops_per_s_here == 0 && session.position().loaded)
+    follow_.gemm_flops_per_s_here = aftermath.gemm_flops_per_s;
+  const Arrival mine{session.position(), aftermath.finished_step, follow_.gemm_flops_per_s_here};
   const auto ranks = static_cast<std::size_t>(generation.world.world_size());
   std::vector<Arrival> all(ranks);
   const std::vector<std::size_t> counts(ranks, sizeof mine);
@@ -114,44 +136,32 @@ Result<GenerationStart::Meeting> GenerationStart::meet(RunGeneration& generation
     finished = std::min(finished, arrival.finished_step);
     if (rates_known) parts_.gemm_flops_per_s += arrival.gemm_flops_per_s;
   }
-  return Meeting{decide_recovery(positions), finished};
+  session.met(positions);
+  if (session.decision().kind != RecoveryDecision::Kind::kLoad)
+    left_ = follow_.take_up(aftermath, finished);
+  return {};
 }
 
-Status GenerationStart::resume(RunGeneration& generation, const Meeting& meeting,
-                               TrainerLoaded& loaded) {
+Status GenerationStart::share_record(RunGeneration& generation, RecoverySession& session) {
+  const int from = session.decision().record_rank;
+  CommitRecord record;
+  if (parts_.rank == from) record = session.record();
+  TROUPE_RETURN_IF_ERROR(generation.world.broadcast(bytes_of(record), from));
+  session.shared(record);
+  return {};
+}
+
+Status GenerationStart::publish(RunGeneration& generation, const RecoverySession& session) {
   RankParts& f = parts_;
-  const RecoveryDecision& decision = meeting.decision;
-  StepTransaction& transaction = f.transaction();
-  const Aftermath aftermath = transaction.aftermath();
-  const FollowUp& left = follow_.take_up(aftermath, meeting.finished_step);
-  loaded.how = LoadedFrom::kMemory;
-  loaded.finished_step = is_behind(decision, transaction.position());
-  loaded.recomputes = decision.recomputes;
-  if (decision.kind == RecoveryDecision::Kind::kFinish)
-    TROUPE_RETURN_IF_ERROR(finish_left_behind(generation, decision));
-  if (transaction.position().phase == CommitPhase::kPrepared) transaction.discard();
-  place(transaction.record());
-  loaded.step = parts_.step();
+  if (session.decision().kind == RecoveryDecision::Kind::kLoad)
+    return parameters_loaded(generation);
+  place(f.transaction().record());
   // Owners' parameters may not have reached all, nor where they are used.
   TROUPE_RETURN_IF_ERROR(f.rank_compute->updates().place_parameters());
   TROUPE_RETURN_IF_ERROR(generation.engine->frozen_loaded());
   TROUPE_RETURN_IF_ERROR(generation.engine->parameters_changed(true));
-  if (f.leads()) TROUPE_RETURN_IF_ERROR(follow_.open_recorder(&left));
+  if (f.leads()) TROUPE_RETURN_IF_ERROR(follow_.open_recorder(&left_));
   return saves_.take_up_left(generation);
-}
-
-Status GenerationStart::finish_left_behind(RunGeneration& generation,
-                                           const RecoveryDecision& decision) {
-  StepTransaction& transaction = parts_.transaction();
-  CommitRecord record;
-  if (parts_.rank == decision.record_rank) {
-    const bool ahead = transaction.position().step > decision.step;
-    record = ahead ? transaction.record() : transaction.committed();
-  }
-  TROUPE_RETURN_IF_ERROR(generation.world.broadcast(bytes_of(record), decision.record_rank));
-  if (!is_behind(decision, transaction.position())) return {};
-  transaction.commit(record);
-  return step_of(parts_, generation, {}).finish_committed();
 }
 
 void GenerationStart::place(const CommitRecord& record) {
@@ -162,9 +172,8 @@ void GenerationStart::place(const CommitRecord& record) {
   f.sampler.set_even_batches(f.facts.step_offset == 0);
 }
 
-Status GenerationStart::load(RunGeneration& generation, TrainerLoaded& loaded) {
+Result<CommitRecord> GenerationStart::load(RunGeneration& generation, TrainerLoaded& loaded) {
   RankParts& f = parts_;
-  f.transaction().unload();
   follow_.recorder.reset();
   follow_.restored = {};
   follow_.best = f.best;
@@ -225,11 +234,8 @@ Status GenerationStart::load(RunGeneration& generation, TrainerLoaded& loaded) {
   follow_.finished_step = unevaluated ? -1 : record.step;
   follow_.before = follow_.now();
   follow_.note();
-  TROUPE_RETURN_IF_ERROR(f.rank_compute->updates().forget_updates());
-  f.transaction().load(record);
   loaded.how = source.checkpoint ? LoadedFrom::kCheckpoint : LoadedFrom::kInitial;
-  loaded.step = record.step;
-  return parameters_loaded(generation);
+  return record;
 }
 
 Status GenerationStart::parameters_loaded(RunGeneration& generation) {

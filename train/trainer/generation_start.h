@@ -1,6 +1,7 @@
 #pragma once
 // The beginning of a generation on one rank: where the state comes from (the ranks' memories, a
-// checkpoint, the model's weights, or nothing), and its way to all ranks.
+// checkpoint, the model's weights, or nothing), and its way to all ranks. The order of things is
+// RecoverySession's; how each is done stands here.
 
 #include <cstdint>
 
@@ -11,7 +12,7 @@
 #include "train/trainer/rank_parts.h"
 #include "train/trainer/run_saves.h"
 #include "train/trainer/state_io.h"
-#include "train/transaction/recovery.h"
+#include "train/transaction/recovery_session.h"
 
 namespace troupe::train {
 
@@ -27,17 +28,15 @@ class GenerationStart {
   Status parameters_loaded(RunGeneration& generation);
 
  private:
-  // How the ranks go on, as they found when they met.
-  struct Meeting {
-    RecoveryDecision decision;
-    std::int64_t finished_step = -1;  // the last whose follow-up all have finished
-  };
-  Result<Meeting> meet(RunGeneration& generation);
-  Status resume(RunGeneration& generation, const Meeting& meeting, TrainerLoaded& loaded);
-  Status finish_left_behind(RunGeneration& generation, const RecoveryDecision& decision);
+  // The ranks' positions; what follows from them for the work that follows steps is in `left`.
+  Status meet(RunGeneration& generation, RecoverySession& session);
+  Status share_record(RunGeneration& generation, RecoverySession& session);
+  // Parameters, and all else that a rank has to go on from, are where they are used.
+  Status publish(RunGeneration& generation, const RecoverySession& session);
   // The steps from `record` to the end: as many as its samples leave.
   void place(const CommitRecord& record);
-  Status load(RunGeneration& generation, TrainerLoaded& loaded);
+  // The record of what was loaded.
+  Result<CommitRecord> load(RunGeneration& generation, TrainerLoaded& loaded);
   Status read_progress(const GoodCheckpoint& checkpoint, CommitRecord& record);
   SampleCursor cursor_of_epochs(const GoodCheckpoint& checkpoint);
   // Rank 0: where the state comes from, and what goes with it.
@@ -48,6 +47,7 @@ class GenerationStart {
   RankParts& parts_;
   FollowUpState& follow_;
   RunSaves& saves_;
+  FollowUp left_;  // where a generation that goes on from memory takes its reports up
 };
 
 }  // namespace troupe::train

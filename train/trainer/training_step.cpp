@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <optional>
 
 #include "runtime/base/build_options.h"
@@ -130,10 +129,49 @@ Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
   const CommitRecord& last = tools_.transaction.record();
   // Many skipped steps before fewer and larger ones may lie before the schedule's begin.
   const std::int64_t position = std::max<std::int64_t>(0, last.updates() - tools_.schedule_offset);
-  StepRecord record{.step = last.step + 1,
-                    .learning_rate = tools_.schedule.learning_rate(position)};
-  tools_.progress.stage(record.step, Stage::kBegin);
-  tools_.transaction.begin_step();
+  StepOutcome outcome{
+      .record = {.step = last.step + 1, .learning_rate = tools_.schedule.learning_rate(position)}};
+  StepRecord& done = outcome.record;
+  tools_.progress.stage(done.step, Stage::kBegin);
+  using Next = StepSession::Next;
+  StepSession session(tools_.transaction, tools_.engine.communicators().host_world().generation());
+  while (session.next() != Next::kDone) {
+    switch (session.next()) {
+      case Next::kCompute: {
+        outcome = TROUPE_TRY(compute(plan, std::move(done)));
+        const CommitRecord next = TROUPE_TRY(decide(plan, done));
+        TROUPE_RETURN_IF_ERROR(timed(done.seconds.checkpoint, tools_.before_update));
+        session.computed(next);
+        tools_.progress.stage(done.step, Stage::kPrepared);
+        break;
+      }
+      case Next::kVote:
+        TROUPE_RETURN_IF_ERROR(timed(done.seconds.communication, [&] { return vote(session); }));
+        tools_.progress.stage(done.step, Stage::kCommitted);
+        break;
+      case Next::kUpdate:
+        TROUPE_RETURN_IF_ERROR(timed(done.seconds.optimizer, [&] { return update_committed(); }));
+        session.updated();
+        break;
+      case Next::kPublish:
+        TROUPE_RETURN_IF_ERROR(publish(done));
+        session.published();
+        break;
+      case Next::kDone:
+        break;
+    }
+  }
+  const std::int64_t skipped_in_a_row = tools_.transaction.record().skipped_in_a_row;
+  if (skipped_in_a_row >= kSkippedInARowMax) {
+    return error(Code::kFailedPrecondition,
+                 "{} steps in a row were skipped, the last one, {}, because {}; lower "
+                 "learning_rate, or look for damaged data or weights",
+                 skipped_in_a_row, done.step, done.skipped);
+  }
+  return outcome;
+}
+
+Result<StepOutcome> TrainingStep::compute(const StepPlan& plan, StepRecord record) {
   // Every rank knows every rank's samples, so the step's counts need no communication.
   std::int64_t labels = 0;
   for (const auto& samples : plan.batches) {
@@ -150,28 +188,20 @@ Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
   // What a device has not done is not believed.
   TROUPE_RETURN_IF_ERROR(tools_.compute.settle());
   StepOutcome outcome = TROUPE_TRY(sum_up(plan, std::move(record), losses));
-  StepRecord& done = outcome.record;
-  done.loss /= static_cast<double>(labels);
-  const CommitRecord next = TROUPE_TRY(decide(plan, done));
-  TROUPE_RETURN_IF_ERROR(timed(done.seconds.checkpoint, tools_.before_update));
-  TROUPE_RETURN_IF_ERROR(timed(done.seconds.communication, [&] { return commit(next); }));
-  TROUPE_RETURN_IF_ERROR(timed(done.seconds.optimizer, [&] { return finish_committed(); }));
-  if (next.skipped_in_a_row >= kSkippedInARowMax) {
-    return error(Code::kFailedPrecondition,
-                 "{} steps in a row were skipped, the last one, {}, because {}; lower "
-                 "learning_rate, or look for damaged data or weights",
-                 next.skipped_in_a_row, done.step, done.skipped);
-  }
-  if (next.skips()) return outcome;
-  tools_.progress.stage(done.step, Stage::kPublish);
+  outcome.record.loss /= static_cast<double>(labels);
+  return outcome;
+}
+
+Status TrainingStep::publish(StepRecord& record) {
+  tools_.progress.stage(record.step, Stage::kPublish);
   ShardedUnits& units = tools_.engine.units();
   units.take_communication_seconds();
   TROUPE_RETURN_IF_ERROR(
-      timed(done.seconds.optimizer, [&] { return tools_.engine.parameters_changed(true); }));
+      timed(record.seconds.optimizer, [&] { return tools_.engine.parameters_changed(true); }));
   const double waited = units.take_communication_seconds();
-  done.seconds.optimizer -= waited;
-  done.seconds.communication += waited;
-  return outcome;
+  record.seconds.optimizer -= waited;
+  record.seconds.communication += waited;
+  return {};
 }
 
 // The record that the step will have: the same on all ranks.
@@ -202,42 +232,17 @@ Result<CommitRecord> TrainingStep::decide(const StepPlan& plan, StepRecord& reco
   return next;
 }
 
-Status TrainingStep::commit(const CommitRecord& record) {
-  // The gradients are complete: from here on another rank may commit the step, and then it will be
-  // finished here from what this memory holds.
-  tools_.transaction.prepare();
-  tools_.progress.stage(record.step, Stage::kPrepared);
-  TROUPE_RETURN_IF_ERROR(hear_everybody(record.step));
-  tools_.transaction.commit(record);
-  tools_.progress.stage(record.step, Stage::kCommitted);
-  return {};
-}
-
-Status TrainingStep::hear_everybody(std::int64_t step) {
-  if constexpr (!kRecovery) return {};
+Status TrainingStep::vote(StepSession& session) {
+  const StepVote mine = session.vote();
+  if constexpr (!kRecovery) return session.voted(std::span(&mine, 1));
   collective::Communicator& world = tools_.engine.communicators().host_world();
-  struct Word {
-    std::uint64_t generation;
-    std::int64_t step;
-  };
-  const Word mine{world.generation(), step};
   const auto ranks = static_cast<std::size_t>(world.world_size());
-  std::vector<std::byte> all(ranks * sizeof mine);
+  std::vector<StepVote> all(ranks);
   const std::vector<std::size_t> counts(ranks, sizeof mine);
-  tools_.progress.stage(step, Stage::kVote);
-  TROUPE_RETURN_IF_ERROR(
-      world.all_gather(std::as_bytes(std::span(&mine, 1)), std::span<std::byte>(all), counts));
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    Word word;
-    std::memcpy(&word, all.data() + rank * sizeof word, sizeof word);
-    if (word.generation != mine.generation || word.step != mine.step) {
-      return error(Code::kProtocol,
-                   "rank {} gave its word on step {} in generation {}, this rank is at step {} in "
-                   "generation {}",
-                   rank, word.step, word.generation, mine.step, mine.generation);
-    }
-  }
-  return {};
+  tools_.progress.stage(mine.step, Stage::kVote);
+  TROUPE_RETURN_IF_ERROR(world.all_gather(std::as_bytes(std::span(&mine, 1)),
+                                          std::as_writable_bytes(std::span(all)), counts));
+  return session.voted(all);
 }
 
 // Losses of all micro-batches, added in the order of the micro-batches: the same bits under every
@@ -267,12 +272,10 @@ Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record
   return StepOutcome{.record = std::move(record), .save_and_stop = all[width - 1] != 0.0};
 }
 
-Status TrainingStep::finish_committed() {
+Status TrainingStep::update_committed() {
   const CommitRecord& record = tools_.transaction.committed();
   tools_.progress.stage(record.step, Stage::kOptimizer);
-  if (!record.skips()) TROUPE_RETURN_IF_ERROR(update(record));
-  tools_.transaction.finish();
-  return {};
+  return record.skips() ? Status() : update(record);
 }
 
 Status TrainingStep::update(const CommitRecord& record) {

@@ -1,6 +1,6 @@
 #pragma once
-// One optimizer step of one rank: batches, passes over the model, reduction, norm, everybody's
-// word, update.
+// One optimizer step of one rank: batches, passes over the model, reduction, norm, all ranks'
+// votes, update. The order that makes it a transaction is StepSession's.
 
 #include <cstdint>
 #include <functional>
@@ -19,7 +19,7 @@
 #include "train/sharding/engine.h"
 #include "train/trainer/compute_device.h"
 #include "train/trainer/training_observer.h"
-#include "train/transaction/step_transaction.h"
+#include "train/transaction/step_session.h"
 
 namespace troupe::train {
 
@@ -58,11 +58,11 @@ class TrainingStep {
 
   // The next step, on the samples of `plan`. Collective. Gradients or a loss that are not finite:
   // nothing is updated, the record says why; after ten such steps in a row kFailedPrecondition.
-  // Any failure before everybody's word leaves parameters and moments as they were.
+  // Any failure before all have voted leaves parameters and moments as they were.
   Result<StepOutcome> run(const StepPlan& plan);
-  // What is left of a step that was committed: by this process, or by one before it that was killed
-  // in the midst. No communication.
-  Status finish_committed();
+  // What is left of the optimizer phase of the step that is committed: begun by this process, or by
+  // one before it that was killed in the midst. No communication.
+  Status update_committed();
 
  private:
   struct Losses;
@@ -74,12 +74,14 @@ class TrainingStep {
                        UnitAccess& units, StepSeconds& seconds);
   MicroBatch micro_batch(const StepPlan& plan, const TokenBatch& batch) const;
   Status end_pass(StepSeconds& seconds);
+  // Gradients, reduced, and the step's loss.
+  Result<StepOutcome> compute(const StepPlan& plan, StepRecord record);
   Result<StepOutcome> sum_up(const StepPlan& plan, StepRecord record,
                              const std::vector<double>& losses);
   Result<CommitRecord> decide(const StepPlan& plan, StepRecord& record);
-  // PREPARED, everybody's word, COMMITTED.
-  Status commit(const CommitRecord& record);
-  Status hear_everybody(std::int64_t step);
+  // Gathers the votes of all ranks.
+  Status vote(StepSession& session);
+  Status publish(StepRecord& record);
   Status update(const CommitRecord& record);
   // Who and what is not finite: the passes are done once more, looking at every local gradient.
   Result<std::string> find_non_finite(const StepPlan& plan);
