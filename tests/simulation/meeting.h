@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "train/transaction/step_transaction.h"
+#include "train/transaction/step_session.h"
 #include "world.h"
 
 namespace troupe::simulation {
@@ -18,6 +18,7 @@ struct Payload {
   std::vector<std::uint64_t> words;
   train::RankPosition position;
   train::CommitRecord record;
+  train::StepVote vote;
 };
 using Gathered = std::shared_ptr<const std::vector<Payload>>;
 

@@ -9,7 +9,7 @@ Run::Run(World& world, const Options& wanted, Result& counts, train::Sampler& al
       result(counts),
       ranks(wanted.nodes * wanted.ranks_per_node),
       oracle(ranks, all_samples),
-      meetings(world, wanted.mistake == Mistake::kVoteWithoutAll),
+      meetings(world, wanted.canary == "commits-without-all"),
       world_(world),
       sampler_(all_samples),
       memory_at_(static_cast<std::size_t>(ranks)),

@@ -14,18 +14,14 @@
 #include "runtime/base/ids.h"
 #include "simulation.h"
 #include "train/trainer/run_memory.h"
+#include "train/trainer/trainer_processes.h"
 
 namespace troupe::simulation {
 
 // What a controller saves for its next process.
 struct SavedController final : Memory {
-  struct Known {
-    std::uint64_t served = 0;
-    std::uint64_t died = 0;
-    std::string node;
-  };
   train::RunMemory run;
-  std::vector<Known> trainers;
+  std::vector<train::TrainerProcesses::Saved> trainers;
 };
 
 class Run {

@@ -1,16 +1,12 @@
 #pragma once
-// The controller's process: train/trainer/controller.cpp around the real RunState, with simulated
+// The controller's process: it carries out what the real ControllerSession decides, with simulated
 // calls and no files.
-
-#include <map>
-#include <optional>
 
 #include "cluster.h"
 #include "run.h"
 #include "sim_head_client.h"
 #include "sim_trainer.h"
-#include "train/trainer/run_state.h"
-#include "train/trainer/trainer_processes.h"
+#include "train/trainer/controller_session.h"
 
 namespace troupe::simulation {
 
@@ -19,14 +15,14 @@ class Controller final : public Process {
   Controller(Cluster& cluster, Run& run, Place place);
 
   // From trainers.
-  void report(const train::RunInput& message);
+  void report(std::int32_t rank, const train::TrainerMessage& message);
   // From whoever watches the ranks' progress.
   void stuck(std::uint64_t pid, Duration silent_for);
   std::string describe() const;
 
  private:
-  struct Found {
-    std::vector<std::optional<train::TrainerFound>> status;
+  struct Search {
+    train::ControllerSession::Found found;
     std::size_t answers = 0;
     bool used = false;
   };
@@ -35,29 +31,30 @@ class Controller final : public Process {
   void attached(std::uint64_t, const Status&, MemoryPtr) override {}
   void on_death() override;
 
-  train::RunSettings settings() const;
-  void watch();
-  void actor_changed(int number, const wire::ActorInfo& info);
-  void give_bundle(int number);
-  void gave_bundle(int number, std::uint64_t incarnation, bool given);
-  void kill_and_restart(int number, const std::string& why);
+  void begin(const std::shared_ptr<SavedController>& saved);
   void find_run();
-  void found_run(const Found& found);
+  void found_run(Search& search);
   void tick();
-  void remember();
-  void feed(const train::RunInput& input);
-  void carry_out(const std::vector<train::RunCommand>& commands);
-  void carry_out(const train::BeginGeneration& command);
-  void carry_out(const train::AbortGeneration& command);
-  void carry_out(const train::KillTrainer& command);
-  void carry_out(const train::SaveAndStop& command);
-  void carry_out(const train::RecordEvent& command);
-  void carry_out(const train::EndRun& command);
+  void kill_and_restart(int trainer, const std::string& why);
+
+  const train::RunState& state() const { return session_.state(); }
+  TimePoint now() const { return world_.timeline.now(); }
+  // Nothing is carried out once the run has ended.
+  void act(const train::ControllerActions& actions);
+  void carry_out(const train::SaveMemory& action);
+  void carry_out(const train::WatchTrainers& action);
+  void carry_out(const train::GiveData& action);
+  void carry_out(const train::RestartTrainer& action);
+  void carry_out(const train::LookBack&) {}
+  void carry_out(const train::TellUser&) {}
+  void carry_out(const train::BeginGeneration& action);
+  void carry_out(const train::AbortGeneration& action);
+  void carry_out(const train::SaveAndStop&) {}
+  void carry_out(const train::RecordEvent& action);
+  void carry_out(const train::EndRun& action);
 
   Run& run_;
-  train::RunState state_;
-  train::TrainerProcesses trainers_;
-  std::vector<train::RunInput> unheard_;  // while it looks for its run
+  train::ControllerSession session_;
   SimHeadClient head_;
 };
 

@@ -10,6 +10,14 @@ using namespace train;
 
 namespace {
 
+// In a coroutine whose result is a Status. GCC 12 destroys what stands in a condition with a
+// co_await twice where the coroutine is destroyed there: results get names of their own.
+#define TROUPE_CO_RETURN_IF_ERROR(...)    \
+  do {                                    \
+    const Status status_ = (__VA_ARGS__); \
+    if (!status_.ok()) co_return status_; \
+  } while (false)
+
 constexpr std::int64_t kCheckpointEvery = 6;
 constexpr std::uint64_t kGarbage = 0xDEADDEADDEADDEAD;
 
@@ -24,6 +32,18 @@ std::span<std::byte> aligned(std::vector<std::uint64_t>& words) {
   const auto at = reinterpret_cast<std::uintptr_t>(words.data());
   const std::size_t skip = (64 - at % 64) % 64;
   return std::as_writable_bytes(std::span(words)).subspan(skip, words.size() * 8 - 64);
+}
+
+const char* decision_name(RecoveryDecision::Kind kind) {
+  switch (kind) {
+    case RecoveryDecision::Kind::kLoad:
+      return "load";
+    case RecoveryDecision::Kind::kDiscard:
+      return "discard";
+    case RecoveryDecision::Kind::kFinish:
+      return "finish";
+  }
+  return "unknown";
 }
 
 }  // namespace
@@ -41,6 +61,11 @@ UpdateLog RankMemory::update_log() { return {log_layout(), aligned(marks), align
 
 // --- the actor -----------------------------------------------------------------------------------
 
+Trainer::Trainer(Cluster& cluster, Run& run, Place place)
+    : Process(cluster, std::move(place)),
+      run_(run),
+      generations_(this->place().spec.actor_id, -1) {}
+
 void Trainer::start(MemoryPtr) {
   later(world_.between(3, 40), [this] {
     become_ready();
@@ -53,7 +78,7 @@ void Trainer::start(MemoryPtr) {
 void Trainer::on_death() {
   run_.process_gone(place().pid);
   run_.meetings.withdraw(*this);
-  if (meeting_) meeting_->leave(rank_);
+  if (meeting_) meeting_->leave(rank());
   meeting_.reset();
   suspended_ = {};
   task_ = {};
@@ -88,45 +113,31 @@ void Trainer::take_bundle() {
   wake();
 }
 
-void Trainer::begin(Plan plan) {
-  // A controller that took the run over says again what the one before may have said.
-  if (plan.generation <= newest_) return;
-  newest_ = plan.generation;
-  plans_.push_back(std::move(plan));
+void Trainer::begin(GenerationPlan plan) {
+  if (generations_.begin(std::move(plan))) wake();
+}
+
+void Trainer::abort(std::uint64_t generation, const Status& reason) {
+  const GenerationQueue::Aborted aborted = generations_.abort(generation, reason);
+  if (aborted.left_before) tell(*aborted.left_before);
+  if (!aborted.leave) return;
+  if (meeting_) meeting_->leave(rank());
+  broken_ = true;
   wake();
 }
 
-void Trainer::abort(std::uint64_t generation) {
-  // A controller that took the run over may not know what was told to the one before.
-  if (newest_ == generation && running_ == 0 && plans_.empty()) {
-    tell(TrainerStopped{rank_, generation, Status(Code::kAborted, "it has left")});
-  }
-  if (generation <= aborted_) return;
-  aborted_ = generation;
-  if (running_ != 0 && running_ <= aborted_) {
-    cancelled_ = true;
-    if (meeting_) meeting_->leave(rank_);
-    broken_ = true;
-  }
-  wake();
+TrainerStatus Trainer::status() const {
+  return generations_.status({.incarnation = place().incarnation,
+                              .node_id = cluster_.node_id(place().node),
+                              .has_bundle = has_bundle_,
+                              .step = memory_ ? memory_->transaction().position().step : 0});
 }
 
-TrainerFound Trainer::status(int number) const {
-  TrainerFound found;
-  found.trainer = number;
-  found.incarnation = place().incarnation;
-  found.node = fmt::format("node-{}", place().node);
-  found.generation = newest_;
-  found.rank = newest_ == 0 ? -1 : rank_;
-  found.in_generation = running_ != 0 || !plans_.empty();
-  found.step = memory_ ? memory_->transaction().position().step : 0;
-  return found;
-}
-
-void Trainer::tell(RunInput message) {
+void Trainer::tell(TrainerMessage message) {
   cluster_.call(
       *this, run_.controller,
-      {.what = [message](Process& process) { dynamic_cast<Controller&>(process).report(message); },
+      {.what = [rank = rank(), message](
+                   Process& process) { dynamic_cast<Controller&>(process).report(rank, message); },
        .repeats = true,
        .timeout = std::chrono::hours(1),
        .failed = {}});
@@ -137,7 +148,8 @@ void Trainer::tell(RunInput message) {
 void Trainer::met(const MeetingPtr& meeting, int rank) {
   later(world_.delay(), [this, meeting, rank] {
     // It left before it knew that all were there.
-    if (running_ != meeting->generation() || cancelled_ || meeting_) return meeting->leave(rank);
+    if (generation() != meeting->generation() || cancelled() || meeting_)
+      return meeting->leave(rank);
     meeting_ = meeting;
     broken_ = false;
     next_collective_ = 0;
@@ -160,9 +172,9 @@ void Trainer::meeting_broken(const Meeting& meeting) {
 
 Task<Gathered> Trainer::gather(Payload payload, bool votes) {
   gathered_.reset();
-  if (broken_ || cancelled_) co_return nullptr;
-  meeting_->give(rank_, std::move(payload), votes);
-  while (!gathered_ && !broken_ && !cancelled_) co_await Suspended{*this};
+  if (broken_ || cancelled()) co_return nullptr;
+  meeting_->give(rank(), std::move(payload), votes);
+  while (!gathered_ && !broken_ && !cancelled()) co_await Suspended{*this};
   ++next_collective_;
   // Complete and broken: either may be seen first.
   co_return std::exchange(gathered_, nullptr);
@@ -181,58 +193,53 @@ Task<Trainer::Nothing> Trainer::pause(Duration time) {
 // --- the loop ------------------------------------------------------------------------------------
 
 Task<Trainer::Nothing> Trainer::loop() {
+  using Peers = GenerationQueue::Departure::Peers;
   for (;;) {
     doing_ = "waits for a generation";
-    while (plans_.empty() || !has_bundle_) co_await Suspended{*this};
-    Plan plan = std::move(plans_.front());
-    plans_.pop_front();
-    const std::uint64_t generation = plan.generation;
-    running_ = generation;
-    cancelled_ = generation <= aborted_;
-    const auto own = std::find(plan.ranks.begin(), plan.ranks.end(), place().spec.actor_id);
-    rank_ = static_cast<int>(own - plan.ranks.begin());
-    const bool done = co_await train(std::move(plan));
-    running_ = 0;
+    while (!generations_.waiting() || !has_bundle_) co_await Suspended{*this};
+    GenerationPlan plan = generations_.next();
+    Status ended = co_await train(std::move(plan));
+    const GenerationQueue::Departure departure = generations_.leave(std::move(ended), true);
     run_.meetings.withdraw(*this);
-    if (done) {
-      meeting_.reset();
-      tell(TrainerFinished{rank_, generation});
-    } else {
-      // The others must not wait for a rank that gave up.
-      if (meeting_) meeting_->leave(rank_);
-      meeting_.reset();
-      tell(TrainerStopped{rank_, generation, Status(Code::kAborted, "the generation was lost")});
-    }
+    const MeetingPtr meeting = std::exchange(meeting_, nullptr);
+    if (meeting && departure.peers == Peers::kAbortAtOnce) meeting->leave(rank());
+    tell(departure.message);
+    if (departure.peers != Peers::kAbortOnceTold) continue;
+    co_await pause(world_.between(0, 2));
+    if (meeting) meeting->leave(rank());
   }
 }
 
-Task<bool> Trainer::train(Plan plan) {
+Status Trainer::lost() const {
+  const Status cancelled = generations_.cancelled();
+  return cancelled.ok() ? Status(Code::kAborted, "a peer left the generation") : cancelled;
+}
+
+Task<Status> Trainer::train(GenerationPlan plan) {
   doing_ = "meets the others";
   const auto late = std::make_shared<bool>(false);
   later(std::chrono::seconds(60), [this, late] {
     *late = true;
     wake();
   });
-  if (!cancelled_) {
-    run_.meetings.arrive(plan.generation, rank_, run_.ranks, *this);
-  }
-  while (!meeting_ && !cancelled_ && !*late) co_await Suspended{*this};
-  if (!meeting_) co_return false;
-  tell(TrainerFormed{rank_, plan.generation});
-  if (!memory_ && !co_await take_rank()) co_return false;
-  if (!co_await recover()) co_return false;
-  while (transaction_->position().step < run_.options.steps) {
-    if (!co_await step()) co_return false;
-  }
+  if (!cancelled()) run_.meetings.arrive(plan.generation, rank(), run_.ranks, *this);
+  while (!meeting_ && !cancelled() && !*late) co_await Suspended{*this};
+  if (!meeting_) co_return lost();
+  tell(TrainerFormed{rank(), plan.generation});
+  if (!memory_) TROUPE_CO_RETURN_IF_ERROR(co_await take_rank());
+  TROUPE_CO_RETURN_IF_ERROR(co_await recover());
+  while (transaction_->position().step < run_.options.steps)
+    TROUPE_CO_RETURN_IF_ERROR(co_await step());
   doing_ = "writes the final model";
   const Gathered all = co_await gather({});
-  co_return all != nullptr;
+  if (!all) co_return lost();
+  co_return Status();
 }
 
-Task<bool> Trainer::take_rank() {
+Task<Status> Trainer::take_rank() {
   doing_ = "attaches its memory";
   attach_answer_.reset();
-  wire::HostAttachSegment request{1, fmt::format("rank-{}/state", rank_), 20'000};
+  wire::HostAttachSegment request{1, fmt::format("rank-{}/state", rank()), 20'000};
   cluster_.tell_node(*this, request);
   TimePoint ask_again = world_.timeline.now() + std::chrono::seconds(1);
   while (!attach_answer_) {
@@ -245,7 +252,7 @@ Task<bool> Trainer::take_rank() {
   }
   const std::uint64_t life = cluster_.memory_life(place().node);
   if (attach_answer_->code() == Code::kNotFound) {
-    run_.memory_missing(rank_, place().node, life);
+    run_.memory_missing(rank(), place().node, life);
     memory_ = std::make_shared<RankMemory>(run_.ranks);
     cluster_.tell_node(*this, wire::HostKeepSegment{request.name, false}, memory_);
   } else if (attach_answer_->ok()) {
@@ -253,16 +260,15 @@ Task<bool> Trainer::take_rank() {
     require(memory_ != nullptr, "{} gets no memory with its segment", label());
     Process* before = cluster_.find(memory_->owner);
     require(before == nullptr || before == this || !before->alive(),
-            "{} gets the memory of rank {} while {} lives", label(), rank_,
+            "{} gets the memory of rank {} while {} lives", label(), rank(),
             before == nullptr ? "" : before->label());
   } else {
-    tell(TrainerFailed{rank_, running_, *attach_answer_});
-    co_return false;
+    co_return *attach_answer_;
   }
   memory_->owner = place().pid;
   transaction_.emplace(memory_->transaction());
   update_log_.emplace(memory_->update_log());
-  co_return true;
+  co_return Status();
 }
 
 void Trainer::attached(std::uint64_t, const Status& status, MemoryPtr memory) {
@@ -274,27 +280,64 @@ void Trainer::attached(std::uint64_t, const Status& status, MemoryPtr memory) {
 
 // --- recovery ------------------------------------------------------------------------------------
 
-Task<bool> Trainer::recover() {
-  doing_ = "gathers positions";
-  if (run_.options.mistake == Mistake::kDecidesAlone &&
-      transaction_->position().phase == CommitPhase::kPrepared) {
-    transaction_->discard();
+Task<Status> Trainer::recover() {
+  using Next = RecoverySession::Next;
+  RecoverySession session(*transaction_, rank());
+  TROUPE_CO_RETURN_IF_ERROR(session.join(generation()));
+  while (session.next() != Next::kDone) {
+    switch (session.next()) {
+      case Next::kMeet:
+        TROUPE_CO_RETURN_IF_ERROR(co_await meet(session));
+        break;
+      case Next::kShareRecord:
+        TROUPE_CO_RETURN_IF_ERROR(co_await share_record(session));
+        break;
+      case Next::kUpdate:
+        co_await optimizer_phase();
+        session.updated();
+        break;
+      case Next::kLoad:
+        TROUPE_CO_RETURN_IF_ERROR(co_await load(session));
+        break;
+      case Next::kForgetUpdates:
+        update_log_->forget();
+        session.updates_forgotten();
+        break;
+      case Next::kPublish:
+        TROUPE_CO_RETURN_IF_ERROR(co_await publish());
+        session.published();
+        break;
+      case Next::kDone:
+        break;
+    }
   }
-  // The others may have acted on the position that an earlier process of the rank gave in it.
-  if (transaction_->generation() >= running_) co_return false;
-  transaction_->begin_generation(running_);
+  // A daemon that died between hearing of the memory and keeping it has lost it: see README.md.
+  if (cluster_.keeps(place().node, place().spec.job_id, fmt::format("rank-{}/state", rank()))) {
+    run_.memory_found(rank(), place().node, cluster_.memory_life(place().node));
+  }
+  const bool from_memory = session.decision().kind != RecoveryDecision::Kind::kLoad;
+  // Publishing was everybody's: all have loaded what they load.
+  if (!from_memory) run_.all_loaded();
+  const std::int64_t at = transaction_->position().step;
+  require(transaction_->record().cursor == run_.oracle.record(at).cursor,
+          "rank {} is elsewhere in its data after step {}", rank(), at);
+  tell(TrainerLoaded{rank(), generation(), at,
+                     from_memory ? LoadedFrom::kMemory : LoadedFrom::kCheckpoint});
+  co_return Status();
+}
+
+Task<Status> Trainer::meet(RecoverySession& session) {
+  doing_ = "gathers positions";
   Payload mine;
-  mine.position = transaction_->position();
+  mine.position = session.position();
   const Gathered all = co_await gather(std::move(mine));
-  if (!all) co_return false;
+  if (!all) co_return lost();
   std::vector<RankPosition> positions;
   for (const Payload& payload : *all) positions.push_back(payload.position);
-  const RecoveryDecision decision = decide_recovery(positions);
-  if (rank_ == 0) {
-    world_.note("generation {}: {}, step {}{}{}", running_,
-                decision.kind == RecoveryDecision::Kind::kLoad      ? "load"
-                : decision.kind == RecoveryDecision::Kind::kDiscard ? "discard"
-                                                                    : "finish",
+  session.met(positions);
+  const RecoveryDecision& decision = session.decision();
+  if (rank() == 0) {
+    world_.note("generation {}: {}, step {}{}{}", generation(), decision_name(decision.kind),
                 decision.step, decision.broken.empty() ? "" : ": ", decision.broken);
     ++run_.result.generations;
     if (decision.kind == RecoveryDecision::Kind::kLoad) ++run_.result.loads;
@@ -303,141 +346,146 @@ Task<bool> Trainer::recover() {
       ++run_.result.discards;
     }
   }
-  if (decision.kind == RecoveryDecision::Kind::kLoad) {
-    run_.load_decided(!decision.broken.empty());
-  }
+  if (decision.kind == RecoveryDecision::Kind::kLoad) run_.load_decided(!decision.broken.empty());
   co_await pause(world_.between(0, 2));
-  LoadedFrom from = LoadedFrom::kMemory;
-  if (decision.kind == RecoveryDecision::Kind::kLoad) {
-    if (!co_await load()) co_return false;
-    from = LoadedFrom::kCheckpoint;
-  } else {
-    if (decision.kind == RecoveryDecision::Kind::kFinish) {
-      doing_ = "gets the record of a decided step";
-      Payload record;
-      if (rank_ == decision.record_rank) {
-        const bool ahead = transaction_->position().step > decision.step;
-        record.record = ahead ? transaction_->record() : transaction_->committed();
-      }
-      const Gathered records = co_await gather(std::move(record));
-      if (!records) co_return false;
-      if (is_behind(decision, transaction_->position())) {
-        run_.commits(place().pid, running_);
-        transaction_->commit((*records)[static_cast<std::size_t>(decision.record_rank)].record);
-        co_await optimizer_phase();
-      }
-    }
-    if (transaction_->position().phase == CommitPhase::kPrepared) transaction_->discard();
-  }
-  if (run_.options.mistake != Mistake::kPublishOnce || from != LoadedFrom::kMemory) {
-    if (!co_await publish()) co_return false;
-  }
-  // A daemon that died between hearing of the memory and keeping it has lost it: see README.md.
-  if (cluster_.keeps(place().node, place().spec.job_id, fmt::format("rank-{}/state", rank_))) {
-    run_.memory_found(rank_, place().node, cluster_.memory_life(place().node));
-  }
-  // Publishing was everybody's: all have loaded what they load.
-  if (from != LoadedFrom::kMemory) run_.all_loaded();
-  const std::int64_t at = transaction_->position().step;
-  require(transaction_->record().cursor == run_.oracle.record(at).cursor,
-          "rank {} is elsewhere in its data after step {}", rank_, at);
-  tell(TrainerLoaded{rank_, running_, at, from});
-  co_return true;
+  co_return Status();
 }
 
-Task<bool> Trainer::load() {
+Task<Status> Trainer::share_record(RecoverySession& session) {
+  doing_ = "gets the record of a decided step";
+  const int from = session.decision().record_rank;
+  Payload record;
+  if (rank() == from) record.record = session.record();
+  const Gathered records = co_await gather(std::move(record));
+  if (!records) co_return lost();
+  if (session.finishes_step()) run_.commits(place().pid, generation());
+  session.shared((*records)[static_cast<std::size_t>(from)].record);
+  co_return Status();
+}
+
+Task<Status> Trainer::load(RecoverySession& session) {
   doing_ = "loads a checkpoint";
-  transaction_->unload();
   Payload source;
-  if (rank_ == 0) source.words = {static_cast<std::uint64_t>(run_.checkpoint)};
+  if (rank() == 0) source.words = {static_cast<std::uint64_t>(run_.checkpoint)};
   const Gathered all = co_await gather(std::move(source));
-  if (!all) co_return false;
+  if (!all) co_return lost();
   const auto step = static_cast<std::int64_t>(all->front().words.front());
   std::fill(memory_->chunks.begin(), memory_->chunks.end(), kGarbage);
   co_await pause(world_.between(1, 10));
   const auto& parameters = run_.oracle.parameters(step);
   for (int chunk = 0; chunk < kChunks; ++chunk) {
     memory_->chunks[static_cast<std::size_t>(chunk)] =
-        parameters[static_cast<std::size_t>(rank_ * kChunks + chunk)];
+        parameters[static_cast<std::size_t>(rank() * kChunks + chunk)];
   }
   co_await pause(world_.between(0, 2));
-  run_.loaded(rank_, step);
-  update_log_->forget();
-  transaction_->load(run_.oracle.record(step));
-  co_return true;
+  run_.loaded(rank(), step);
+  session.loaded(run_.oracle.record(step));
+  co_return Status();
 }
 
-Task<bool> Trainer::publish() {
+Task<Status> Trainer::publish() {
   doing_ = "publishes its parameters";
   Payload mine;
   mine.words = memory_->chunks;
   const Gathered all = co_await gather(std::move(mine));
-  if (!all) co_return false;
+  if (!all) co_return lost();
   for (std::size_t rank = 0; rank < all->size(); ++rank) {
     std::copy((*all)[rank].words.begin(), (*all)[rank].words.end(),
               memory_->everybody.begin() + static_cast<std::ptrdiff_t>(rank * kChunks));
   }
-  co_return true;
+  co_return Status();
 }
 
 // --- a step --------------------------------------------------------------------------------------
 
-Task<bool> Trainer::step() {
+Task<Status> Trainer::step() {
+  using Next = StepSession::Next;
+  const StepPlan& plan = run_.plan(transaction_->record().cursor);
+  StepSession session(*transaction_, generation());
+  while (session.next() != Next::kDone) {
+    switch (session.next()) {
+      case Next::kCompute:
+        TROUPE_CO_RETURN_IF_ERROR(co_await compute(session, plan));
+        break;
+      case Next::kVote:
+        TROUPE_CO_RETURN_IF_ERROR(co_await vote(session, plan));
+        break;
+      case Next::kUpdate:
+        co_await optimizer_phase();
+        session.updated();
+        break;
+      case Next::kPublish:
+        TROUPE_CO_RETURN_IF_ERROR(co_await publish());
+        session.published();
+        break;
+      case Next::kDone:
+        break;
+    }
+  }
+  const std::int64_t number = transaction_->position().step;
+  if (number % kCheckpointEvery == 0) TROUPE_CO_RETURN_IF_ERROR(co_await save_checkpoint());
+  if (rank() == 0) {
+    world_.note("step {} is finished in generation {}", number, generation());
+    tell(StepReport{.generation = generation(), .step = number});
+  }
+  co_return Status();
+}
+
+Task<Status> Trainer::compute(StepSession& session, const StepPlan& plan) {
   doing_ = "computes";
-  transaction_->begin_step();
-  const CommitRecord& before = transaction_->record();
-  const std::int64_t number = before.step + 1;
-  const StepPlan& plan = run_.plan(before.cursor);
+  CommitRecord record = transaction_->record();
   co_await pause(world_.between(10, 30));
   const std::uint64_t digest = digest_of(memory_->everybody);
-  require(digest == run_.oracle.digest(before.step),
-          "rank {} computes step {} with other parameters than those after step {}", rank_, number,
-          before.step);
+  require(digest == run_.oracle.digest(record.step),
+          "rank {} computes step {} with other parameters than those after step {}", rank(),
+          record.step + 1, record.step);
+  ++record.step;
   Payload gradient;
-  gradient.words = {gradient_of(digest, plan, rank_, number)};
+  gradient.words = {gradient_of(digest, plan, rank(), record.step)};
   doing_ = "reduces gradients";
   const Gathered gradients = co_await gather(std::move(gradient));
-  if (!gradients) co_return false;
+  if (!gradients) co_return lost();
   std::vector<std::uint64_t> parts;
   for (const Payload& payload : *gradients) parts.push_back(payload.words.front());
   for (int chunk = 0; chunk < kChunks; ++chunk) {
-    memory_->reduced[static_cast<std::size_t>(chunk)] = reduced_of(parts, rank_, chunk);
+    memory_->reduced[static_cast<std::size_t>(chunk)] = reduced_of(parts, rank(), chunk);
   }
-  transaction_->prepare();
-  co_await pause(world_.between(0, 1));
-  doing_ = "votes";
-  Payload vote;
-  vote.words = {norm_part(memory_->reduced), static_cast<std::uint64_t>(number)};
-  const Gathered votes = co_await gather(std::move(vote), true);
-  if (!votes) co_return false;
-  std::vector<std::uint64_t> norms;
-  for (const Payload& payload : *votes) {
-    const bool same =
-        payload.words.size() == 2 && payload.words[1] == static_cast<std::uint64_t>(number);
-    require(same || run_.options.mistake == Mistake::kVoteWithoutAll,
-            "rank {} votes on step {} with others that do not", rank_, number);
-    norms.push_back(payload.words.empty() ? 0 : payload.words.front());
-  }
-  CommitRecord record = before;
-  record.step = number;
+  doing_ = "gathers the norm";
+  Payload norm;
+  norm.words = {norm_part(memory_->reduced)};
+  const Gathered norms = co_await gather(std::move(norm));
+  if (!norms) co_return lost();
+  parts.clear();
+  for (const Payload& payload : *norms) parts.push_back(payload.words.front());
   record.cursor = plan.after;
-  record.grad_norm = norm_of(norms);
+  record.grad_norm = norm_of(parts);
+  session.computed(record);
   co_await pause(world_.between(0, 1));
-  run_.votes_complete(rank_, running_, number, plan);
-  run_.commits(place().pid, running_);
-  transaction_->commit(record);
-  co_await optimizer_phase();
-  if (!co_await publish()) co_return false;
-  if (number % kCheckpointEvery == 0) {
-    doing_ = "saves a checkpoint";
-    if (!co_await gather({})) co_return false;
-    if (rank_ == 0) run_.checkpoint = std::max(run_.checkpoint, number);
-  }
-  if (rank_ == 0) {
-    world_.note("step {} is finished in generation {}", number, running_);
-    tell(StepFinished{running_, number});
-  }
-  co_return true;
+  co_return Status();
+}
+
+Task<Status> Trainer::vote(StepSession& session, const StepPlan& plan) {
+  doing_ = "votes";
+  Payload mine;
+  mine.vote = session.vote();
+  const Gathered all = co_await gather(mine, true);
+  if (!all) co_return lost();
+  std::vector<StepVote> votes;
+  for (const Payload& payload : *all) votes.push_back(payload.vote);
+  co_await pause(world_.between(0, 1));
+  run_.votes_complete(rank(), generation(), mine.vote.step, plan);
+  run_.commits(place().pid, generation());
+  const Status same = session.voted(votes);
+  require(same.ok(), "rank {} does not commit step {}: {}", rank(), mine.vote.step, same.message());
+  co_return Status();
+}
+
+Task<Status> Trainer::save_checkpoint() {
+  doing_ = "saves a checkpoint";
+  const Gathered all = co_await gather({});
+  if (!all) co_return lost();
+  if (rank() == 0) run_.checkpoint = std::max(run_.checkpoint, transaction_->position().step);
+  co_return Status();
 }
 
 // --- the optimizer phase -------------------------------------------------------------------------
@@ -485,9 +533,7 @@ Task<Trainer::Nothing> Trainer::optimizer_phase() {
     update(slot, left[0], both ? left[1] : -1);
     co_await pause(world_.between(0, 0.5));
   }
-  const std::int64_t number = transaction_->committed().step;
-  run_.finished(rank_, place().pid, number, memory_->chunks);
-  transaction_->finish();
+  run_.finished(rank(), place().pid, transaction_->committed().step, memory_->chunks);
   co_return Nothing{};
 }
 

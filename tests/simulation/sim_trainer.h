@@ -1,15 +1,16 @@
 #pragma once
-// A trainer's process: the loop of train/trainer with small integers for tensors.
+// A trainer's process: the sessions that a real one follows (train/trainer/generation_queue.h,
+// train/transaction), with small integers for tensors and pauses for work.
 
-#include <deque>
 #include <optional>
 
 #include "cluster.h"
 #include "run.h"
 #include "task.h"
 #include "train/optimizer/update_log.h"
-#include "train/trainer/run_inputs.h"
-#include "train/transaction/recovery.h"
+#include "train/trainer/generation_queue.h"
+#include "train/transaction/recovery_session.h"
+#include "train/transaction/step_session.h"
 
 namespace troupe::simulation {
 
@@ -28,22 +29,15 @@ struct RankMemory final : Memory {
   std::uint64_t owner = 0;               // the process that has it
 };
 
-struct Plan {
-  std::uint64_t generation = 0;
-  std::vector<ActorId> ranks;
-};
-
 class Trainer final : public Process {
  public:
-  Trainer(Cluster& cluster, Run& run, Place place)
-      : Process(cluster, std::move(place)), run_(run) {}
+  Trainer(Cluster& cluster, Run& run, Place place);
 
   // --- calls
   void take_bundle();
-  void begin(Plan plan);
-  void abort(std::uint64_t generation);
-  train::TrainerFound status(int number) const;
-  bool has_bundle() const { return has_bundle_; }
+  void begin(train::GenerationPlan plan);
+  void abort(std::uint64_t generation, const Status& reason);
+  train::TrainerStatus status() const;
 
   // --- from meetings
   void met(const MeetingPtr& meeting, int rank);
@@ -70,17 +64,26 @@ class Trainer final : public Process {
   void on_death() override;
   void resume();
   void wake();
-  void look();
-  void tell(train::RunInput message);
+  void tell(train::TrainerMessage message);
+  bool cancelled() const { return !generations_.cancelled().ok(); }
+  int rank() const { return generations_.rank(); }
+  std::uint64_t generation() const { return generations_.running(); }
+  // How a generation ends that is left.
+  Status lost() const;
 
   Task<Nothing> loop();
-  // False: it left the generation.
-  Task<bool> train(Plan plan);
-  Task<bool> take_rank();
-  Task<bool> recover();
-  Task<bool> load();
-  Task<bool> publish();
-  Task<bool> step();
+  // Each: ok, or how the generation ended.
+  Task<Status> train(train::GenerationPlan plan);
+  Task<Status> take_rank();
+  Task<Status> recover();
+  Task<Status> meet(train::RecoverySession& session);
+  Task<Status> share_record(train::RecoverySession& session);
+  Task<Status> load(train::RecoverySession& session);
+  Task<Status> publish();
+  Task<Status> step();
+  Task<Status> compute(train::StepSession& session, const train::StepPlan& plan);
+  Task<Status> vote(train::StepSession& session, const train::StepPlan& plan);
+  Task<Status> save_checkpoint();
   Task<Nothing> optimizer_phase();
   Task<Nothing> pause(Duration time);
   // Null: the generation is over.
@@ -96,12 +99,7 @@ class Trainer final : public Process {
   bool dies_in_chunk_ = false;
 
   bool has_bundle_ = false;
-  std::deque<Plan> plans_;
-  std::uint64_t newest_ = 0;
-  std::uint64_t running_ = 0;
-  std::uint64_t aborted_ = 0;
-  bool cancelled_ = false;
-  int rank_ = -1;
+  train::GenerationQueue generations_;
 
   MeetingPtr meeting_;
   bool broken_ = false;

@@ -30,7 +30,7 @@ constexpr const char* kUsage =
     "simulate [--scenario training|scheduler|calls] [--seeds N] [--first-seed N] [--seed N] "
     "[--trace]\n"
     "         [--nodes N] [--faults N] [--mistake NAME]\n"
-    "         training:  [--ranks-per-node N] [--steps N]\n"
+    "         training:  [--ranks-per-node N] [--steps N] [--canary NAME]\n"
     "         scheduler: [--actors N] [--groups N] [--kills N] [--canary NAME]\n"
     "         calls:     [--actors N] [--drivers N] [--link-faults N] [--canary NAME]\n"
     "simulate --figures [--minutes N]\n"
@@ -97,6 +97,7 @@ void print_help(std::FILE* to) {
   fmt::print(to, "{}\n", kUsage);
   print_mistakes<Mistake>(to, "training", kMistakes);
   print_mistakes<SchedulerMistake>(to, "scheduler", kSchedulerMistakes);
+  fmt::print(to, "Canaries (training): {}\n", fmt::join(kTrainingCanaries, ", "));
   fmt::print(to, "Canaries (scheduler): {}\n", fmt::join(kHeadSessionCanaries, ", "));
   fmt::print(to, "Canaries (calls): {}\n", fmt::join(kCallSessionCanaries, ", "));
 }
@@ -171,7 +172,8 @@ int run_training(int argc, char** argv) {
                        {"--ranks-per-node", at_least(1, options.ranks_per_node)},
                        {"--steps", at_least(1, options.steps)},
                        {"--faults", at_least(0, options.faults)},
-                       {"--mistake", one_of(kMistakes, options.mistake)}};
+                       {"--mistake", one_of(kMistakes, options.mistake)},
+                       {"--canary", canary_of(kTrainingCanaries, options.canary)}};
   if (!read_seed_flags(argc, argv, flags, seeds, options.trace)) return kUsageCode;
   Result total;
   const int code = run_seeds(seeds, options, "", simulate, total);

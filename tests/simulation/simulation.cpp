@@ -4,6 +4,7 @@
 
 #include "cluster.h"
 #include "faults.h"
+#include "one_seed.h"
 #include "run.h"
 #include "runtime/base/check.h"
 #include "scheduler/policy/resources.h"
@@ -136,14 +137,8 @@ std::string_view mistake_name(Mistake mistake) {
       return "none";
     case Mistake::kMemoryTooEarly:
       return "memory-too-early";
-    case Mistake::kVoteWithoutAll:
-      return "vote-without-all";
     case Mistake::kRedoWithoutUndo:
       return "redo-without-undo";
-    case Mistake::kPublishOnce:
-      return "publish-once";
-    case Mistake::kDecidesAlone:
-      return "decides-alone";
   }
   return "unknown";
 }
@@ -165,20 +160,9 @@ Result& Result::operator+=(const Result& other) {
 }
 
 Result simulate(const Options& options) {
-  World world(options.seed, options.trace);
-  Result result;
-  try {
+  return run_seed<Result>(options, options.canary, [&](World& world, Result& result) {
     run_to_end(world, options, result);
-  } catch (const Violation& violation) {
-    result.violation = violation.what();
-    world.note("VIOLATION: {}", violation.what());
-  }
-  result.trace_hash = world.hash;
-  result.events = world.timeline.events();
-  result.virtual_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
-                          world.timeline.now() - TimePoint(std::chrono::hours(1)))
-                          .count();
-  return result;
+  });
 }
 
 }  // namespace troupe::simulation

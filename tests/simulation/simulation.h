@@ -1,9 +1,9 @@
 #pragma once
 // A training run on a simulated cluster, in virtual time and one thread, all from one seed.
 //
-// Real: the head's and the nodes' state machines, the run's, the step transaction and the recovery
-// decision. Simulated: messages, processes, memory, collectives, tensors, and everything that goes
-// wrong with them.
+// Real: the head's and the nodes' state machines, the run's, the order in which trainers take
+// generations, recoveries and steps. Simulated: messages, processes, memory, collectives, tensors,
+// and everything that goes wrong with them.
 
 #include <cstdint>
 #include <string>
@@ -16,12 +16,9 @@ namespace troupe::simulation {
 enum class Mistake : std::uint8_t {
   kNone,
   kMemoryTooEarly,   // a new process gets the memory before the old one is dead
-  kVoteWithoutAll,   // a step is committed with a rank's word missing
   kRedoWithoutUndo,  // an optimizer phase goes on without restoring what is half written
-  kPublishOnce,      // owners' parameters go to all after a step, not when a generation begins
-  kDecidesAlone,     // a rank that had prepared discards before it has heard the others
 };
-inline constexpr int kMistakes = 6;
+inline constexpr int kMistakes = 3;
 std::string_view mistake_name(Mistake mistake);
 
 struct Options {
@@ -31,6 +28,7 @@ struct Options {
   int steps = 20;
   int faults = 12;
   Mistake mistake = Mistake::kNone;
+  std::string canary;  // canaries.h; empty: none
   bool trace = false;  // prints what happens
 };
 

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "canaries.h"
 #include "seeds.h"
 
 using namespace troupe::simulation;
@@ -70,6 +71,17 @@ TEST_CASE("planted mistakes are noticed within the seeds of the default run") {
     std::uint64_t seed = 1;
     Options options = with_seed(seed);
     options.mistake = mistake;
+    while (seed <= kSeeds && simulate(options).violation.empty()) options.seed = ++seed;
+    CHECK(seed <= kSeeds);
+  }
+}
+
+TEST_CASE("so are those planted in what trainers run") {
+  for (const std::string_view canary : kTrainingCanaries) {
+    CAPTURE(canary);
+    std::uint64_t seed = 1;
+    Options options = with_seed(seed);
+    options.canary = canary;
     while (seed <= kSeeds && simulate(options).violation.empty()) options.seed = ++seed;
     CHECK(seed <= kSeeds);
   }

@@ -1,9 +1,9 @@
 #pragma once
 // The actor that watches a training run: places the trainers, begins generations, tells the driver.
 //
-// Everything is decided by RunState (run_state.h); this class feeds it what the trainers and the
-// head say, and carries out its commands. All of it runs on the actor's own thread; what may wait
-// for others runs beside (side_threads.h) and comes back through the executor.
+// Everything is decided by ControllerSession (controller_session.h); this class tells it what the
+// trainers and the head say, and carries out its actions. All of it runs on the actor's own thread;
+// what may wait for others runs beside (side_threads.h) and comes back through the executor.
 //
 // A controller that is killed is started again: it finds what the one before knew (save(), load();
 // written before any command is carried out), or without it asks the trainers. Training goes on
@@ -22,11 +22,11 @@
 #include "runtime/base/mutex.h"
 #include "train/trainer/bundle_courier.h"
 #include "train/trainer/controller_memory.h"
+#include "train/trainer/controller_session.h"
 #include "train/trainer/rank_watch.h"
 #include "train/trainer/run_finder.h"
 #include "train/trainer/run_journal.h"
 #include "train/trainer/run_spec.h"
-#include "train/trainer/run_state.h"
 #include "train/trainer/side_threads.h"
 #include "train/trainer/told_reports.h"
 #include "train/trainer/trainer_actor.h"
@@ -81,28 +81,30 @@ class TrainController {
   void tick(TimePoint at);
   // Takes over a run whose controller left no memory.
   void found_run(const FoundRun& run);
-  // Saves; what is then carried out is done again by the next process where this one dies.
-  void remember();
-  void feed(const RunInput& input);
-  void feed(const RunInput& input, TimePoint now);
-  void carry_out(const std::vector<RunCommand>& commands);
-  void carry_out(const BeginGeneration& command);
-  void carry_out(const AbortGeneration& command);
-  void carry_out(const KillTrainer& command);
-  void carry_out(const SaveAndStop& command);
-  void carry_out(const RecordEvent& command);
-  void carry_out(const EndRun& command);
-  void on(std::int32_t rank, const StepReport& message);
-  void on(std::int32_t rank, const EvaluationReport& message);
-  void on(std::int32_t rank, const CheckpointReport& message);
-  void on(std::int32_t rank, const WarningReport& message);
-  void on(std::int32_t rank, const TrainerUnfit& message);
+  const RunState& state() const { return session_.state(); }
+  void tell(const RunInput& input) { act(session_.tell(input, clock_.now())); }
+  // Carries out what the session answers.
+  void act(ControllerActions actions);
+  void carry_out(const SaveMemory& action);
+  void carry_out(const WatchTrainers& action);
+  void carry_out(const GiveData& action);
+  void carry_out(const RestartTrainer& action);
+  void carry_out(const LookBack& action);
+  void carry_out(const TellUser& action);
+  void carry_out(const BeginGeneration& action);
+  void carry_out(const AbortGeneration& action);
+  void carry_out(const SaveAndStop& action);
+  void carry_out(const RecordEvent& action);
+  void carry_out(const EndRun& action);
+  void show(std::int32_t rank, const StepReport& message);
+  void show(std::int32_t rank, const EvaluationReport& message);
+  void show(std::int32_t rank, const CheckpointReport& message);
+  void show(std::int32_t rank, const WarningReport& message);
+  void show(std::int32_t rank, const TrainerUnfit& message);
   template <typename Message>
-  void on(std::int32_t rank, const Message& message) {
-    if constexpr (std::is_constructible_v<RunInput, const Message&>) {
-      feed(message);
-    } else {
-      const auto told = to_event(message, {state_.generation(), rank, state_.last_step()}, spec_);
+  void show(std::int32_t rank, const Message& message) {
+    if constexpr (!std::is_constructible_v<RunInput, const Message&>) {
+      const auto told = to_event(message, {state().generation(), rank, state().last_step()}, spec_);
       journal_.record(told.event, told.text);
     }
   }
@@ -117,13 +119,10 @@ class TrainController {
   SystemClock clock_;
   PosixFileSystem files_;
   RunJournal journal_;
-  RunState state_;
+  ControllerSession session_;
   BundleCourier bundle_;
   TrainerFleet fleet_;
-  bool restored_ = false;  // load() found what the process before knew
-  // It looks for the run; what trainers tell meanwhile.
-  bool finding_ = false;
-  std::vector<std::pair<std::int32_t, TrainerMessage>> unheard_;
+  bool restored_ = false;            // load() found what the process before knew
   std::vector<std::int64_t> fired_;  // how often
   std::string last_checkpoint_;
   std::int64_t total_steps_ = 0;

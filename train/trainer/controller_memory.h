@@ -9,6 +9,7 @@
 #include "actors/handle.h"
 #include "actors/serialize.h"
 #include "train/trainer/run_memory.h"
+#include "train/trainer/trainer_processes.h"
 
 namespace troupe {
 
@@ -39,11 +40,7 @@ class TrainerActor;
 struct ControllerMemory {
   struct Trainer {
     ActorHandle<TrainerActor> handle;
-    std::uint64_t served = 0;  // the last process that RunState was told alive
-    std::uint64_t died = 0;    // the last process whose death it was told
-    std::string node;
-    NodeId node_id;
-    std::int64_t pid = 0;
+    TrainerProcesses::Saved process;
   };
   RunMemory run;
   std::vector<Trainer> trainers;

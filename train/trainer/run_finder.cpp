@@ -21,15 +21,16 @@ std::optional<Duration> since_written(const std::string& path, std::int64_t now_
   return std::chrono::microseconds(std::max<std::int64_t>(0, now_unix_us - at_us));
 }
 
-std::vector<FoundTrainer> find_trainers(ActorContext& context, const std::string& run) {
-  std::vector<FoundTrainer> found;
+std::vector<ActorHandle<TrainerActor>> find_trainers(ActorContext& context,
+                                                     const std::string& run) {
+  std::vector<ActorHandle<TrainerActor>> found;
   // The head may be away, too: only that there is no such actor ends the list.
   const auto head_back_by = Deadline::after(kHeadBackTimeout);
   while (true) {
     auto handle = context.get_actor<TrainerActor>(fmt::format("{}/trainer-{}", run, found.size()),
                                                   kFindTimeout);
     if (handle.ok()) {
-      found.push_back({std::move(*handle), std::nullopt});
+      found.push_back(std::move(*handle));
     } else if (handle.status().code() == Code::kNotFound) {
       return found;
     } else if (head_back_by.passed()) {
@@ -46,16 +47,17 @@ FoundRun find_run(ActorContext& context, const RunSpec& spec, FileSystem& files,
   FoundRun run{.trainers = find_trainers(context, spec.run)};
   std::vector<Future<TrainerStatus>> answers;
   for (auto& trainer : run.trainers) {
-    answers.push_back(trainer.handle.with({.timeout = kFindTimeout}).call<&TrainerActor::status>());
+    answers.push_back(trainer.with({.timeout = kFindTimeout}).call<&TrainerActor::status>());
   }
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    if (auto status = answers[i].get(kFindTimeout); status.ok()) run.trainers[i].status = *status;
+  for (auto& answer : answers) {
+    auto status = answer.get(kFindTimeout);
+    run.known.trainers.push_back(status.ok() ? std::optional(std::move(*status)) : std::nullopt);
   }
   if (const auto file = read_events(files, join_path(spec.output_dir, kEventsFile)); file.ok())
-    run.generations = generations_told(file->events, spec.run);
+    run.known.generations = generations_told(file->events, spec.run);
   const std::string steps_file = join_path(spec.output_dir, kStepsFile);
-  run.steps = last_step_in(files, steps_file);
-  run.silent_for = since_written(steps_file, clock.unix_time_us());
+  run.known.steps = last_step_in(files, steps_file);
+  run.known.silent_for = since_written(steps_file, clock.unix_time_us());
   return run;
 }
 
@@ -66,24 +68,6 @@ std::uint64_t generations_told(const std::vector<RunEvent>& events, const std::s
     generations = std::max(generations, static_cast<std::uint64_t>(event.generation));
   }
   return generations;
-}
-
-std::vector<TrainerFound> living_trainers(const std::vector<FoundTrainer>& trainers) {
-  std::vector<TrainerFound> living;
-  for (std::size_t i = 0; i < trainers.size(); ++i) {
-    const auto& status = trainers[i].status;
-    if (!status || !status->has_bundle) continue;
-    living.push_back({.trainer = static_cast<int>(i),
-                      .incarnation = status->incarnation,
-                      .node = status->node_id.brief(),
-                      .generation = status->generation,
-                      .rank = status->rank,
-                      .in_generation = status->in_generation,
-                      .step = status->step,
-                      .gpu = status->gpu,
-                      .fit = status->fit});
-  }
-  return living;
 }
 
 }  // namespace troupe::train

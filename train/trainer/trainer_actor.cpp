@@ -13,7 +13,6 @@
 #include "train/trainer/device_choice.h"
 #include "train/trainer/gemm_rate.h"
 #include "train/trainer/numa_binding.h"
-#include "train/trainer/saved_stop.h"
 #include "train/trainer/shared_paths.h"
 
 namespace troupe::train {
@@ -43,19 +42,6 @@ constexpr const char* kBootIdFile = "/proc/sys/kernel/random/boot_id";
 std::string machine_name(FileSystem& files, const NodeId& node) {
   const auto boot = files.read(kBootIdFile, 256);
   return boot.ok() && !boot->empty() ? boot->substr(0, boot->find('\n')) : node.to_string();
-}
-
-// Ends of a generation after which another one may succeed: a peer or the way to it was lost.
-bool others_fault(const Status& status) {
-  switch (status.code()) {
-    case Code::kAborted:
-    case Code::kUnavailable:
-    case Code::kDeadlineExceeded:
-    case Code::kProtocol:
-      return true;
-    default:
-      return false;
-  }
 }
 
 }  // namespace
@@ -148,7 +134,8 @@ TrainerActor::TrainerActor(ActorContext& context, ActorHandle<TrainController> c
       recorder_(progress_.record(), &points_, clock_),
       files_(posix_files_),
       beat_(progress_.record()),
-      rank_(setup_.rank) {
+      rank_(setup_.rank),
+      generations_(context.id(), setup_.rank) {
   files_.observe(&recorder_, &injector_);
   context_.accept_connections(
       kBundlePurpose, [this](ByteStream stream, std::string, bool same_node) {
@@ -189,52 +176,38 @@ TrainerActor::~TrainerActor() {
 
 void TrainerActor::begin(GenerationPlan plan) {
   MutexLock lock(mutex_);
-  // A controller that took the run over says again what the one before may have said.
-  if (plan.generation <= newest_) return;
-  newest_ = plan.generation;
-  plans_.push_back(std::move(plan));
-  changed_.notify_all();
+  if (generations_.begin(std::move(plan))) changed_.notify_all();
 }
 
 TrainerStatus TrainerActor::status() const {
   MutexLock lock(mutex_);
-  return {.incarnation = context_.generation(),
-          .node_id = context_.node_id(),
-          .pid = ::getpid(),
-          .generation = newest_,
-          .rank = newest_ == 0 ? -1 : rank(),
-          .in_generation = running_ != 0 || !plans_.empty(),
-          .has_bundle = took_bundle_,
-          .step = step_,
-          .gpu = gpu_,
-          .fit = !unfit_};
+  return generations_.status({.incarnation = context_.generation(),
+                              .node_id = context_.node_id(),
+                              .pid = ::getpid(),
+                              .has_bundle = took_bundle_,
+                              .step = step_,
+                              .gpu = gpu_,
+                              .fit = !unfit_});
 }
 
 void TrainerActor::abort(std::uint64_t generation, Status reason) {
   // Whoever leaves a generation hands this on as a failure.
   if (reason.ok()) reason = error(Code::kAborted, "generation {} was given up", generation);
   std::shared_ptr<collective::Communicator> communicator;
-  bool has_left = false;
+  GenerationQueue::Aborted aborted;
   {
     MutexLock lock(mutex_);
-    has_left = newest_ == generation && running_ == 0 && plans_.empty();
-  }
-  // A controller that took the run over may not know what was told to the one before.
-  if (has_left) tell(TrainerStopped{rank(), generation, reason});
-  {
-    MutexLock lock(mutex_);
-    if (generation <= aborted_) return;
-    aborted_ = generation;
-    abort_reason_ = reason;
-    if (running_ != 0 && running_ <= aborted_) {
+    aborted = generations_.abort(generation, reason);
+    if (aborted.leave) {
       cancelled_ = true;
       communicator = communicator_;
       // Who greets a peer that is dead already would wait for long.
       for (const UniqueFd& link : forming_) ::shutdown(link.get(), SHUT_RDWR);
     }
   }
-  links_.wake();
-  if (communicator) communicator->abort(std::move(reason));
+  if (aborted.left_before) tell(std::move(*aborted.left_before));
+  if (aborted.leave) links_.wake();
+  if (communicator) communicator->abort(std::move(*aborted.leave));
 }
 
 void TrainerActor::save_and_stop() { save_and_stop_ = true; }
@@ -277,18 +250,14 @@ std::optional<GenerationPlan> TrainerActor::next_plan() {
         return bundle_ || run_ || !early_failure_.ok();
       };
       const auto has_work = [&]() TROUPE_NO_ANALYSIS {
-        return ending_ || (!plans_.empty() && can_take_part()) || (!run_ && bundle_);
+        return ending_ || (generations_.waiting() && can_take_part()) || (!run_ && bundle_);
       };
       changed_.wait_until(mutex_, Deadline::after(std::chrono::seconds(5)), has_work);
       if (ending_) return std::nullopt;
-      if (!plans_.empty() && can_take_part()) {
-        GenerationPlan plan = std::move(plans_.front());
-        plans_.pop_front();
-        running_ = plan.generation;
-        cancelled_ = plan.generation <= aborted_;
-        for (std::size_t i = 0; i < plan.ranks.size(); ++i) {
-          if (plan.ranks[i] == context_.id()) rank_ = static_cast<std::int32_t>(i);
-        }
+      if (generations_.waiting() && can_take_part()) {
+        GenerationPlan plan = generations_.next();
+        cancelled_ = !generations_.cancelled().ok();
+        rank_ = generations_.rank();
         return plan;
       }
       if (!bundle_) continue;
@@ -308,7 +277,7 @@ void TrainerActor::make_ready() {
     bool waited_for = false;
     {
       MutexLock lock(mutex_);
-      waited_for = !plans_.empty();
+      waited_for = generations_.waiting();
     }
     if (waited_for) return;
     if (const Status warm = run_->warm_up(); !warm.ok()) {
@@ -340,62 +309,45 @@ void TrainerActor::loop() {
   }
 }
 
-void TrainerActor::leave(TrainerMessage outcome) {
+void TrainerActor::leave(Status ended) {
+  using Peers = GenerationQueue::Departure::Peers;
   std::shared_ptr<collective::Communicator> communicator;
+  GenerationQueue::Departure departure;
   {
     MutexLock lock(mutex_);
-    running_ = 0;
-    communicator = std::move(communicator_);
-    communicator_.reset();
+    // A start that failed uses the data up, and no others will come.
+    const bool can_begin_again = run_ || (early_failure_.ok() && bundle_);
+    departure = generations_.leave(std::move(ended), can_begin_again);
+    communicator = std::exchange(communicator_, nullptr);
   }
-  const auto abort = [&](const Status& cause) {
-    if (communicator) communicator->abort(cause);
-  };
-  if (const auto* failed = std::get_if<TrainerFailed>(&outcome)) {
-    // Before its peers tell that they lost this rank, which explains nothing.
-    const Status cause = failed->cause;
-    static_cast<void>(controller_.call<&TrainController::report>(rank(), std::move(outcome))
-                          .get(kCauseToldTimeout));
-    return abort(cause);
-  }
-  // The others must not wait for a rank that gave up.
-  if (const auto* stopped = std::get_if<TrainerStopped>(&outcome)) abort(stopped->cause);
-  tell(std::move(outcome));
+  if (departure.peers == Peers::kAbortAtOnce && communicator) communicator->abort(departure.cause);
+  if (departure.peers != Peers::kAbortOnceTold) return tell(std::move(departure.message));
+  static_cast<void>(controller_.call<&TrainController::report>(rank(), std::move(departure.message))
+                        .get(kCauseToldTimeout));
+  if (communicator) communicator->abort(departure.cause);
 }
 
-TrainerMessage TrainerActor::train(const GenerationPlan& plan) {
+Status TrainerActor::train(const GenerationPlan& plan) {
   std::vector<PlannedFault> faults;
   for (std::size_t i = 0; i < plan.faults.size(); ++i)
     faults.push_back({plan.fault_numbers[i], plan.faults[i]});
   injector_.begin_generation(rank(), plan.generation, std::move(faults));
   recorder_.begin_generation(plan.generation);
   between_steps_.begin();
-  Status status;
+  Status ended;
   try {
-    status = train_generation(plan);
+    ended = train_generation(plan);
   } catch (const std::exception& e) {
     // The memory may be in the midst of anything: another process goes on from it.
     context_.log().error("rank {} ends: the loop threw: {}", rank(), e.what());
     ::_exit(kExceptionExitCode);
   }
-  if (status.ok()) {
+  if (ended.ok()) {
     answer_ended();
-    return TrainerFinished{rank(), plan.generation};
+  } else {
+    leave_dead_device(ended);
   }
-  leave_dead_device(status);
-  if (const auto step = saved_step_of(status)) return TrainerSaved{rank(), plan.generation, *step};
-  status.with("rank", rank());
-  if (run_ && (cancelled_ || others_fault(status)))
-    return TrainerStopped{rank(), plan.generation, std::move(status)};
-  bool can_begin_again = false;
-  if (!run_ && early_failure_.ok()) {
-    // The data are used up by a start that failed; no others will come.
-    MutexLock lock(mutex_);
-    can_begin_again = bundle_.has_value();
-  }
-  if (can_begin_again && (cancelled_ || others_fault(status)))
-    return TrainerStopped{rank(), plan.generation, std::move(status)};
-  return TrainerFailed{rank(), plan.generation, std::move(status)};
+  return ended;
 }
 
 Status TrainerActor::prepare(collective::Communicator& communicator) {
@@ -474,10 +426,9 @@ void TrainerActor::leave_dead_device(const Status& cause) {
   ::_exit(kDeviceLostExitCode);
 }
 
-Status TrainerActor::take_over(const GenerationPlan& plan,
-                               const std::shared_ptr<collective::Communicator>& communicator) {
+Status TrainerActor::take_over(const std::shared_ptr<collective::Communicator>& communicator) {
   MutexLock lock(mutex_);
-  if (plan.generation <= aborted_) return abort_reason_;
+  TROUPE_RETURN_IF_ERROR(generations_.cancelled());
   communicator_ = communicator;
   return {};
 }
@@ -486,7 +437,7 @@ Result<std::shared_ptr<collective::Communicator>> TrainerActor::meet(const Gener
   auto links = TROUPE_TRY(links_.form(plan, rank(), cancelled_, Deadline::after(kMeetTimeout)));
   {
     MutexLock lock(mutex_);
-    if (plan.generation <= aborted_) return abort_reason_;
+    TROUPE_RETURN_IF_ERROR(generations_.cancelled());
     for (const auto& link : links)
       forming_.emplace_back(::fcntl(link.stream.fd(), F_DUPFD_CLOEXEC, 0));
   }
@@ -501,13 +452,13 @@ Result<std::shared_ptr<collective::Communicator>> TrainerActor::meet(const Gener
   {
     MutexLock lock(mutex_);
     forming_.clear();
-    if (plan.generation <= aborted_) return abort_reason_;
+    TROUPE_RETURN_IF_ERROR(generations_.cancelled());
   }
   return std::shared_ptr<collective::Communicator>(TROUPE_TRY(std::move(made)));
 }
 
 Result<GenerationCompute> TrainerActor::join(
-    const GenerationPlan& plan, const std::shared_ptr<collective::Communicator>& world) {
+    const std::shared_ptr<collective::Communicator>& world) {
   // All ranks go the same way: one of them says which, once.
   const bool tells = rank() == 0 && !told_transport_;
   GenerationCompute compute =
@@ -519,7 +470,7 @@ Result<GenerationCompute> TrainerActor::join(
   if (tells && world->world_size() > 1)
     context_.log().info("collectives of GPUs: {}", compute.device->transport());
   told_transport_ = true;
-  TROUPE_RETURN_IF_ERROR(take_over(plan, compute.device));
+  TROUPE_RETURN_IF_ERROR(take_over(compute.device));
   return compute;
 }
 
@@ -527,13 +478,13 @@ Status TrainerActor::train_generation(const GenerationPlan& plan) {
   recorder_.stage(step_, Stage::kForm);
   if (!memory_) TROUPE_RETURN_IF_ERROR(keep_progress());
   const auto world = TROUPE_TRY(meet(plan));
-  TROUPE_RETURN_IF_ERROR(take_over(plan, world));
+  TROUPE_RETURN_IF_ERROR(take_over(world));
   tell(TrainerFormed{rank(), plan.generation});
   Observer observer(*this, plan);
   TROUPE_RETURN_IF_ERROR(prepare(*world));
   if (plan.purpose == GenerationPurpose::kSaveAlone)
     return run_->save_alone(*world, plan.generation, observer);
-  const GenerationCompute compute = TROUPE_TRY(join(plan, world));
+  const GenerationCompute compute = TROUPE_TRY(join(world));
   Status status = run_->run_generation(compute, plan.generation, observer, plan.purpose);
   if (status.ok() && compute.device) {
     // The run is complete, whatever becomes of the library's objects.

@@ -23,7 +23,6 @@
 // their own, whatever the loop does: what they want of the training they do in between_steps().
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -41,6 +40,7 @@
 #include "train/trainer/actor_memory.h"
 #include "train/trainer/between_steps.h"
 #include "train/trainer/data_changes.h"
+#include "train/trainer/generation_queue.h"
 #include "train/trainer/peer_links.h"
 #include "train/trainer/progress_memory.h"
 #include "train/trainer/run_bundle.h"
@@ -137,8 +137,8 @@ class TrainerActor {
   std::optional<GenerationPlan> next_plan();
   // Before there is a plan: all that needs no rank. Tells where that does not come about.
   void make_ready();
-  // Trains the generation; the message that tells how it ended.
-  TrainerMessage train(const GenerationPlan& plan);
+  // Trains the generation; how that ended.
+  Status train(const GenerationPlan& plan);
   Status prepare(collective::Communicator& communicator);
   // Everything that needs no rank, as soon as the data are there.
   Status prepare_run();
@@ -150,15 +150,13 @@ class TrainerActor {
   // Ends the process where nothing can be computed in it any more.
   void leave_dead_device(const Status& cause);
   // The end of the generation in work: tells how it ended, and lets the peers notice a failure.
-  void leave(TrainerMessage outcome);
+  void leave(Status ended);
   Status train_generation(const GenerationPlan& plan);
   Result<std::shared_ptr<collective::Communicator>> meet(const GenerationPlan& plan);
   // What the rank computes with in the generation of `world`.
-  Result<GenerationCompute> join(const GenerationPlan& plan,
-                                 const std::shared_ptr<collective::Communicator>& world);
+  Result<GenerationCompute> join(const std::shared_ptr<collective::Communicator>& world);
   // The communicator that abort() is to end from now on, unless it was asked to before.
-  Status take_over(const GenerationPlan& plan,
-                   const std::shared_ptr<collective::Communicator>& communicator);
+  Status take_over(const std::shared_ptr<collective::Communicator>& communicator);
   void tell(TrainerMessage message);
   std::int32_t rank() const { return rank_.load(std::memory_order_relaxed); }
   // Whether it may wait for a rank that another process has: a spare, or what follows a trainer
@@ -188,23 +186,19 @@ class TrainerActor {
   ProgressRecorder recorder_;
   ObservedFileSystem files_;
   Beat beat_;
-  std::atomic<std::int32_t> rank_;  // of the newest generation; -1: none yet
+  std::atomic<std::int32_t> rank_;  // generations_.rank(), for any thread
   // Of the rank taken.
   std::optional<ActorMemory> memory_;
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::deque<GenerationPlan> plans_ TROUPE_GUARDED_BY(mutex_);
+  GenerationQueue generations_ TROUPE_GUARDED_BY(mutex_);
   std::optional<memory::Segment> bundle_ TROUPE_GUARDED_BY(mutex_);
   // Of the generation in work: abort it, and all ends that hangs on it.
   std::shared_ptr<collective::Communicator> communicator_ TROUPE_GUARDED_BY(mutex_);
   // Links of the communicator that is being formed.
   std::vector<UniqueFd> forming_ TROUPE_GUARDED_BY(mutex_);
-  std::uint64_t running_ TROUPE_GUARDED_BY(mutex_) = 0;  // the generation in work
-  std::uint64_t newest_ TROUPE_GUARDED_BY(mutex_) = 0;   // of the plans that came
   bool took_bundle_ TROUPE_GUARDED_BY(mutex_) = false;
-  std::uint64_t aborted_ TROUPE_GUARDED_BY(mutex_) = 0;  // all generations up to this are
-  Status abort_reason_ TROUPE_GUARDED_BY(mutex_);
   std::optional<std::string> save_to_ TROUPE_GUARDED_BY(mutex_);
   BetweenSteps between_steps_;
   DataChanges data_changes_;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "train/progress/progress_record.h"
-#include "train/report/run_event.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/progress_memory.h"
 
@@ -13,8 +12,6 @@ namespace {
 
 // For the answer of a trainer that has taken the run's data.
 constexpr auto kStatusTimeout = std::chrono::seconds(20);
-// A keeper's processes end together.
-constexpr auto kKeeperEventsApart = std::chrono::seconds(3);
 
 }  // namespace
 
@@ -27,8 +24,7 @@ GangMember<TrainerActor> TrainerFleet::member(int number, const std::optional<Sp
 Status TrainerFleet::place() {
   std::vector<GangMember<TrainerActor>> members;
   for (int rank = 0; rank < run_.spec.world_size; ++rank) members.push_back(member(rank));
-  const auto handles = TROUPE_TRY(context_.spawn_gang(std::move(members), run_.spec.no_wait));
-  for (const auto& handle : handles) add(handle);
+  add(TROUPE_TRY(context_.spawn_gang(std::move(members), run_.spec.no_wait)));
   return {};
 }
 
@@ -36,8 +32,9 @@ void TrainerFleet::place_spares() {
   if (!std::exchange(spares_wanted_, false) || run_.spec.spares == 0) return;
   std::vector<PlacedTrainer> placed;
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    const auto* known = run_.state.places().find(static_cast<int>(i));
-    placed.push_back({trainers_[i].node_id, known->rank, known->gpu});
+    const auto number = static_cast<int>(i);
+    const auto* known = run_.session.state().places().find(number);
+    placed.push_back({run_.session.processes()[number].node_id, known->rank, known->gpu});
   }
   std::vector<GangMember<TrainerActor>> members;
   for (const SparePlace& place : spare_places(run_.spec, placed)) {
@@ -54,53 +51,39 @@ void TrainerFleet::place_spares() {
         spares_wanted_ = true;  // after the next begin
         return;
       }
-      run_.feed(SparesPlaced{static_cast<int>(handles->size())});
-      for (const auto& handle : *handles) add(handle);
-      run_.remember();
+      run_.act(
+          run_.session.tell(SparesPlaced{static_cast<int>(handles->size())}, run_.clock.now()));
+      add(*handles);
+      run_.act({SaveMemory{}});
     });
   });
 }
 
-void TrainerFleet::add(const ActorHandle<TrainerActor>& handle) {
-  trainers_.emplace_back();
-  trainers_.back().handle = handle;
-  processes_.add();
-  watch(static_cast<int>(trainers_.size()) - 1);
+void TrainerFleet::add(const std::vector<ActorHandle<TrainerActor>>& handles) {
+  run_.session.add_trainers(handles.size());
+  for (const auto& handle : handles) {
+    trainers_.emplace_back();
+    trainers_.back().handle = handle;
+    watch(static_cast<int>(trainers_.size()) - 1);
+  }
 }
 
 void TrainerFleet::save(ControllerMemory& memory) const {
   memory.spares_wanted = spares_wanted_;
-  for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    const Trainer& trainer = trainers_[i];
-    const auto& process = processes_[static_cast<int>(i)];
-    memory.trainers.push_back(
-        {trainer.handle, process.served, process.died, process.node, trainer.node_id, trainer.pid});
-  }
+  const auto processes = run_.session.processes().saved();
+  for (std::size_t i = 0; i < trainers_.size(); ++i)
+    memory.trainers.push_back({trainers_[i].handle, processes[i]});
 }
 
 void TrainerFleet::restore(const ControllerMemory& memory) {
   spares_wanted_ = memory.spares_wanted;
-  for (const ControllerMemory::Trainer& known : memory.trainers) {
-    trainers_.push_back({.handle = known.handle, .node_id = known.node_id, .pid = known.pid});
-    processes_.add();
-    processes_.restore(static_cast<int>(trainers_.size()) - 1, known.served, known.died,
-                       known.node);
-  }
+  for (const ControllerMemory::Trainer& known : memory.trainers)
+    trainers_.push_back({.handle = known.handle});
 }
 
-void TrainerFleet::adopt(const FoundRun& run, const std::vector<TrainerFound>& living) {
-  spares_wanted_ = std::ssize(run.trainers) <= run_.spec.world_size;
-  for (const FoundTrainer& one : run.trainers) {
-    trainers_.push_back({.handle = one.handle});
-    processes_.add();
-  }
-  for (const TrainerFound& one : living) {
-    const auto number = static_cast<std::size_t>(one.trainer);
-    const TrainerStatus& status = *run.trainers[number].status;
-    processes_.found(one.trainer, status.incarnation, one.node);
-    trainers_[number].node_id = status.node_id;
-    trainers_[number].pid = status.pid;
-  }
+void TrainerFleet::adopt(const std::vector<ActorHandle<TrainerActor>>& found) {
+  spares_wanted_ = std::ssize(found) <= run_.spec.world_size;
+  for (const auto& handle : found) trainers_.push_back({.handle = handle});
 }
 
 void TrainerFleet::watch() {
@@ -110,66 +93,17 @@ void TrainerFleet::watch() {
 void TrainerFleet::watch(int number) {
   Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
   trainer.watch = context_.watch(trainer.handle, [this, number](const wire::ActorInfo& info) {
-    context_.executor().post([this, number, info] { changed(number, info); });
+    context_.executor().post(
+        [this, number, info] { run_.act(run_.session.changed(number, info, run_.clock.now())); });
   });
 }
 
-void TrainerFleet::kill_and_restart(int number, const std::string& reason) {
-  run_.beside.run([this, handle = (*this)[number].handle, reason] {
+void TrainerFleet::restart(int number, const std::string& reason) {
+  context_.log().warning("trainer {} is ended: {}", number, reason);
+  run_.beside.run([this, handle = (*this)[number], reason] {
     const Status killed = context_.kill(handle, {.allow_restart = true, .reason = reason});
     if (!killed.ok()) context_.log().warning("ending a trainer: {}", killed.to_string());
   });
-}
-
-void TrainerFleet::changed(int number, const wire::ActorInfo& info) {
-  if (run_.state.ended()) return;
-  Trainer& trainer = trainers_[static_cast<std::size_t>(number)];
-  // They are placed together: where one has left the cluster's line, all have.
-  if (run_.state.generation() == 0 && info.state != wire::ActorState::kPending)
-    run_.feed(TrainersPlaced{});
-  const auto change = processes_.changed(number, info, run_.clock.now());
-  if (change.died != 0) {
-    trainer.served_later = false;
-    const int rank = run_.state.places().find(number)->rank;
-    if (change.was_alive) {
-      if (change.cause.context("keeper")) keeper_lost(change.node);
-      if (rank >= 0) look_back(number, rank, change.died);
-    }
-    run_.feed(TrainerDied{number, change.died, change.node, change.cause});
-    if (!change.was_alive) run_.feed(PostMortem{number, change.died, {}, ""});
-  }
-  if (change.gone) return run_.feed(TrainerGone{number, info.death});
-  if (!info.pending_why.empty()) run_.feed(TrainerWaiting{number, info.pending_why});
-  if (!change.wants_data) return;
-  trainer.node_id = info.node_id;
-  trainer.pid = info.pid;
-  // What a new spare does to be ready would take the processors from the step that everybody waits
-  // for.
-  trainer.served_later = run_.state.places().find(number)->rank < 0 && run_.state.recovering();
-  if (!trainer.served_later) give_bundle(number);
-}
-
-// Told of each process that ended with it.
-void TrainerFleet::keeper_lost(const std::string& node) {
-  const TimePoint now = run_.clock.now();
-  auto& told = keepers_lost_[node];
-  if (told && now - *told < kKeeperEventsApart) return;
-  told = now;
-  run_.journal.record(
-      {.event = events::kKeeper,
-       .generation = static_cast<std::int64_t>(run_.state.generation()),
-       .node = node,
-       .step = run_.state.last_step()},
-      fmt::format("the keeper of node {} died, and with it its trainers and their memory", node));
-}
-
-void TrainerFleet::serve_waiting() {
-  for (const int number : processes_.unserved()) give_bundle(number);
-}
-
-void TrainerFleet::end_unserved(TimePoint now) {
-  for (const int number : processes_.to_end(now))
-    kill_and_restart(number, "it did not take the run's data");
 }
 
 void TrainerFleet::end_all(const std::string& reason) {
@@ -179,24 +113,10 @@ void TrainerFleet::end_all(const std::string& reason) {
   }
 }
 
-void TrainerFleet::serve_later_ones() {
-  if (run_.state.ended() || run_.state.recovering()) return;
-  for (std::size_t i = 0; i < trainers_.size(); ++i) {
-    if (std::exchange(trainers_[i].served_later, false)) give_bundle(static_cast<int>(i));
-  }
-}
-
-void TrainerFleet::give_bundle(int number) {
-  const std::uint64_t incarnation = processes_[number].alive;
-  if (!run_.bundle.has_bundle()) {
-    processes_.cannot_serve(number, run_.clock.now());
-    return run_.feed(TrainerWaiting{number, "the controller waits for the run's data"});
-  }
-  processes_.serving(number);
+void TrainerFleet::give_data(int number, std::uint64_t incarnation) {
   const auto deliver = run_.bundle.delivery();
-  if (!deliver.ok()) return gave_bundle(number, incarnation, deliver.status());
-  const auto handle = (*this)[number].handle;
-  run_.beside.run([this, number, deliver = *deliver, handle, incarnation] {
+  if (!deliver.ok()) return gave_data(number, incarnation, deliver.status());
+  run_.beside.run([this, number, deliver = *deliver, handle = (*this)[number], incarnation] {
     Status given = deliver(handle.id());
     TrainerStatus status;
     if (given.ok() && run_.spec.gpus_per_trainer > 0) {
@@ -206,34 +126,27 @@ void TrainerFleet::give_bundle(int number) {
       if (told.ok()) status = std::move(*told);
     }
     context_.executor().post([this, number, incarnation, given, status] {
-      gave_bundle(number, incarnation, given, status);
+      gave_data(number, incarnation, given, status);
     });
   });
 }
 
-void TrainerFleet::gave_bundle(int number, std::uint64_t incarnation, const Status& given,
-                               const TrainerStatus& status) {
-  if (!processes_.served(number, incarnation, given.ok(), run_.clock.now())) return;
-  if (!given.ok()) {
-    // Most likely it died meanwhile, which the head will tell. A process that lives is ended: its
-    // successor may take them, and the failure counts.
+void TrainerFleet::gave_data(int number, std::uint64_t incarnation, const Status& given,
+                             const TrainerStatus& status) {
+  if (!given.ok())
     context_.log().warning("trainer {} did not get the run's data: {}", number, given.to_string());
-    run_.feed(TrainerWaiting{number,
-                             fmt::format("it did not get the run's data: {}", given.to_string())});
-    return;
-  }
-  run_.feed(TrainerAlive{number, incarnation, processes_[number].node, status.gpu});
+  run_.act(run_.session.data_given(number, incarnation, given, status.gpu, run_.clock.now()));
 }
 
-void TrainerFleet::look_back(int number, int rank, std::uint64_t incarnation) {
-  const Trainer& trainer = (*this)[number];
-  run_.beside.run([this, number, rank, incarnation, id = trainer.handle.id(), pid = trainer.pid,
-                   same_node = trainer.node_id == context_.node_id()] {
-    PostMortem found{number, incarnation, {}, ""};
+void TrainerFleet::look_back(const LookBack& dead) {
+  const auto& process = run_.session.processes()[dead.trainer];
+  run_.beside.run([this, dead, id = (*this)[dead.trainer].id(), pid = process.pid,
+                   same_node = process.node_id == context_.node_id()] {
+    PostMortem found{dead.trainer, dead.incarnation, {}, ""};
     const auto deadline = Deadline::after(kPostMortemTimeout);
     // The rank's next process may have put its own there already.
     for (const char* name : {kProgressName, kProgressBeforeName}) {
-      const auto bytes = context_.read_segment(id, fmt::format("rank-{}/{}", rank, name),
+      const auto bytes = context_.read_segment(id, fmt::format("rank-{}/{}", dead.rank, name),
                                                sizeof(ProgressRecord), deadline);
       const auto progress = bytes.ok() ? read_progress(*bytes) : std::nullopt;
       if (!progress || progress->pid != pid) continue;
@@ -245,7 +158,8 @@ void TrainerFleet::look_back(int number, int rank, std::uint64_t incarnation) {
       }
       break;
     }
-    context_.executor().post([this, found] { run_.feed(found); });
+    context_.executor().post(
+        [this, found] { run_.act(run_.session.tell(found, run_.clock.now())); });
   });
 }
 

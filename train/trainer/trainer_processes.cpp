@@ -15,15 +15,29 @@ Status cause_of(const wire::ActorInfo& info) {
 
 }  // namespace
 
-void TrainerProcesses::restore(int trainer, std::uint64_t served, std::uint64_t died,
-                               std::string node) {
-  at(trainer) = {.alive = served, .served = served, .died = died, .node = std::move(node)};
+std::vector<TrainerProcesses::Saved> TrainerProcesses::saved() const {
+  std::vector<Saved> saved;
+  for (const Trainer& known : trainers_)
+    saved.push_back({known.served, known.died, known.node, known.node_id, known.pid});
+  return saved;
 }
 
-void TrainerProcesses::found(int trainer, std::uint64_t incarnation, std::string node) {
+void TrainerProcesses::restore(int trainer, const Saved& known) {
+  at(trainer) = {.alive = known.served,
+                 .served = known.served,
+                 .died = known.died,
+                 .node = known.node,
+                 .node_id = known.node_id,
+                 .pid = known.pid};
+}
+
+void TrainerProcesses::found(int trainer, std::uint64_t incarnation, NodeId node,
+                             std::int64_t pid) {
   Trainer& known = at(trainer);
   known.alive = known.served = incarnation;
-  known.node = std::move(node);
+  known.node = node.brief();
+  known.node_id = node;
+  known.pid = pid;
 }
 
 TrainerProcesses::Change TrainerProcesses::changed(int trainer, const wire::ActorInfo& info,
@@ -52,6 +66,8 @@ TrainerProcesses::Change TrainerProcesses::changed(int trainer, const wire::Acto
   if (info.generation <= known.alive) return change;
   known.alive = info.generation;
   known.node = info.node_id.brief();
+  known.node_id = info.node_id;
+  known.pid = info.pid;
   change.wants_data = true;
   return change;
 }

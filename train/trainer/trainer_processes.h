@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/ids.h"
 #include "runtime/base/status.h"
 #include "runtime/wire/types.h"
 
@@ -25,9 +26,21 @@ class TrainerProcesses {
     std::uint64_t alive = 0;   // of the last process that the head told alive
     std::uint64_t served = 0;  // of the last process that has the run's data
     std::uint64_t died = 0;    // of the last process whose death was told
-    std::string node;          // of the process `alive`
+    // Of the process `alive`.
+    std::string node;
+    NodeId node_id;
+    std::int64_t pid = 0;
     // Since its process that lives did not take the run's data.
     std::optional<TimePoint> unserved_since;
+  };
+
+  // What a controller saves of one for its next process.
+  struct Saved {
+    std::uint64_t served = 0;
+    std::uint64_t died = 0;
+    std::string node;
+    NodeId node_id;
+    std::int64_t pid = 0;
   };
 
   // What follows from something that the head told, in this order.
@@ -50,10 +63,11 @@ class TrainerProcesses {
   }
 
   void add() { trainers_.emplace_back(); }
-  // As a controller before this one knew it. A process that had no data yet is told alive again.
-  void restore(int trainer, std::uint64_t served, std::uint64_t died, std::string node);
+  std::vector<Saved> saved() const;
+  // As a controller before this one saved it. A process that had no data yet is told alive again.
+  void restore(int trainer, const Saved& known);
   // A living process that has the run's data.
-  void found(int trainer, std::uint64_t incarnation, std::string node);
+  void found(int trainer, std::uint64_t incarnation, NodeId node, std::int64_t pid);
 
   Change changed(int trainer, const wire::ActorInfo& info, TimePoint now);
   // The data are on their way to the trainer's process.

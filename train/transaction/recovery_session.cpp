@@ -12,7 +12,6 @@ void RecoverySession::check(Next expected) const {
 
 Status RecoverySession::join(std::uint64_t generation) {
   if (transaction_.generation() >= generation) {
-    if (TROUPE_CANARY("joins-past-generations")) return {};
     return error(Code::kAborted,
                  "generation {} is past: this rank's memory has been in generation {}", generation,
                  transaction_.generation());

@@ -16,15 +16,5 @@ TEST_CASE("a found run goes on after the newest generation that was told") {
   CHECK(generations_told({late, old_start, early, new_start}, "new") == 2);
 }
 
-TEST_CASE("a trainer that does not answer or has no data yet is not one that lives") {
-  TrainerStatus with_data{.incarnation = 4, .generation = 2, .rank = 1, .has_bundle = true};
-  const auto living = living_trainers({{{}, {}}, {{}, TrainerStatus{}}, {{}, with_data}});
-  REQUIRE(living.size() == 1);
-  CHECK(living[0].trainer == 2);
-  CHECK(living[0].incarnation == 4);
-  CHECK(living[0].generation == 2);
-  CHECK(living[0].rank == 1);
-}
-
 }  // namespace
 }  // namespace troupe::train

@@ -108,13 +108,15 @@ TEST_CASE("without the run's data, those who live wait for them") {
 TEST_CASE("a new controller asks those that had no data yet again") {
   TrainerProcesses processes;
   processes.add();
-  processes.restore(0, 2, 1, "node");  // process 3 was alive and had none
+  processes.restore(0, {.served = 2, .died = 1, .node = "node"});  // process 3 was alive and had none
   CHECK(processes.changed(0, info(ActorState::kAlive, 3), at(1)).died == 2);
   processes.add();
-  processes.restore(1, 2, 1, "node");
+  processes.restore(1, {.served = 2, .died = 1, .node = "node"});
   CHECK_FALSE(processes.changed(1, info(ActorState::kAlive, 2), at(1)).wants_data);
-  processes.found(0, 3, "there");
+  processes.found(0, 3, kNodeB, 77);
   CHECK(processes[0].served == 3);
+  CHECK(processes[0].node == kNodeB.brief());
+  CHECK(processes.saved()[0].pid == 77);
 }
 
 }  // namespace
