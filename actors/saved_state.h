@@ -2,7 +2,7 @@
 // The memory in which an actor's saved state outlives its process: kept by the node and mapped by
 // the actor's process, this one and the next.
 //
-// Two areas of records (runtime/memory/record_memory.h, "TRPSAVE3"), each with one: a StateHead, in
+// Two areas of records (runtime/memory/record_memory.h, "TRPSAVE4"), each with one: a StateHead, in
 // the machine's own order, the state, and what was answered with it. A save writes the older area,
 // and the newest whole one counts: a process killed in mid-save leaves the save before, and a save
 // costs no system call. A state that outgrows the areas gets new memory.

@@ -127,7 +127,7 @@ struct KeptReader {
   void (*check)(int fd);
 };
 constexpr KeptReader kKeptReaders[] = {
-    {{"TRPSAVE3", "saved state", ""}, 2, &check_saved_state},
+    {{"TRPSAVE4", "saved state", ""}, 2, &check_saved_state},
     {{"TRPLIGH2", "log of light actors", ""}, 1, &check_light_log},
     {{"TRPOUT02", "output", ""}, 2, &check_output},
 };

@@ -42,11 +42,9 @@ inline constexpr std::array<std::string_view, 15> kCallSessionCanaries = {
 
 // Those in the order of a trainer's generations (train/trainer/generation_queue.cpp), recoveries
 // and steps (train/transaction).
-inline constexpr std::array<std::string_view, 11> kTrainingCanaries = {
+inline constexpr std::array<std::string_view, 9> kTrainingCanaries = {
     "watches-nobody-again",  // a restored controller hears of no trainer's process any more
-    "begins-plans-again",    // a plan that comes twice is worked on twice
     "forgets-aborts-of-waiting-plans",  // a plan that is aborted before its turn is worked on
-    "tells-once-that-it-left",          // a new controller is not told that a generation was left
     "decides-alone",                    // what had prepared is discarded before others are heard
     "leaves-updates-behind",            // a step that others committed counts without its update
     "remembers-updates",                // what is loaded is taken for updated as it was before

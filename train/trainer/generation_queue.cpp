@@ -31,22 +31,23 @@ std::int32_t GenerationQueue::rank_in(const GenerationPlan& plan) const {
 }
 
 bool GenerationQueue::begin(GenerationPlan plan) {
-  if (plan.generation <= newest_ && !TROUPE_CANARY("begins-plans-again")) return false;
+  if (plan.generation <= newest_) return false;
   newest_ = plan.generation;
   newest_rank_ = rank_in(plan);
   plans_.push_back(std::move(plan));
   return true;
 }
 
-GenerationQueue::Aborted GenerationQueue::abort(std::uint64_t generation, const Status& reason) {
+GenerationQueue::Aborted GenerationQueue::abort(std::uint64_t generation, Status reason) {
+  // Whoever leaves a generation hands this on as a failure.
+  if (reason.ok()) reason = error(Code::kAborted, "generation {} was given up", generation);
   Aborted aborted;
   const bool left = newest_ == generation && running_ == 0 && plans_.empty();
-  if (left && !TROUPE_CANARY("tells-once-that-it-left"))
-    aborted.left_before = TrainerStopped{rank_, generation, reason};
+  if (left) aborted.left_before = TrainerStopped{rank_, generation, reason};
   if (generation <= aborted_) return aborted;
   if (TROUPE_CANARY("forgets-aborts-of-waiting-plans") && running_ == 0) return aborted;
   aborted_ = generation;
-  abort_reason_ = reason;
+  abort_reason_ = std::move(reason);
   if (const Status cancelled = this->cancelled(); !cancelled.ok()) aborted.leave = cancelled;
   return aborted;
 }

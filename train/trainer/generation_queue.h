@@ -30,7 +30,7 @@ class GenerationQueue {
     std::optional<Status> leave;
   };
   // This generation and all older ones are lost.
-  Aborted abort(std::uint64_t generation, const Status& reason);
+  Aborted abort(std::uint64_t generation, Status reason);
 
   // A plan waits for its turn.
   bool waiting() const { return !plans_.empty(); }

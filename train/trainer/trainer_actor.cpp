@@ -191,13 +191,11 @@ TrainerStatus TrainerActor::status() const {
 }
 
 void TrainerActor::abort(std::uint64_t generation, Status reason) {
-  // Whoever leaves a generation hands this on as a failure.
-  if (reason.ok()) reason = error(Code::kAborted, "generation {} was given up", generation);
   std::shared_ptr<collective::Communicator> communicator;
   GenerationQueue::Aborted aborted;
   {
     MutexLock lock(mutex_);
-    aborted = generations_.abort(generation, reason);
+    aborted = generations_.abort(generation, std::move(reason));
     if (aborted.leave) {
       cancelled_ = true;
       communicator = communicator_;

@@ -64,6 +64,15 @@ TEST_CASE("an abort ends the generation in work and waiting ones up to it, and n
   CHECK(trainer.queue.cancelled().ok());
 }
 
+TEST_CASE("an abort without a reason is left with one all the same") {
+  Trainer trainer;
+  trainer.queue.begin(trainer.plan(1));
+  trainer.queue.next();
+  const auto aborted = trainer.queue.abort(1, Status());
+  REQUIRE(aborted.leave);
+  CHECK(aborted.leave->code() == Code::kAborted);
+}
+
 TEST_CASE("whoever aborts a generation that was left is told that it was, each time") {
   Trainer trainer;
   trainer.queue.begin(trainer.plan(4, 1));
