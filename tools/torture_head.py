@@ -26,6 +26,9 @@ PAUSE_S = (0.1, 1.0)
 MIXED = (2, 4)
 MIXED_STOPPED_S = (0.3, 4.0)
 MIXED_PAUSE_S = (0.0, 0.4)
+# Steps after which the training's pace is known; the first ones are slower.
+PACE_STEPS = 100
+PACE_FROM = 20
 # What of a training's time is left to strikes that take longer than they do on average.
 STRIKE_S = 5.5
 # What the load may take to its end: longer than the longest of its calls.
@@ -113,6 +116,13 @@ class Witness:
             self.grave += [event["text"] for event in events if event["event"] in self.GRAVE]
 
 
+def _pace(place, bin_folder, settings, timeout_s, address):
+    """Steps a second of a training on this machine."""
+    run = Run(place, bin_folder, "pace", settings, address).start()
+    run.finish(timeout_s)
+    return (PACE_STEPS - PACE_FROM) / (run.step_at[PACE_STEPS] - run.step_at[PACE_FROM])
+
+
 def head(figures, place, bin_folder, options):
     rounds = options.kills or STRIKES_TOLD
     chance = random.Random(options.seed)
@@ -120,9 +130,13 @@ def head(figures, place, bin_folder, options):
     chance.shuffle(strikes)
     strikes = strikes[:rounds]
     # The run outlasts the strikes.
-    settings = place.settings("small", max(100, int(rounds * STRIKE_S * options.steps_a_second)),
-                              troupe__workers=WORLD, troupe__strategy="ddp", save_strategy="steps", save_steps=100,
-                              save_total_limit=2)
+    lasts_s = rounds * STRIKE_S
+    timeout_s = max(options.timeout, 3 * lasts_s)
+
+    def settings_of(steps):
+        return place.settings("small", steps, troupe__workers=WORLD, troupe__strategy="ddp", save_strategy="steps",
+                              save_steps=100, save_total_limit=2)
+
     slow = {"LD_PRELOAD": os.path.join(bin_folder, "libtorture_slow_disk.so"),
             "TROUPE_SLOW_DISK": place.file("slow-disk")}
     if not os.path.exists(slow["LD_PRELOAD"]):
@@ -132,7 +146,9 @@ def head(figures, place, bin_folder, options):
     wrong = []
     with Cluster(place, bin_folder, WORLD + 2, head_environment=slow) as cluster:
         address = ["--address", cluster.address]
-        plain = undisturbed(place, bin_folder, settings, options.timeout, arguments=address)
+        pace = options.steps_a_second or _pace(place, bin_folder, settings_of(PACE_STEPS), timeout_s, address)
+        settings = settings_of(max(100, int(lasts_s * pace)))
+        plain = undisturbed(place, bin_folder, settings, timeout_s, arguments=address)
         driver = cluster.start_driver(f"{bin_folder}/torture_head_driver", COUNTERS,
                                       {"TROUPE_TORTURE_FOLDER": told_in})
         run = Run(place, bin_folder, "struck", settings, address).start()
@@ -155,7 +171,7 @@ def head(figures, place, bin_folder, options):
             if run.ended_at is None and processes.trainers(place.mark) != trainers and run.ended_at is None:
                 wrong.append(f"{what}: the trainers were {trainers}, are {processes.trainers(place.mark)}")
         took_s = time.monotonic() - begin
-        run.finish(options.timeout)
+        run.finish(timeout_s)
         driver.stdin.close()
         told = json.loads(_last_line(driver))
         witness.look()
