@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "actors/light_actors.h"
-#include "actors/spawn.h"
 #include "actors/session/state_loss.h"
+#include "actors/spawn.h"
 #include "scheduler/head/head_daemon.h"
 #include "scheduler/node/node_daemon.h"
 #include "tests/actors/driver_client.h"

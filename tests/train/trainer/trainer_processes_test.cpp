@@ -108,7 +108,8 @@ TEST_CASE("without the run's data, those who live wait for them") {
 TEST_CASE("a new controller asks those that had no data yet again") {
   TrainerProcesses processes;
   processes.add();
-  processes.restore(0, {.served = 2, .died = 1, .node = "node"});  // process 3 was alive and had none
+  processes.restore(0,
+                    {.served = 2, .died = 1, .node = "node"});  // process 3 was alive and had none
   CHECK(processes.changed(0, info(ActorState::kAlive, 3), at(1)).died == 2);
   processes.add();
   processes.restore(1, {.served = 2, .died = 1, .node = "node"});
