@@ -441,7 +441,7 @@ wire::Bytes encode_value(const T& value) {
 }
 
 namespace detail {
-// What a thread that decodes for others makes of the exception that it handles.
+// The error for the exception that is being handled; `bytes`: the size of the encoded value.
 Status decode_threw(std::size_t bytes);
 }  // namespace detail
 

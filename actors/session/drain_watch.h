@@ -9,7 +9,7 @@
 
 namespace troupe::detail {
 
-// What is known of all callers together.
+// The state of all callers of one actor together.
 struct CallersProgress {
   bool stopped = false;              // each has said that it calls no more
   std::uint64_t received_bytes = 0;  // by the connections that are open

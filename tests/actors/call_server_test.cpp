@@ -259,7 +259,7 @@ TEST_CASE("a ring is taken once, and for the connection that it was offered for 
   CHECK_FALSE(server.offer_ring(5).ok());
   CHECK(server.offer_ring(4).ok());
   CHECK_FALSE(server.offer_ring(4).ok());
-  // Who says no number offers none.
+  // A caller that named no number offers no ring.
   socket = server.bound();
   CHECK_FALSE(server.offer_ring(0).ok());
 }

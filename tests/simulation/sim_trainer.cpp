@@ -316,7 +316,7 @@ Task<Status> Trainer::recover() {
     run_.memory_found(rank(), place().node, cluster_.memory_life(place().node));
   }
   const bool from_memory = session.decision().kind != RecoveryDecision::Kind::kLoad;
-  // Publishing was everybody's: all have loaded what they load.
+  // All ranks have published, so all have loaded their checkpoint.
   if (!from_memory) run_.all_loaded();
   const std::int64_t at = transaction_->position().step;
   require(transaction_->record().cursor == run_.oracle.record(at).cursor,

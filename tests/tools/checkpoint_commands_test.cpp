@@ -98,7 +98,7 @@ TEST_CASE("no model is written into the output directory of a training that may 
                                              "(run-7, process 1); name another directory"),
                   living.err);
   }
-  // What a killed training leaves.
+  // The files that a killed training leaves behind.
   PosixFileSystem files;
   REQUIRE(write_file_atomically(files, lock, "run-7, process 1").ok());
   const auto killed = home.run({"merge", from, run});

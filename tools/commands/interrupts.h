@@ -25,7 +25,7 @@ class Interrupts {
   int fd() const { return signals_.get(); }
   // What the next signal asks for; kNone where it repeats the one before.
   train::Interrupt take();
-  // What the shell is told of a process that such a signal ended.
+  // The exit code for a process that such a signal ended (128 + its number).
   int exit_code();
 
  private:

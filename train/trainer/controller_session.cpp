@@ -75,12 +75,12 @@ ControllerActions ControllerSession::found(const Found& run, TimePoint now) {
     carry_out(state_.commands_again());
     actions_.push_back(WatchTrainers{});
     for (std::size_t i = 0; i < run.trainers.size(); ++i) {
-      // What lives and does not say where it is could be in any generation.
+      // A trainer that lives and does not answer could be in any generation.
       if (!run.trainers[i])
         actions_.push_back(RestartTrainer{static_cast<int>(i), "it does not answer"});
     }
   }
-  // What was told meanwhile may be newer than what a trainer said when it was asked.
+  // Reports that came meanwhile may be newer than a trainer's answer when it was asked.
   for (auto& [rank, message] : unheard) hear(rank, std::move(message), now);
   return take();
 }
@@ -123,7 +123,7 @@ ControllerActions ControllerSession::tell(const RunInput& input, TimePoint now) 
 
 ControllerActions ControllerSession::report(std::int32_t rank, TrainerMessage message,
                                             TimePoint now) {
-  // Of a spare there is one thing to be told.
+  // A spare reports one thing only: that it cannot serve.
   const bool of_spare = rank == -1 && std::holds_alternative<TrainerUnfit>(message);
   if ((rank < 0 && !of_spare) || rank >= settings_.world_size) return {};
   if (finding_) {
@@ -185,8 +185,7 @@ ControllerActions ControllerSession::changed(int trainer, const wire::ActorInfo&
   }
   if (!info.pending_why.empty()) feed(TrainerWaiting{trainer, info.pending_why}, now);
   if (!change.wants_data) return take();
-  // What a new spare does to be ready would take the processors from the step that everybody waits
-  // for.
+  // A new spare's preparations would take processor time from the step that all ranks wait for.
   served_later_[number] = state_.places().find(trainer)->rank < 0 && state_.recovering();
   if (!served_later_[number]) give_data(trainer, now);
   return take();

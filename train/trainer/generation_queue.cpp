@@ -39,7 +39,7 @@ bool GenerationQueue::begin(GenerationPlan plan) {
 }
 
 GenerationQueue::Aborted GenerationQueue::abort(std::uint64_t generation, Status reason) {
-  // Whoever leaves a generation hands this on as a failure.
+  // The reason is returned as the failure of the generation in work, so it must not be ok.
   if (reason.ok()) reason = error(Code::kAborted, "generation {} was given up", generation);
   Aborted aborted;
   const bool left = newest_ == generation && running_ == 0 && plans_.empty();

@@ -275,7 +275,7 @@ TEST_CASE("callers of a process that does not read are refused with the reason; 
   CHECK_MESSAGE(refused.message().find("does not read its socket") != std::string::npos,
                 refused.message());
   CHECK(warnings <= 1);
-  // What its node tells it has room all the same.
+  // The node's own messages to the process still have room.
   f.head->send(wire::StopActor{start.spec.actor_id, 1, 10'000, "enough"});
   REQUIRE(::kill(static_cast<pid_t>(started.pid), SIGCONT) == 0);
   const auto exit = f.exited().exit;
