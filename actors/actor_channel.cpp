@@ -42,13 +42,17 @@ ActorChannel::~ActorChannel() {
 
 template <typename Event>
 void ActorChannel::apply(Event event) {
-  CallerOutcome out;
+  std::vector<EndedCall> ended;
+  std::optional<CallerOutcome> rest;
   {
     MutexLock lock(mutex_);
-    event(session_, out);
+    event(session_, outcome_);
     arm_locked();
+    ended.swap(outcome_.ended);
+    if (!outcome_.empty()) rest.emplace(std::exchange(outcome_, {}));
   }
-  if (!out.empty()) carry_out(std::move(out));
+  if (rest) carry_out(std::move(*rest));
+  answer(std::move(ended));
 }
 
 void ActorChannel::carry_out(CallerOutcome out) {
@@ -69,7 +73,6 @@ void ActorChannel::carry_out(CallerOutcome out) {
   for (const auto& link : out.closed) link->close();
   if (out.connect) connect(*out.connect);
   if (out.item_sink) out.item_sink->item(out.item.index, out.item.item);
-  answer(std::move(out.ended));
 }
 
 void ActorChannel::answer(std::vector<EndedCall> ended) const {
@@ -174,17 +177,13 @@ void ActorChannel::on_timer() {
   // What the actor has answered in time counts, whoever reads it.
   if (const auto link = this->link()) link->read_ring(*this);
   const TimePoint now = environment_->loop->clock().now();
-  CallerOutcome out;
-  {
-    MutexLock lock(mutex_);
+  apply([&](CallerSession& session, CallerOutcome& out) TROUPE_NO_ANALYSIS {
     if (armed_ && *armed_ <= now) {
       armed_.reset();
       timer_ = 0;
     }
-    session_.on_time(now, out);
-    arm_locked();
-  }
-  carry_out(std::move(out));
+    session.on_time(now, out);
+  });
 }
 
 // --- finding and connecting ----------------------------------------------------------------------
@@ -254,10 +253,12 @@ void ActorChannel::on_frame(ChannelLink& link, std::span<const std::byte> frame,
   if (attachment.refused_bytes) {
     too_large = {*attachment.refused_bytes, environment_->connections.attachment_bytes_max};
   }
-  const bool answers = message.ok() && std::holds_alternative<wire::CallReply>(*message);
+  auto* const reply = message.ok() ? std::get_if<wire::CallReply>(&*message) : nullptr;
   bool open = false;
   apply([&](CallerSession& session, CallerOutcome& out) {
-    if (message.ok()) {
+    if (reply != nullptr && !too_large) {
+      session.on_reply(link.attempt(), std::move(*reply), out);
+    } else if (message.ok()) {
       session.on_message(link.attempt(), std::move(*message), too_large,
                          environment_->loop->clock().now(), out);
     } else {
@@ -265,7 +266,7 @@ void ActorChannel::on_frame(ChannelLink& link, std::span<const std::byte> frame,
     }
     open = session.open();
   });
-  if (answers && open) link.count_answer();
+  if (reply != nullptr && open) link.count_answer();
 }
 
 void ActorChannel::on_writable(const ChannelLink& link) {

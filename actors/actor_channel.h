@@ -121,6 +121,7 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   // Lets the session take an event, and carries out what comes of it.
   template <typename Event>
   void apply(Event event);
+  // All of it but the calls that have ended.
   void carry_out(CallerOutcome out);
   void answer(std::vector<EndedCall> ended) const;
   void find();
@@ -139,6 +140,9 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   const CallerSession::Config config_;
   mutable Mutex mutex_;
   CallerSession session_ TROUPE_GUARDED_BY(mutex_);
+  // Of the event under way, empty between events: to make one for each would cost a call more than
+  // its lock does, and most leave nothing to do.
+  CallerOutcome outcome_ TROUPE_GUARDED_BY(mutex_);
   std::optional<TimePoint> armed_ TROUPE_GUARDED_BY(mutex_);
   net::TimerId timer_ TROUPE_GUARDED_BY(mutex_) = 0;  // where it is armed
   Directory::WatchId watch_ TROUPE_GUARDED_BY(mutex_) = 0;

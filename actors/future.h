@@ -106,7 +106,10 @@ class FutureState {
     return true;
   }
 
-  Result<T> wait(Deadline deadline) TROUPE_EXCLUDES(mutex_) {
+  // Until `deadline_of()`, which is asked where the result is not there yet: most calls' results
+  // are, and reading the clock costs as much as taking one.
+  template <typename DeadlineOf>
+  Result<T> wait(DeadlineOf deadline_of) TROUPE_EXCLUDES(mutex_) {
     {
       MutexLock lock(mutex_);
       if (done_) return take_locked();
@@ -117,6 +120,7 @@ class FutureState {
             "Use then() or co_await");
       }
     }
+    const Deadline deadline = deadline_of();
     if (const RunningCall* call = RunningCall::current(); call && call->asynchronous()) {
       return error(Code::kFailedPrecondition,
                    "get() in the asynchronous method {} would stop its actor: co_await the future",
@@ -313,9 +317,12 @@ class [[nodiscard]] Future {
   // it waits for: of a call the actor, the method, the node, and in what state they are.
   ResultType get(Deadline deadline) {
     if (!state_) return detail::empty_future_error();
-    return detail::to_result<R>(state_->wait(deadline));
+    return detail::to_result<R>(state_->wait([deadline] { return deadline; }));
   }
-  ResultType get(Duration timeout) { return get(Deadline::after(timeout)); }
+  ResultType get(Duration timeout) {
+    if (!state_) return detail::empty_future_error();
+    return detail::to_result<R>(state_->wait([timeout] { return Deadline::after(timeout); }));
+  }
   bool ready() const { return !state_ || state_->ready(); }
 
   // Ends the future with kCancelled, if it has not ended, and asks the other side not to do the

@@ -360,7 +360,7 @@ void CallerSession::on_message(std::uint64_t attempt, wire::CallMessage message,
   if (too_large) {
     on_too_large(message, *too_large, out);
   } else if (auto* reply = std::get_if<wire::CallReply>(&message)) {
-    on_reply(std::move(*reply), out);
+    end_answered(std::move(*reply), out);
   } else if (auto* item = std::get_if<wire::StreamItem>(&message)) {
     on_item(std::move(*item), out);
   } else if (auto* bound = std::get_if<wire::BindReply>(&message)) {
@@ -430,7 +430,11 @@ void CallerSession::on_given_back(wire::CallGivenBack back) {
   if (call.request.argument_bytes().empty()) call.request.arguments = std::move(back.arguments);
 }
 
-void CallerSession::on_reply(wire::CallReply reply, CallerOutcome& out) {
+void CallerSession::on_reply(std::uint64_t attempt, wire::CallReply reply, CallerOutcome& out) {
+  if (attempt == attempt_) end_answered(std::move(reply), out);
+}
+
+void CallerSession::end_answered(wire::CallReply reply, CallerOutcome& out) {
   lent_.erase(reply.sequence);
   const auto it = calls_.find(reply.sequence);
   if (it == calls_.end()) return;  // cancelled, or past its deadline
@@ -454,7 +458,7 @@ std::optional<CallRequest> CallerSession::on_result(std::uint64_t sequence) {
 }
 
 void CallerSession::on_error(std::uint64_t sequence, Status why, CallerOutcome& out) {
-  on_reply({sequence, std::move(why), {}}, out);
+  end_answered({sequence, std::move(why), {}}, out);
 }
 
 void CallerSession::on_item(wire::StreamItem item, CallerOutcome& out) {
@@ -501,13 +505,6 @@ void CallerSession::add_deadline(TimePoint time, std::uint64_t sequence) {
   }
   deadlines_.emplace_back(time, sequence);
   std::push_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
-}
-
-std::optional<TimePoint> CallerSession::next_time() const {
-  TimePoint next = deadlines_.empty() ? kNever : deadlines_.front().first;
-  next = std::min(next, std::min(retry_at_, leave_at_));
-  next = std::min(next, std::min(verdict_at_, close_at_));
-  return next == kNever ? std::nullopt : std::optional(next);
 }
 
 void CallerSession::on_time(TimePoint now, CallerOutcome& out) {

@@ -26,6 +26,7 @@
 // are sent in the order of their numbers, so the actor's half (callee_session.h) knows by the
 // number alone whether it has had a call.
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -111,6 +112,8 @@ class CallerSession {
   // `too_large`: what came beside it was more than this process takes, and was thrown away.
   void on_message(std::uint64_t attempt, wire::CallMessage message,
                   const std::optional<TooLarge>& too_large, TimePoint now, CallerOutcome& out);
+  // The same of an answer, which needs no clock: answers are most of what arrives.
+  void on_reply(std::uint64_t attempt, wire::CallReply reply, CallerOutcome& out);
   // Answers that came by the link's shared memory. The request; nothing where the call has ended.
   std::optional<CallRequest> on_result(std::uint64_t sequence);
   void on_error(std::uint64_t sequence, Status why, CallerOutcome& out);
@@ -124,7 +127,12 @@ class CallerSession {
   // --- time
 
   // When on_time() is to be called; nothing: not before something else happens.
-  std::optional<TimePoint> next_time() const;
+  std::optional<TimePoint> next_time() const {
+    TimePoint next = deadlines_.empty() ? kNever : deadlines_.front().first;
+    next = std::min(next, std::min(retry_at_, leave_at_));
+    next = std::min(next, std::min(verdict_at_, close_at_));
+    return next == kNever ? std::nullopt : std::optional(next);
+  }
   void on_time(TimePoint now, CallerOutcome& out);
 
   // --- the end
@@ -186,7 +194,7 @@ class CallerSession {
   void open(std::uint64_t generation, TimePoint now, CallerOutcome& out);
   void on_draining();
   void on_given_back(wire::CallGivenBack back);
-  void on_reply(wire::CallReply reply, CallerOutcome& out);
+  void end_answered(wire::CallReply reply, CallerOutcome& out);
   void on_item(wire::StreamItem item, CallerOutcome& out);
   void on_too_large(const wire::CallMessage& message, const TooLarge& too_large,
                     CallerOutcome& out);
