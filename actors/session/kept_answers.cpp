@@ -11,25 +11,26 @@ void KeptAnswers::add(ClientId caller, std::uint64_t sequence, wire::Bytes frame
       kept.answers.try_emplace(sequence, Answer{std::move(frame), next_number_});
   if (!added) return;
   by_age_.emplace(next_number_++, std::pair{caller, sequence});
+  kept.by_age.push_back(sequence);
   kept.bytes += size;
   bytes_ += size;
-  while (kept.answers.size() > kOfCallerMax || kept.bytes > kOfCallerBytesMax) {
-    drop(of, kept.answers.begin());
-  }
+  while (kept.answers.size() > kOfCallerMax || kept.bytes > kOfCallerBytesMax) drop_oldest(kept);
   while (bytes_ > kAllBytesMax) {
-    const auto [oldest, its_sequence] = by_age_.begin()->second;
-    const auto found = callers_.find(oldest);
-    drop(found, found->second.answers.find(its_sequence));
-    if (found->second.answers.empty()) callers_.erase(found);
+    // The oldest of all is the oldest of its caller.
+    const auto oldest = callers_.find(by_age_.begin()->second.first);
+    drop_oldest(oldest->second);
+    if (oldest->second.answers.empty()) callers_.erase(oldest);
   }
 }
 
-void KeptAnswers::drop(Callers::iterator caller, std::map<std::uint64_t, Answer>::iterator answer) {
+void KeptAnswers::drop_oldest(Caller& caller) {
+  const auto answer = caller.answers.find(caller.by_age.front());
+  caller.by_age.pop_front();
   const std::size_t size = answer->second.frame.size();
-  caller->second.bytes -= size;
+  caller.bytes -= size;
   bytes_ -= size;
   by_age_.erase(answer->second.number);
-  caller->second.answers.erase(answer);
+  caller.answers.erase(answer);
 }
 
 const wire::Bytes* KeptAnswers::find(ClientId caller, std::uint64_t sequence) const {
@@ -42,7 +43,7 @@ const wire::Bytes* KeptAnswers::find(ClientId caller, std::uint64_t sequence) co
 void KeptAnswers::forget(ClientId caller) {
   const auto of = callers_.find(caller);
   if (of == callers_.end()) return;
-  while (!of->second.answers.empty()) drop(of, of->second.answers.begin());
+  while (!of->second.answers.empty()) drop_oldest(of->second);
   callers_.erase(of);
 }
 

@@ -2,11 +2,13 @@
 // The last answers of an actor's process, as frames: for callers whose connection broke before they
 // had read them, and to be saved with the state of an actor that runs each call once.
 //
-// Bounded for each caller and over all of them, by count and by bytes: the oldest go first. A call
-// whose answer is gone is not run again; it ends with kUnavailable.
+// Bounded for each caller and over all of them, by count and by bytes: those that were given first
+// go first, whatever the numbers of their calls. A call whose answer is gone is not run again; it
+// ends with kUnavailable.
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <utility>
@@ -43,10 +45,11 @@ class KeptAnswers {
   };
   struct Caller {
     std::map<std::uint64_t, Answer> answers;
+    std::deque<std::uint64_t> by_age;  // their calls' numbers, the oldest answer's first
     std::size_t bytes = 0;
   };
   using Callers = std::map<ClientId, Caller>;
-  void drop(Callers::iterator caller, std::map<std::uint64_t, Answer>::iterator answer);
+  void drop_oldest(Caller& caller);
 
   Callers callers_;
   std::map<std::uint64_t, std::pair<ClientId, std::uint64_t>> by_age_;

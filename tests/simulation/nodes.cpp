@@ -613,10 +613,12 @@ void Cluster::from_host(int number, HostId host, std::function<void()> what) {
     const auto known = same.hosts.find(host);
     if (known == same.hosts.end() || known->second.pid != pid) return;
     if (same.state) {
+      const std::uint64_t daemon = same.daemons;
       what();
-    } else {
-      same.unread.push_back(what);
+      // A message is taken when it has been dealt with (HostChannel::Take::kAfter).
+      if (same.state && same.daemons == daemon) return;
     }
+    same.unread.push_back(what);
   });
 }
 

@@ -179,9 +179,11 @@ void SimCaller::connect(const std::shared_ptr<Channel>& channel, const CallerOut
     auto link = wire->begin(
         {.run = [this](std::function<void()> what) { after_(Duration::zero(), std::move(what)); },
          .on_message =
-             [this, tell, attempt](wire::CallMessage message) {
+             [this, tell, attempt, channel, of = wire.get()](wire::CallMessage message) {
                const auto* back = std::get_if<wire::CallGivenBack>(&message);
-               if (back != nullptr) {
+               // What arrives on a link that was left before is not heard.
+               const bool heard = channel->wire.get() == of && channel->session.link();
+               if (back != nullptr && heard) {
                  observer_.on_given_back(arguments_from(back->arguments).call);
                }
                tell([&](CallerSession& session, TimePoint now, CallerOutcome& out) {
