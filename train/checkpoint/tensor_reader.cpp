@@ -163,9 +163,9 @@ struct TensorReader::Contents {
     tensors.erase("step");  // version 1 kept it beside the moments
     // A tensor all of whose pieces are missing is known from the manifest only.
     for (const auto& [name, tensor] : manifest.tensors) {
-      const bool elsewhere =
-          std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& file) {
-            return !file.name.starts_with(prefix) && file.pieces.contains(name);
+      const bool elsewhere = std::any_of(
+          manifest.files.begin(), manifest.files.end(), [&, &wanted = name](const auto& file) {
+            return !file.name.starts_with(prefix) && file.pieces.contains(wanted);
           });
       if (!elsewhere) tensors.try_emplace(name, TensorPlaces{tensor, {}});
     }

@@ -117,26 +117,28 @@ class RowReader {
           rows.emplace_back(record, where);
           return Status();
         }));
-    const auto [first, last] = split.range(std::ssize(rows));
+    const auto range = split.range(std::ssize(rows));
+    const auto first = static_cast<std::size_t>(range.first);
     struct Encoded {
       std::vector<TokenRow> samples;
       Status status;
     };
-    std::vector<Encoded> encoded(static_cast<std::size_t>(last - first));
+    std::vector<Encoded> encoded(static_cast<std::size_t>(range.second - range.first));
     for_each_row(encoded.size(), [&](std::size_t i) {
-      const auto& record = rows[static_cast<std::size_t>(first) + i].first;
+      const auto& record = rows[first + i].first;
       encoded[i].status = encoder->encode(record, encoded[i].samples);
     });
     std::vector<TokenRow> out;
     for (std::size_t i = 0; i < encoded.size(); ++i) {
       auto& [samples, status] = encoded[i];
-      if (!status.ok()) return status.prefixed(rows[static_cast<std::size_t>(first) + i].second);
+      if (!status.ok()) return status.prefixed(rows[first + i].second);
       ++report.records;
       for (const TokenRow& sample : samples) report.tokens += std::ssize(sample.ids);
       std::move(samples.begin(), samples.end(), std::back_inserter(out));
     }
     if (out.empty())
-      return error(Code::kInvalidArgument, "Cannot find valid samples: {} rows read", last - first);
+      return error(Code::kInvalidArgument, "Cannot find valid samples: {} rows read",
+                   encoded.size());
     return out;
   }
 
