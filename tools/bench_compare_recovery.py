@@ -7,9 +7,10 @@ finished step 17.
     tools/bench compare-recovery [--json] [--repeats N] [--peer-repeats N] [--steps N]
 
 The peers are installed from PyPI (tools/peers/requirements.txt) into $TROUPE_PEERS_VENV, or
-build/peers/venv; one that cannot be had is a failure. Everything runs in namespaces of its own,
-with loopback alone, and ends with them. Bars: at most a tenth of torchrun's, a fifteenth of Ray
-Train's.
+build/peers/venv; one that cannot be had is a failure. A peer's run that does not end within
+--timeout is ended, told as such, and counted as if it had ended then: what its kill costs is at
+least that. Everything runs in namespaces of its own, with loopback alone, and ends with them. Bars:
+at most a tenth of torchrun's, a fifteenth of Ray Train's.
 """
 
 import json
@@ -29,6 +30,10 @@ from harness.workplace import Workplace, build
 SAVE_EVERY, KILL_AFTER = 10, 17
 # Wall times of equal runs differ by so much: a smaller difference is not divided by.
 NOISE_S = 0.1
+
+
+class Hang(Fault):
+    """A run that did not end within its time, and was ended."""
 
 
 class PeerRun:
@@ -65,10 +70,11 @@ class PeerRun:
         try:
             process.wait(max(1, started + self._timeout_s - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise Fault(f"{self.name} did not end within {self._timeout_s:.0f} s; {self.last_words()}") from None
+            raise Hang(f"{self.name} did not end within {self._timeout_s:.0f} s; {self.last_words()}") from None
+        finally:
+            watch.close()
+            processes.end_all(self._place.mark)
         wall = time.monotonic() - started
-        watch.close()
-        processes.end_all(self._place.mark)
         self._check(process.returncode, steps, victim)
         return wall
 
@@ -136,13 +142,27 @@ def cost_of_troupe(figures, options, bin_folder):
 
 
 def cost_of_peer(figures, options, what, command):
-    plain, killed, again = [], [], 0
-    for i in range(options.peer_repeats):
+    """What a kill costs it; None where a run in which nobody was killed did not end either."""
+    plain, killed, again, hung = [], [], 0, 0
+    for _ in range(options.peer_repeats):
         with Workplace() as place:
-            plain.append(PeerRun(place, "plain", command, options.timeout).wall_s(options.steps, False))
+            try:
+                plain.append(PeerRun(place, "plain", command, options.timeout).wall_s(options.steps, False))
+            except Hang as hang:
+                figures.note(f"{what}, undisturbed: {hang}")
+                continue
             run = PeerRun(place, "killed", command, options.timeout)
-            killed.append(run.wall_s(options.steps, True))
+            try:
+                killed.append(run.wall_s(options.steps, True))
+            except Hang as hang:
+                figures.note(f"{what}, after the kill: {hang}")
+                killed.append(options.timeout)
+                hung += 1
             again = run.steps_again()
+    figures.add(f"{what}: runs that hung, and were ended after {options.timeout:.0f} s",
+                hung + options.peer_repeats - len(plain), "runs")
+    if not plain:
+        return None
     cost = report(figures, what, plain, killed)
     figures.add(f"{what}: steps done again", again, "steps")
     return cost
@@ -174,6 +194,9 @@ def compare(figures, options, python, bin_folder):
     warm_up(python)
     for what, (times, command) in commands.items():
         theirs = cost_of_peer(figures, options, what, command)
+        if theirs is None:
+            figures.note(f"{what}: not compared, since no run of it ended by itself")
+            continue
         ratio = theirs / max(ours, NOISE_S)
         figures.add(f"{what}: times what it costs Troupe", ratio, "")
         figures.bar(f"a kill costs Troupe at most 1/{times} of what it costs {what}", ratio >= times)
