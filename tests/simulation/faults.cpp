@@ -138,11 +138,20 @@ void Faults::strike() {
   } else if (dice < 96) {
     ++run_.result.node_losses;
     cluster_.kill_keeper(node);
+  } else if (dice < 98) {
+    crash_node(node);
   } else {
-    ++run_.result.node_losses;
-    cluster_.crash_node(node);
-    for_a_while(world_.between(100, 4000), [this, node] { cluster_.boot_node(node); });
+    // The one that knows that a step is decided, before the others do.
+    run_.when_committed = [this](int of) {
+      world_.timeline.after(Duration::zero(), [this, of] { crash_node(of); });
+    };
   }
+}
+
+void Faults::crash_node(int node) {
+  ++run_.result.node_losses;
+  cluster_.crash_node(node);
+  for_a_while(world_.between(100, 4000), [this, node] { cluster_.boot_node(node); });
 }
 
 }  // namespace troupe::simulation

@@ -20,6 +20,7 @@ class Faults {
   void kill_trainers(std::size_t count);
   void stop_trainer();
   void kill_controller();
+  void crash_node(int node);
   void for_a_while(Duration time, std::function<void()> mend);
 
   Cluster& cluster_;

@@ -1,5 +1,7 @@
 #include "oracle.h"
 
+#include <utility>
+
 namespace troupe::simulation {
 
 std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
@@ -23,9 +25,9 @@ std::uint64_t gradient_of(std::uint64_t parameters_digest, const train::StepPlan
   return gradient;
 }
 
-std::uint64_t reduced_of(const std::vector<std::uint64_t>& parts, int rank, int chunk) {
+std::uint64_t reduced_of(const std::vector<std::uint64_t>& parts, int shard, int chunk) {
   std::uint64_t reduced =
-      mixed(static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(chunk));
+      mixed(static_cast<std::uint64_t>(shard), static_cast<std::uint64_t>(chunk));
   for (const std::uint64_t part : parts) reduced = mixed(reduced, part);
   return reduced;
 }
@@ -46,10 +48,13 @@ std::uint64_t updated(std::uint64_t value, std::uint64_t reduced, double norm, s
                static_cast<std::uint64_t>(norm) + static_cast<std::uint64_t>(step));
 }
 
-Oracle::Oracle(int ranks, train::Sampler& sampler) : ranks_(ranks), sampler_(sampler) {
+Oracle::Oracle(std::vector<int> shards, train::Sampler& sampler)
+    : shards_(std::move(shards)), sampler_(sampler) {
   parameters_.emplace_back();
-  for (int i = 0; i < ranks * kChunks; ++i) {
-    parameters_.back().push_back(mixed(17, static_cast<std::uint64_t>(i)));
+  for (const int shard : shards_) {
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      parameters_.back().push_back(mixed(17, static_cast<std::uint64_t>(shard * kChunks + chunk)));
+    }
   }
   digests_.push_back(digest_of(parameters_.back()));
   records_.emplace_back();
@@ -77,14 +82,14 @@ void Oracle::compute(std::int64_t step) {
     record.step += 1;
     record.cursor = plan.after;
     std::vector<std::uint64_t> parts;
-    for (int rank = 0; rank < ranks_; ++rank) {
+    for (int rank = 0; rank < static_cast<int>(shards_.size()); ++rank) {
       parts.push_back(gradient_of(digests_.back(), plan, rank, record.step));
     }
     std::vector<std::uint64_t> reduced;
     std::vector<std::uint64_t> norms;
-    for (int rank = 0; rank < ranks_; ++rank) {
+    for (const int shard : shards_) {
       std::vector<std::uint64_t> own;
-      for (int chunk = 0; chunk < kChunks; ++chunk) own.push_back(reduced_of(parts, rank, chunk));
+      for (int chunk = 0; chunk < kChunks; ++chunk) own.push_back(reduced_of(parts, shard, chunk));
       norms.push_back(norm_part(own));
       reduced.insert(reduced.end(), own.begin(), own.end());
     }

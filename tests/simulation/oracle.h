@@ -18,8 +18,8 @@ std::uint64_t digest_of(const std::vector<std::uint64_t>& parameters);
 // A rank's part of a step's gradient: from all parameters and the samples it trains on.
 std::uint64_t gradient_of(std::uint64_t parameters_digest, const train::StepPlan& plan, int rank,
                           std::int64_t step);
-// Reduced over all ranks' parts, of one chunk.
-std::uint64_t reduced_of(const std::vector<std::uint64_t>& parts, int rank, int chunk);
+// Reduced over all ranks' parts, of one chunk of a shard.
+std::uint64_t reduced_of(const std::vector<std::uint64_t>& parts, int shard, int chunk);
 // A rank's part of the norm, and the norm.
 std::uint64_t norm_part(const std::vector<std::uint64_t>& reduced);
 double norm_of(const std::vector<std::uint64_t>& parts);
@@ -27,7 +27,8 @@ std::uint64_t updated(std::uint64_t value, std::uint64_t reduced, double norm, s
 
 class Oracle {
  public:
-  Oracle(int ranks, train::Sampler& sampler);
+  // `shards`: which each rank holds, by rank.
+  Oracle(std::vector<int> shards, train::Sampler& sampler);
 
   // All ranks' chunks after `step` steps, by rank and chunk.
   const std::vector<std::uint64_t>& parameters(std::int64_t step);
@@ -37,7 +38,7 @@ class Oracle {
  private:
   void compute(std::int64_t step);
 
-  const int ranks_;
+  const std::vector<int> shards_;
   train::Sampler& sampler_;
   std::vector<std::vector<std::uint64_t>> parameters_;
   std::vector<std::uint64_t> digests_;

@@ -2,13 +2,27 @@
 
 #include <algorithm>
 
+#include "train/sharding/strategy.h"
+
 namespace troupe::simulation {
+namespace {
+
+// Every other seed has each state twice, on different nodes.
+std::vector<int> shards_of(const Options& options) {
+  const int ranks = options.nodes * options.ranks_per_node;
+  const bool twice = options.nodes % 2 == 0 && options.seed % 2 == 0;
+  const train::Mesh mesh{.dp_replicate = twice ? 2 : 1, .dp_shard = twice ? ranks / 2 : ranks};
+  return mesh.replicas();
+}
+
+}  // namespace
 
 Run::Run(World& world, const Options& wanted, Result& counts, train::Sampler& all_samples)
     : options(wanted),
       result(counts),
       ranks(wanted.nodes * wanted.ranks_per_node),
-      oracle(ranks, all_samples),
+      shards(shards_of(wanted)),
+      oracle(shards, all_samples),
       meetings(world, wanted.canary == "commits-without-all"),
       world_(world),
       sampler_(all_samples),
@@ -75,6 +89,19 @@ void Run::loaded(int rank, std::int64_t step) {
   done_[static_cast<std::size_t>(rank)] = step;
   // What was decided after it is done again.
   decided_in_.erase(decided_in_.upper_bound(step), decided_in_.end());
+}
+
+void Run::copied(int rank, std::int64_t step) {
+  done_[static_cast<std::size_t>(rank)] = step;
+  ++result.copies;
+}
+
+void Run::finished_for_the_lost(std::int64_t step, std::uint64_t generation,
+                                const train::StepPlan& plan) {
+  if (!decided_in_.emplace(step, generation).second) return;
+  auto& samples = samples_[step];
+  samples.clear();
+  for (const auto& batch : plan.batches) samples.insert(samples.end(), batch.begin(), batch.end());
 }
 
 std::int64_t Run::newest_step() const { return *std::max_element(done_.begin(), done_.end()); }

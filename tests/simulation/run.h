@@ -2,6 +2,7 @@
 // What the parts of a simulated run share besides the cluster: its data, its checkpoints, and what
 // really happened, for the invariants.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -45,6 +46,11 @@ class Run {
   void finished(int rank, std::uint64_t pid, std::int64_t step,
                 const std::vector<std::uint64_t>& chunks);
   void loaded(int rank, std::int64_t step);
+  // The rank has the state of one that holds the same.
+  void copied(int rank, std::int64_t step);
+  // All that are left had prepared the step, and others are lost, who may have committed it.
+  void finished_for_the_lost(std::int64_t step, std::uint64_t generation,
+                             const train::StepPlan& plan);
   void process_gone(std::uint64_t pid) { committing_.erase(pid); }
   // The run is over: every sample of every epoch was trained on once.
   void check_samples() const;
@@ -53,6 +59,7 @@ class Run {
   const Options options;
   Result& result;
   const int ranks;
+  const std::vector<int> shards;  // by rank: ranks with equal numbers hold the same state
   Oracle oracle;
   MeetingPlace meetings;
   std::vector<ActorId> trainers;
@@ -61,6 +68,8 @@ class Run {
   std::uint64_t told_generation = 0;  // the newest in the run's events
   bool ended = false;
   Status end;
+  // Called, once, with the node of the next rank that commits a step by its votes.
+  std::function<void(int node)> when_committed;
 
  private:
   World& world_;

@@ -296,6 +296,9 @@ Task<Status> Trainer::recover() {
         co_await optimizer_phase();
         session.updated();
         break;
+      case Next::kCopy:
+        TROUPE_CO_RETURN_IF_ERROR(co_await copy(session));
+        break;
       case Next::kLoad:
         TROUPE_CO_RETURN_IF_ERROR(co_await load(session));
         break;
@@ -316,13 +319,15 @@ Task<Status> Trainer::recover() {
     run_.memory_found(rank(), place().node, cluster_.memory_life(place().node));
   }
   const bool from_memory = session.decision().kind != RecoveryDecision::Kind::kLoad;
-  // All ranks have published, so all have loaded their checkpoint.
-  if (!from_memory) run_.all_loaded();
+  // All ranks have published, so nobody is left in the midst of loading.
+  run_.all_loaded();
   const std::int64_t at = transaction_->position().step;
   require(transaction_->record().cursor == run_.oracle.record(at).cursor,
           "rank {} is elsewhere in its data after step {}", rank(), at);
   tell(TrainerLoaded{rank(), generation(), at,
-                     from_memory ? LoadedFrom::kMemory : LoadedFrom::kCheckpoint});
+                     !from_memory                ? LoadedFrom::kCheckpoint
+                     : session.copies_from() < 0 ? LoadedFrom::kMemory
+                                                 : LoadedFrom::kReplica});
   co_return Status();
 }
 
@@ -334,7 +339,7 @@ Task<Status> Trainer::meet(RecoverySession& session) {
   if (!all) co_return lost();
   std::vector<RankPosition> positions;
   for (const Payload& payload : *all) positions.push_back(payload.position);
-  session.met(positions);
+  session.met(positions, run_.shards);
   const RecoveryDecision& decision = session.decision();
   if (rank() == 0) {
     world_.note("generation {}: {}, step {}{}{}", generation(), decision_name(decision.kind),
@@ -358,8 +363,36 @@ Task<Status> Trainer::share_record(RecoverySession& session) {
   if (rank() == from) record.record = session.record();
   const Gathered records = co_await gather(std::move(record));
   if (!records) co_return lost();
-  if (session.finishes_step()) run_.commits(place().pid, generation());
-  session.shared((*records)[static_cast<std::size_t>(from)].record);
+  const CommitRecord& decided = (*records)[static_cast<std::size_t>(from)].record;
+  if (session.finishes_step()) {
+    if (!session.decision().copies_from.empty())
+      run_.finished_for_the_lost(decided.step, generation(),
+                                 run_.plan(run_.oracle.record(decided.step - 1).cursor));
+    run_.commits(place().pid, generation());
+  }
+  session.shared(decided);
+  co_return Status();
+}
+
+Task<Status> Trainer::copy(RecoverySession& session) {
+  doing_ = "copies states";
+  Payload mine;
+  if (session.copies_from() < 0) {
+    mine.words = memory_->chunks;
+    mine.record = transaction_->record();
+  }
+  const Gathered all = co_await gather(std::move(mine));
+  if (!all) co_return lost();
+  CommitRecord record;
+  if (session.copies_from() >= 0) {
+    const Payload& source = (*all)[static_cast<std::size_t>(session.copies_from())];
+    std::fill(memory_->chunks.begin(), memory_->chunks.end(), kGarbage);
+    co_await pause(world_.between(0, 5));
+    memory_->chunks = source.words;
+    record = source.record;
+    run_.copied(rank(), record.step);
+  }
+  session.copied(record);
   co_return Status();
 }
 
@@ -448,7 +481,7 @@ Task<Status> Trainer::compute(StepSession& session, const StepPlan& plan) {
   std::vector<std::uint64_t> parts;
   for (const Payload& payload : *gradients) parts.push_back(payload.words.front());
   for (int chunk = 0; chunk < kChunks; ++chunk) {
-    memory_->reduced[static_cast<std::size_t>(chunk)] = reduced_of(parts, rank(), chunk);
+    memory_->reduced[static_cast<std::size_t>(chunk)] = reduced_of(parts, shard(), chunk);
   }
   doing_ = "gathers the norm";
   Payload norm;
@@ -477,6 +510,7 @@ Task<Status> Trainer::vote(StepSession& session, const StepPlan& plan) {
   run_.commits(place().pid, generation());
   const Status same = session.voted(votes);
   require(same.ok(), "rank {} does not commit step {}: {}", rank(), mine.vote.step, same.message());
+  if (run_.when_committed) std::exchange(run_.when_committed, nullptr)(place().node);
   co_return Status();
 }
 

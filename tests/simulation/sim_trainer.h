@@ -67,6 +67,7 @@ class Trainer final : public Process {
   void tell(train::TrainerMessage message);
   bool cancelled() const { return !generations_.cancelled().ok(); }
   int rank() const { return generations_.rank(); }
+  int shard() const { return run_.shards[static_cast<std::size_t>(rank())]; }
   std::uint64_t generation() const { return generations_.running(); }
   // How a generation ends that is left.
   Status lost() const;
@@ -78,6 +79,7 @@ class Trainer final : public Process {
   Task<Status> recover();
   Task<Status> meet(train::RecoverySession& session);
   Task<Status> share_record(train::RecoverySession& session);
+  Task<Status> copy(train::RecoverySession& session);
   Task<Status> load(train::RecoverySession& session);
   Task<Status> publish();
   Task<Status> step();

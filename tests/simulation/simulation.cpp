@@ -149,6 +149,7 @@ Result& Result::operator+=(const Result& other) {
   generations += other.generations;
   kills += other.kills;
   loads += other.loads;
+  copies += other.copies;
   finishes += other.finishes;
   discards += other.discards;
   head_crashes += other.head_crashes;

@@ -41,6 +41,7 @@ struct Result {
   int generations = 0;
   int kills = 0;     // of trainers, from outside or inside a chunk
   int loads = 0;     // generations that began from a checkpoint
+  int copies = 0;    // states that ranks got from others that hold the same
   int finishes = 0;  // generations that finished a step left behind
   int discards = 0;  // generations that computed a step again
   int head_crashes = 0;

@@ -15,10 +15,19 @@ namespace {
 
 // Of the default run: `tools/simulate --seeds N` runs more.
 constexpr std::uint64_t kSeeds = 100;
+// Of worlds of four ranks on four nodes, where a fault strikes the one rank that matters.
+constexpr std::uint64_t kSmallSeeds = 400;
 
 Options with_seed(std::uint64_t seed) {
   Options options;
   options.seed = seed;
+  return options;
+}
+
+Options small_with_seed(std::uint64_t seed) {
+  Options options = with_seed(seed);
+  options.nodes = 4;
+  options.ranks_per_node = 1;
   return options;
 }
 
@@ -32,8 +41,15 @@ TEST_CASE("whatever fails, the run ends as the undisturbed one") {
     REQUIRE_MESSAGE(result.violation.empty(), result.violation);
     total += result;
   }
+  for (std::uint64_t seed = 1; seed <= seeds_wanted(kSmallSeeds); ++seed) {
+    CAPTURE(seed);
+    const Result result = simulate(small_with_seed(seed));
+    REQUIRE_MESSAGE(result.violation.empty(), result.violation);
+    total += result;
+  }
   // The faults reached what they are for.
   CHECK(total.loads > 0);
+  CHECK(total.copies > 0);
   CHECK(total.finishes > 0);
   CHECK(total.discards > 0);
   CHECK(total.head_crashes > 0);
@@ -79,10 +95,13 @@ TEST_CASE("planted mistakes are noticed within the seeds of the default run") {
 TEST_CASE("so are those planted in what trainers run") {
   for (const std::string_view canary : kTrainingCanaries) {
     CAPTURE(canary);
-    std::uint64_t seed = 1;
-    Options options = with_seed(seed);
-    options.canary = canary;
-    while (seed <= kSeeds && simulate(options).violation.empty()) options.seed = ++seed;
-    CHECK(seed <= kSeeds);
+    const auto noticed = [&](Options options, std::uint64_t seeds) {
+      options.canary = canary;
+      for (options.seed = 1; options.seed <= seeds; ++options.seed) {
+        if (!simulate(options).violation.empty()) return true;
+      }
+      return false;
+    };
+    CHECK((noticed(small_with_seed(1), kSmallSeeds) || noticed(with_seed(1), kSeeds)));
   }
 }

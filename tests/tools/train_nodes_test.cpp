@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <set>
 
 #include "tests/support/runs/tiny_run.h"
@@ -111,6 +112,63 @@ TEST_CASE("a node that lacks a folder of the run is named, with the folder") {
   CHECK(
       contains(result.err, " lacks " + shared.file("out") + " (output_dir) of the machine where"));
   CHECK(contains(result.err, "mount it there"));
+}
+
+// A machine: all its processes end at once with the first of them.
+const std::vector<std::string> kMachine = {"unshare", "--pid", "--fork", "--kill-child",
+                                           "--mount-proc"};
+
+// The worker of three that has the node `id`, by the label that each was started with.
+std::size_t worker_of(const Nodes& nodes, const std::string& id) {
+  const auto all = nodes.home.run_json({"nodes"});
+  for (const auto& node : all.as_object().at("nodes").as_array()) {
+    if (json::find_string(node, "node_id") != id) continue;
+    const auto* labels = json::find(node, "labels");
+    REQUIRE(labels != nullptr);
+    return static_cast<std::size_t>(std::stoi(json::find_string(*labels, "machine").value_or("9")));
+  }
+  FAIL("no node ", id);
+  return 0;
+}
+
+TEST_CASE(
+    "a lost machine: its rank goes on elsewhere with the other's state, no step is done again") {
+  auto probe = kMachine;
+  probe.push_back("true");
+  if (run_command(probe).exit_code != 0) {
+    MESSAGE("skipped: process namespaces are not allowed here");
+    return;
+  }
+  const Settings settings = {{"max_steps", "300"},
+                             {"save_steps", "100000"},
+                             {"logging_steps", "50"},
+                             {"troupe.strategy", "ddp"}};
+  for (const std::size_t rank : {0, 1}) {
+    CAPTURE(rank);
+    Nodes nodes(std::vector<std::vector<std::string>>{});
+    for (const char* machine : {"machine=0", "machine=1", "machine=2"})
+      nodes.workers.push_back(
+          start_worker(nodes.home, nodes.head, {"--num-cpus", "2", "--labels", machine}, kMachine));
+    nodes.tiny.must_train("expected", settings);
+    auto spread = settings;
+    spread["placement_strategy"] = "STRICT_SPREAD";
+    const auto run = start_troupe(nodes.home, nodes.train(spread));
+    const auto where = nodes_of_trainers(nodes, 2);
+    const std::string output = nodes.tiny.file("out");
+    REQUIRE(
+        in_time([&] { return exists(output + "/steps.jsonl") && steps_of(output).size() > 20; }));
+    nodes.workers[worker_of(nodes, where.at(rank))]->kill(SIGKILL);
+    const int code = run->wait(kPatience);
+    CAPTURE(run->output());
+    REQUIRE(code == 0);
+    check_same_result(output, nodes.tiny.file("expected"));
+    const auto names = event_names(output);
+    CHECK(std::count(names.begin(), names.end(), "reload") == 0);
+    for (const auto& event : events(output)) {
+      if (json::find_string(event, "event") == "recovered")
+        CHECK(json::find_number(event, "lost_steps") == 0);
+    }
+  }
 }
 
 }  // namespace

@@ -51,6 +51,12 @@ std::optional<Strategy> strategy_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+std::vector<int> Mesh::replicas() const {
+  std::vector<int> states;
+  for (int rank = 0; rank < size(); ++rank) states.push_back(shard_of(rank));
+  return states;
+}
+
 Result<Mesh> make_mesh(Strategy strategy, int world_size, int ranks_per_node, int replicate,
                        int shard) {
   const StrategyRow& row = row_of(strategy);

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/base/status.h"
 
@@ -60,6 +61,9 @@ struct Mesh {
   int shard_of(int rank) const { return rank % dp_shard; }
   int replica_of(int rank) const { return rank / dp_shard; }
   int rank_at(int replica, int shard) const { return replica * dp_shard + shard; }
+  // Which state each rank holds, by rank: those with equal numbers hold the same bytes, after every
+  // step, so that one of them is enough to go on from.
+  std::vector<int> replicas() const;
   // Which of a round's micro-batches the rank computes. The low bits count replicas, so that
   // summing within shard groups first and over replicas then is the fixed binary tree over
   // micro-batches: the same bits as every other strategy where dp_replicate is a power of two.

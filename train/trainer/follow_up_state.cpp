@@ -1,6 +1,7 @@
 #include "train/trainer/follow_up_state.h"
 
 #include <numeric>
+#include <sstream>
 #include <vector>
 
 #include "train/checkpoint/checkpoint_finder.h"
@@ -8,6 +9,7 @@
 #include "train/checkpoint/manifest.h"
 #include "train/report/format.h"
 #include "train/trainer/sharding_setup.h"
+#include "train/trainer/state_io.h"
 
 namespace troupe::train {
 namespace {
@@ -55,7 +57,23 @@ const FollowUp& FollowUpState::take_up(const Aftermath& aftermath, std::int64_t 
   return left;
 }
 
-Status FollowUpState::open_recorder(const FollowUp* left) {
+bool FollowUpState::records() const { return parts_.layout->shard() == 0; }
+
+Status FollowUpState::share_history(collective::Communicator& group, int root) {
+  if (!history_) history_ = TROUPE_TRY(SurvivingLog::open(*parts_.memory, "history"));
+  std::string text;
+  if (group.rank() == root) {
+    for (const std::string& line : history_->lines()) text += line + "\n";
+  }
+  TROUPE_RETURN_IF_ERROR(broadcast_text(group, text, root));
+  if (group.rank() == root) return {};
+  history_->clear();
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) TROUPE_RETURN_IF_ERROR(history_->append(line));
+  return {};
+}
+
+Status FollowUpState::open_recorder(const FollowUp* left, const Unlogged& unlogged) {
   RankParts& f = parts_;
   recorder.reset();
   if (!history_) history_ = TROUPE_TRY(SurvivingLog::open(*f.memory, "history"));
@@ -65,6 +83,7 @@ Status FollowUpState::open_recorder(const FollowUp* left) {
     const std::string text = trainer_state_text(restored);
     if (const auto state = parse_python_json(text, "trainer_state.json"))
       TROUPE_RETURN_IF_ERROR(history_->append(python_json(*state)));
+    if (!f.leads()) position = {.kept_step = restored.global_step, .unlogged = unlogged};
   } else {
     restored = {};
     for (const std::string& line : history_->lines()) {
@@ -89,16 +108,21 @@ Status FollowUpState::open_recorder(const FollowUp* left) {
   const double flos_per_token =
       6.0 * static_cast<double>(f.model->model_layout().parameter_elements() -
                                 f.bundle.model.vocab_size * f.bundle.model.hidden_size);
-  recorder = TROUPE_TRY(RunRecorder::open(f.files, f.clock, f.config(),
-                                          {.schedule = f.facts,
-                                           .flos_per_token = flos_per_token,
-                                           .dataset_tokens = f.bundle.dataset.token_count(),
-                                           .world_size = f.options.world_size,
-                                           .first_step = first_step_of_run(),
-                                           .started_unix_us = f.options.started_unix_us},
-                                          restored, position));
+  RunFacts facts{.schedule = f.facts,
+                 .flos_per_token = flos_per_token,
+                 .dataset_tokens = f.bundle.dataset.token_count(),
+                 .world_size = f.options.world_size,
+                 .started_unix_us = f.options.started_unix_us};
+  if (f.leads()) {
+    facts.first_step = first_step_of_run();
+    recorder =
+        TROUPE_TRY(RunRecorder::open(f.files, f.clock, f.config(), facts, restored, position));
+  } else {
+    recorder = RunRecorder::without_files(f.files, f.clock, f.config(), facts, restored, *position);
+  }
   recorder->on_history([this](const json::Object& entry) {
-    // Without it a killed rank 0 would forget a line of trainer_state.json, nothing more.
+    // Without it the next process of a killed rank 0 would forget a line of trainer_state.json,
+    // nothing more.
     if (const Status kept = history_->append(python_json(entry)); !kept.ok())
       parts_.log.warning("{}", kept.to_string());
   });

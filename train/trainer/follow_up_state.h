@@ -26,7 +26,7 @@ class FollowUpState {
   bool final_model = false;
   bool end_run = false;  // a callback ends the run behind the last step
   double gemm_flops_per_s_here = 0;
-  // Rank 0 only.
+  // Of rank 0 and those that hold the same state (records()).
   TrainerState restored;  // what the checkpoint that was loaded says
   std::optional<RunRecorder> recorder;
 
@@ -38,8 +38,13 @@ class FollowUpState {
   // Goes on from what an earlier generation left there, of which all ranks have finished the
   // follow-ups up to `finished_by_all`.
   const FollowUp& take_up(const Aftermath& aftermath, std::int64_t finished_by_all);
-  // Rank 0. Where `left` is given, the reports go on from it; else anew, from `restored`.
-  Status open_recorder(const FollowUp* left);
+  // Whether this rank keeps the run's history: rank 0, and who could give it to the next rank 0.
+  bool records() const;
+  // Where `left` is given, the reports go on from it; else anew, from `restored`, with the losses
+  // that rank 0 says were not logged (rank 0 itself knows from its files).
+  Status open_recorder(const FollowUp* left, const Unlogged& unlogged = {});
+  // Collective among ranks that record, or will: the root's history lies in everybody's memory.
+  Status share_history(collective::Communicator& group, int root);
   // Collective, behind a first step, which no measuring should hold up: the ranks' rates of
   // products, measured once in a process, become RankParts::gemm_flops_per_s.
   Status agree_on_gemm_rate(collective::Communicator& world);

@@ -75,6 +75,28 @@ std::string why_not_memory(const RecoveryDecision& decision, std::uint64_t gener
                      decision.empty_rank);
 }
 
+// What goes with the tensors of a state that is copied.
+struct CopiedState {
+  CommitRecord record;
+  Aftermath aftermath;
+};
+static_assert(std::is_trivially_copyable_v<CopiedState>);
+
+// All members get what lies in the root's buffer, in the memory of whatever device.
+Status broadcast_buffer(collective::Communicator& group, int root, std::span<std::byte> buffer,
+                        HostAccess& access) {
+  if (access.in_place()) return group.broadcast(buffer, root);
+  if (group.rank() != root) {
+    return access.write(
+        buffer, [&](std::size_t, std::span<std::byte> out) { return group.broadcast(out, root); });
+  }
+  std::vector<std::byte> piece;
+  return access.read(buffer, [&](std::size_t, std::span<const std::byte> bytes) {
+    piece.assign(bytes.begin(), bytes.end());
+    return group.broadcast(std::span(piece), root);
+  });
+}
+
 }  // namespace
 
 Status GenerationStart::begin(RunGeneration& generation, TrainerLoaded& loaded) {
@@ -85,7 +107,11 @@ Status GenerationStart::begin(RunGeneration& generation, TrainerLoaded& loaded) 
     switch (session.next()) {
       case Next::kMeet:
         TROUPE_RETURN_IF_ERROR(meet(generation, session));
-        loaded.how = LoadedFrom::kMemory;
+        loaded.how = session.copies_from() < 0 ? LoadedFrom::kMemory : LoadedFrom::kReplica;
+        if (loaded.how == LoadedFrom::kReplica) {
+          loaded.reason =
+              fmt::format("its memory is gone, rank {} holds the same", session.copies_from());
+        }
         loaded.finished_step = session.finishes_step();
         loaded.recomputes = session.decision().recomputes;
         break;
@@ -95,6 +121,9 @@ Status GenerationStart::begin(RunGeneration& generation, TrainerLoaded& loaded) 
       case Next::kUpdate:
         TROUPE_RETURN_IF_ERROR(step_of(parts_, generation, {}).update_committed());
         session.updated();
+        break;
+      case Next::kCopy:
+        session.copied(TROUPE_TRY(copy_states(generation, session)));
         break;
       case Next::kLoad:
         loaded.reason = why_not_memory(session.decision(), generation.number);
@@ -117,7 +146,8 @@ Status GenerationStart::begin(RunGeneration& generation, TrainerLoaded& loaded) 
 }
 
 Status GenerationStart::meet(RunGeneration& generation, RecoverySession& session) {
-  const Aftermath aftermath = parts_.transaction().aftermath();
+  RankParts& f = parts_;
+  const Aftermath aftermath = f.transaction().aftermath();
   if (follow_.gemm_flops_per_s_here == 0 && session.position().loaded)
     follow_.gemm_flops_per_s_here = aftermath.gemm_flops_per_s;
   const Arrival mine{session.position(), aftermath.finished_step, follow_.gemm_flops_per_s_here};
@@ -127,19 +157,58 @@ Status GenerationStart::meet(RunGeneration& generation, RecoverySession& session
   TROUPE_RETURN_IF_ERROR(generation.world.all_gather(
       std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), counts));
   std::vector<RankPosition> positions;
-  std::int64_t finished = all.front().finished_step;
-  parts_.gemm_flops_per_s = 0;
+  f.gemm_flops_per_s = 0;
   const bool rates_known =
       std::ranges::all_of(all, [](const Arrival& a) { return a.gemm_flops_per_s > 0; });
   for (const Arrival& arrival : all) {
     positions.push_back(arrival.position);
-    finished = std::min(finished, arrival.finished_step);
-    if (rates_known) parts_.gemm_flops_per_s += arrival.gemm_flops_per_s;
+    if (rates_known) f.gemm_flops_per_s += arrival.gemm_flops_per_s;
   }
-  session.met(positions);
-  if (session.decision().kind != RecoveryDecision::Kind::kLoad)
-    left_ = follow_.take_up(aftermath, finished);
+  session.met(positions, f.layout->mesh().replicas());
+  const RecoveryDecision& decision = session.decision();
+  if (decision.kind == RecoveryDecision::Kind::kLoad) return {};
+  const bool finishes = decision.kind == RecoveryDecision::Kind::kFinish;
+  const std::int64_t stands = decision.step + (finishes ? 1 : 0);
+  finished_by_all_ = stands;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const bool copies = !decision.copies_from.empty() && decision.copies_from[rank] >= 0;
+    // Whether a rank that is lost had finished what follows the last step is not known. But for
+    // rank 0's files it makes no difference.
+    const std::int64_t by_it = !copies ? all[rank].finished_step : rank == 0 ? stands - 1 : stands;
+    finished_by_all_ = std::min(finished_by_all_, by_it);
+  }
+  if (session.copies_from() < 0) left_ = follow_.take_up(aftermath, finished_by_all_);
   return {};
+}
+
+Result<CommitRecord> GenerationStart::copy_states(RunGeneration& generation,
+                                                  const RecoverySession& session) {
+  RankParts& f = parts_;
+  const std::vector<int>& sources = session.decision().copies_from;
+  CopiedState copied;
+  for (int source = 0; source < generation.world.world_size(); ++source) {
+    std::vector<int> group;
+    for (int rank = 0; rank < generation.world.world_size(); ++rank) {
+      if (rank == source || sources[static_cast<std::size_t>(rank)] == source)
+        group.push_back(rank);
+    }
+    const auto root = static_cast<int>(std::ranges::find(group, source) - group.begin());
+    if (group.size() < 2 || std::ranges::find(group, f.rank) == group.end()) continue;
+    const auto members = TROUPE_TRY(generation.world.subgroup(group, "states that are copied"));
+    if (f.rank == source) copied = {f.transaction().record(), f.transaction().aftermath()};
+    static_cast<void>(f.state().take_zeroed());  // it is about to be written
+    TROUPE_RETURN_IF_ERROR(members->broadcast(bytes_of(copied), root));
+    const StateBuffers kept = f.state().kept();
+    HostAccess& access = f.rank_compute->kept_access();
+    TROUPE_RETURN_IF_ERROR(broadcast_buffer(*members, root, kept.parameters, access));
+    for (const SlotBuffer& slot : kept.slots)
+      TROUPE_RETURN_IF_ERROR(broadcast_buffer(*members, root, slot.data, access));
+    if (f.layout->frozen())
+      TROUPE_RETURN_IF_ERROR(broadcast_buffer(*members, root, kept.frozen, access));
+    if (follow_.records()) TROUPE_RETURN_IF_ERROR(follow_.share_history(*members, root));
+    if (f.rank != source) left_ = follow_.take_up(copied.aftermath, finished_by_all_);
+  }
+  return copied.record;
 }
 
 Status GenerationStart::share_record(RunGeneration& generation, RecoverySession& session) {
@@ -160,7 +229,7 @@ Status GenerationStart::publish(RunGeneration& generation, const RecoverySession
   TROUPE_RETURN_IF_ERROR(f.rank_compute->updates().place_parameters());
   TROUPE_RETURN_IF_ERROR(generation.engine->frozen_loaded());
   TROUPE_RETURN_IF_ERROR(generation.engine->parameters_changed(true));
-  if (f.leads()) TROUPE_RETURN_IF_ERROR(follow_.open_recorder(&left_));
+  if (follow_.records()) TROUPE_RETURN_IF_ERROR(follow_.open_recorder(&left_));
   return saves_.take_up_left(generation);
 }
 
@@ -228,7 +297,7 @@ Result<CommitRecord> GenerationStart::load(RunGeneration& generation, TrainerLoa
     TROUPE_RETURN_IF_ERROR(base.write_start(join_path(f.output_dir(), kPissaInitFolder), adapter));
   }
   TROUPE_RETURN_IF_ERROR(generation.engine->frozen_loaded());
-  if (f.leads()) TROUPE_RETURN_IF_ERROR(follow_.open_recorder(nullptr));
+  TROUPE_RETURN_IF_ERROR(open_recorders(generation.world));
   // What the initial parameters are evaluated to is still to be written.
   const bool unevaluated = record.step == 0 && f.evaluation.due_on_start();
   follow_.finished_step = unevaluated ? -1 : record.step;
@@ -236,6 +305,29 @@ Result<CommitRecord> GenerationStart::load(RunGeneration& generation, TrainerLoa
   follow_.note();
   loaded.how = source.checkpoint ? LoadedFrom::kCheckpoint : LoadedFrom::kInitial;
   return record;
+}
+
+Status GenerationStart::open_recorders(collective::Communicator& world) {
+  RankParts& f = parts_;
+  std::vector<int> recording;
+  for (int rank = 0; rank < world.world_size(); ++rank) {
+    if (f.layout->mesh().shard_of(rank) == 0) recording.push_back(rank);
+  }
+  if (!follow_.records()) return {};
+  if (f.leads()) TROUPE_RETURN_IF_ERROR(follow_.open_recorder(nullptr));
+  if (recording.size() < 2) return {};
+  const auto group = TROUPE_TRY(world.subgroup(recording, "ranks that keep the history"));
+  std::string state;
+  Unlogged unlogged;
+  if (f.leads()) {
+    state = trainer_state_text(follow_.restored);
+    unlogged = follow_.recorder->unlogged();
+  }
+  TROUPE_RETURN_IF_ERROR(broadcast_text(*group, state));
+  TROUPE_RETURN_IF_ERROR(group->broadcast(bytes_of(unlogged), 0));
+  if (f.leads()) return {};
+  follow_.restored = TROUPE_TRY(parse_trainer_state(state, "rank 0's history"));
+  return follow_.open_recorder(nullptr, unlogged);
 }
 
 Status GenerationStart::parameters_loaded(RunGeneration& generation) {

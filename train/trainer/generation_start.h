@@ -31,6 +31,9 @@ class GenerationStart {
   // The ranks' positions; what follows from them for the work that follows steps is in `left`.
   Status meet(RunGeneration& generation, RecoverySession& session);
   Status share_record(RunGeneration& generation, RecoverySession& session);
+  // Ranks that lost their state get it from those that hold the same: tensors, record, and how far
+  // the work that follows steps has come. The record of this rank's source.
+  Result<CommitRecord> copy_states(RunGeneration& generation, const RecoverySession& session);
   // Parameters, and all else that a rank has to go on from, are where they are used.
   Status publish(RunGeneration& generation, const RecoverySession& session);
   // The steps from `record` to the end: as many as its samples leave.
@@ -39,6 +42,8 @@ class GenerationStart {
   Result<CommitRecord> load(RunGeneration& generation, TrainerLoaded& loaded);
   Status read_progress(const GoodCheckpoint& checkpoint, CommitRecord& record);
   SampleCursor cursor_of_epochs(const GoodCheckpoint& checkpoint);
+  // Opens the recorders: all begin with what rank 0 has restored.
+  Status open_recorders(collective::Communicator& world);
   // Rank 0: where the state comes from, and what goes with it.
   Result<StateSource> choose_source(std::uint64_t generation, CommitRecord& record);
   // All ranks take what rank 0 has chosen.
@@ -48,6 +53,7 @@ class GenerationStart {
   FollowUpState& follow_;
   RunSaves& saves_;
   FollowUp left_;  // where a generation that goes on from memory takes its reports up
+  std::int64_t finished_by_all_ = -1;  // the last step of which all that follows was done
 };
 
 }  // namespace troupe::train

@@ -59,7 +59,8 @@ void RecoveryTimeline::loaded(const TrainerLoaded& loaded, TimePoint now) {
   if (!add_once(data_.loaded, loaded.rank)) return;
   data_.loaded_at = now;
   if (!data_.resumed) data_.resumed = loaded.step;
-  if (loaded.how != LoadedFrom::kMemory) data_.from = loaded.how;
+  if (!is_memory(loaded.how)) data_.from = loaded.how;
+  if (loaded.how == LoadedFrom::kReplica) add_once(data_.copied, loaded.rank);
   if (loaded.finished_step) add_once(data_.finished, loaded.rank);
   data_.begins_again = data_.begins_again || loaded.recomputes > 0;
   if (data_.reason.empty()) data_.reason = loaded.reason;
@@ -70,6 +71,10 @@ std::string RecoveryTimeline::how_resumed() const {
                      : data_.from == LoadedFrom::kCheckpoint ? "from a checkpoint"
                                                              : "from the beginning";
   if (data_.from != LoadedFrom::kMemory && !data_.reason.empty()) text += ": " + data_.reason;
+  if (!data_.copied.empty()) {
+    text += fmt::format("; {} lost it, and got the state of a rank that holds the same",
+                        join_ranks(data_.copied));
+  }
   if (!data_.finished.empty()) {
     text +=
         fmt::format("; {} finished step {}", join_ranks(data_.finished), data_.resumed.value_or(0));

@@ -68,6 +68,7 @@ class RecoveryTimeline {
     std::vector<std::int32_t> formed;  // ranks
     std::vector<std::int32_t> loaded;
     std::vector<std::int32_t> finished;  // ranks that finished an optimizer phase left behind
+    std::vector<std::int32_t> copied;    // ranks that took over the state of one that held the same
     std::optional<std::int64_t> resumed;
     LoadedFrom from = LoadedFrom::kMemory;  // the worst of the ranks'
     bool begins_again = false;              // the step under way

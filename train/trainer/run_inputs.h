@@ -70,7 +70,12 @@ enum class LoadedFrom : std::uint8_t {
   kInitial = 0,     // the model's weights, or none: step 0
   kMemory = 1,      // this process's own, or what an earlier process of the rank left
   kCheckpoint = 2,  // read from a checkpoint
+  kReplica = 3,     // another rank's, which holds the same
 };
+// Nothing was read from files.
+inline bool is_memory(LoadedFrom from) {
+  return from == LoadedFrom::kMemory || from == LoadedFrom::kReplica;
+}
 // The rank has the parameters and the optimizer state as of `step` in this generation.
 struct TrainerLoaded {
   int rank = 0;
@@ -82,7 +87,7 @@ struct TrainerLoaded {
   // The step that was under way when the generation before was lost and begins again; 0: none.
   std::int64_t recomputes = 0;
   // Not kMemory after a failure: why memory was not enough ("rank 1's memory is gone with its
-  // node's keeper").
+  // node's keeper"); kReplica: whose it is, too.
   std::string reason;
 };
 // An optimizer step was finished by the whole generation (told by rank 0).

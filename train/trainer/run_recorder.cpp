@@ -20,33 +20,41 @@ Result<RunRecorder> RunRecorder::open(FileSystem& files, const Clock& clock,
       TROUPE_TRY(LineFile::open_at_step(files, join_path(directory, kStepsFile), "step", kept));
   auto log = TROUPE_TRY(
       LineFile::open_at_step(files, join_path(directory, kTrainerLogFile), "current_steps", kept));
-  truncate_log_history(state, kept);
-  state.max_steps = facts.schedule.total_steps;
-  state.num_train_epochs = facts.schedule.epoch_count;
-  state.logging_steps = config.training.logging_steps;
-  state.save_steps = config.training.save_steps;
-  state.eval_steps = eval_steps_value(config);
-  state.train_batch_size = config.training.per_device_train_batch_size;
-  RunRecorder recorder(files, clock, config, facts, std::move(state), std::move(steps),
-                       std::move(log));
+  RunRecorder recorder(files, clock, config, facts, std::move(state), kept);
+  recorder.steps_ = std::move(steps);
+  recorder.log_ = std::move(log);
   if (position) {
-    recorder.unlogged_ = position->unlogged;
-    recorder.state_.epoch = facts.schedule.epoch_of(recorder.state_.global_step);
+    recorder.go_on_from(*position);
   } else {
     TROUPE_RETURN_IF_ERROR(recorder.remember_unlogged_steps());
   }
   return recorder;
 }
 
+RunRecorder RunRecorder::without_files(FileSystem& files, const Clock& clock,
+                                       const TrainConfig& config, const RunFacts& facts,
+                                       TrainerState state, const RecorderPosition& position) {
+  RunRecorder recorder(files, clock, config, facts, std::move(state), position.kept_step);
+  recorder.go_on_from(position);
+  return recorder;
+}
+
 RunRecorder::RunRecorder(FileSystem& files, const Clock& clock, const TrainConfig& config,
-                         const RunFacts& facts, TrainerState state, LineFile steps, LineFile log)
-    : files_(&files),
-      clock_(&clock),
-      config_(&config),
-      facts_(facts),
-      state_(std::move(state)),
-      steps_(std::move(steps)),
-      log_(std::move(log)) {}
+                         const RunFacts& facts, TrainerState state, std::int64_t kept_step)
+    : files_(&files), clock_(&clock), config_(&config), facts_(facts), state_(std::move(state)) {
+  truncate_log_history(state_, kept_step);
+  state_.max_steps = facts.schedule.total_steps;
+  state_.num_train_epochs = facts.schedule.epoch_count;
+  state_.logging_steps = config.training.logging_steps;
+  state_.save_steps = config.training.save_steps;
+  state_.eval_steps = eval_steps_value(config);
+  state_.train_batch_size = config.training.per_device_train_batch_size;
+}
+
+void RunRecorder::go_on_from(const RecorderPosition& position) {
+  unlogged_ = position.unlogged;
+  state_.epoch = facts_.schedule.epoch_of(state_.global_step);
+}
 
 double RunRecorder::elapsed_s() const {
   return static_cast<double>(clock_->unix_time_us() - facts_.started_unix_us) / 1e6;
@@ -93,7 +101,7 @@ void RunRecorder::add_loss(double loss) {
 }
 
 Result<std::optional<double>> RunRecorder::step(const StepRecord& record) {
-  TROUPE_RETURN_IF_ERROR(steps_.append(step_line(record)));
+  if (steps_) TROUPE_RETURN_IF_ERROR(steps_->append(step_line(record)));
   state_.global_step = record.step;
   state_.epoch = facts_.schedule.epoch_of(record.step);
   state_.total_flos += facts_.flos_per_token * static_cast<double>(record.tokens);
@@ -115,19 +123,20 @@ Result<std::optional<double>> RunRecorder::step(const StepRecord& record) {
                         .elapsed_s = elapsed_s(),
                         .remaining_s = remaining_s()};
   if (config_->training.counts_input_tokens()) entry.total_tokens = state_.num_input_tokens_seen;
-  TROUPE_RETURN_IF_ERROR(log_.append(trainer_log_line(entry)));
+  if (log_) TROUPE_RETURN_IF_ERROR(log_->append(trainer_log_line(entry)));
   return std::optional(loss);
 }
 
 Status RunRecorder::evaluated(const EvalResult& result) {
   add_history(eval_log(state_.epoch, result.loss, result.seconds, result.samples, result.batches,
                        state_.global_step));
-  return log_.append(trainer_log_line({.current_steps = state_.global_step,
-                                       .total_steps = facts_.schedule.total_steps,
-                                       .eval_loss = result.loss,
-                                       .epoch = state_.epoch,
-                                       .elapsed_s = elapsed_s(),
-                                       .remaining_s = remaining_s()}));
+  if (!log_) return {};
+  return log_->append(trainer_log_line({.current_steps = state_.global_step,
+                                        .total_steps = facts_.schedule.total_steps,
+                                        .eval_loss = result.loss,
+                                        .epoch = state_.epoch,
+                                        .elapsed_s = elapsed_s(),
+                                        .remaining_s = remaining_s()}));
 }
 
 void RunRecorder::set_best(const BestModel& best) {
@@ -135,8 +144,8 @@ void RunRecorder::set_best(const BestModel& best) {
 }
 
 Status RunRecorder::sync() {
-  const Status steps = steps_.sync();
-  const Status log = log_.sync();
+  const Status steps = steps_->sync();
+  const Status log = log_->sync();
   return steps.ok() ? log : steps;
 }
 

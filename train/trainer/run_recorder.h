@@ -1,6 +1,7 @@
 #pragma once
 // What rank 0 writes about a run while it trains: steps.jsonl, trainer_log.jsonl, the log history
-// of trainer_state.json, evaluations, and the results at the end.
+// of trainer_state.json, evaluations, and the results at the end. Ranks that hold the same state as
+// rank 0 keep the same history, without files, so that it is not lost with rank 0's machine.
 
 #include <cstdint>
 #include <functional>
@@ -48,6 +49,10 @@ class RunRecorder {
   static Result<RunRecorder> open(FileSystem& files, const Clock& clock, const TrainConfig& config,
                                   const RunFacts& facts, TrainerState state,
                                   const std::optional<RecorderPosition>& position = {});
+  // Writes nothing: finish() and sync() are not for it.
+  static RunRecorder without_files(FileSystem& files, const Clock& clock, const TrainConfig& config,
+                                   const RunFacts& facts, TrainerState state,
+                                   const RecorderPosition& position);
 
   // Gets every entry that log_history gets from now on.
   void on_history(std::function<void(const json::Object&)> sink) { on_history_ = std::move(sink); }
@@ -78,7 +83,8 @@ class RunRecorder {
 
  private:
   RunRecorder(FileSystem& files, const Clock& clock, const TrainConfig& config,
-              const RunFacts& facts, TrainerState state, LineFile steps, LineFile log);
+              const RunFacts& facts, TrainerState state, std::int64_t kept_step);
+  void go_on_from(const RecorderPosition& position);
   Status remember_unlogged_steps();
   void add_loss(double loss);
   void add_history(json::Object entry);
@@ -95,8 +101,8 @@ class RunRecorder {
   const TrainConfig* config_;
   RunFacts facts_;
   TrainerState state_;
-  LineFile steps_;
-  LineFile log_;
+  std::optional<LineFile> steps_;
+  std::optional<LineFile> log_;
   Unlogged unlogged_;
   std::function<void(const json::Object&)> on_history_;
 };

@@ -248,14 +248,14 @@ void RunState::on(const TrainerLoaded& event, TimePoint now) {
   if (!known_.loaded) {
     known_.loaded = true;
     // Steps behind a checkpoint are told again.
-    if (event.how != LoadedFrom::kMemory) {
+    if (!is_memory(event.how)) {
       known_.told_step = std::min(known_.told_step, event.step);
     }
   }
   if (!recovery_ && known_.failures == 0) return;  // the first load of a run is no reload
   const bool all_before = !recovery_ || recovery_->all_loaded(settings_.world_size);
   if (recovery_) recovery_->loaded(event, now);
-  if (event.how != LoadedFrom::kMemory) {
+  if (!is_memory(event.how)) {
     record({.event = events::kReload,
             .generation = known_.generation,
             .rank = event.rank,

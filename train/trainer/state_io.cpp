@@ -460,12 +460,12 @@ std::vector<TensorPiece> pieces_of(const RankLayout& layout, const Part& part, D
 
 }  // namespace
 
-Status broadcast_text(collective::Communicator& world, std::string& text) {
+Status broadcast_text(collective::Communicator& world, std::string& text, int root) {
   auto size = static_cast<std::int64_t>(text.size());
-  TROUPE_RETURN_IF_ERROR(world.broadcast(std::span(&size, 1), 0));
+  TROUPE_RETURN_IF_ERROR(world.broadcast(std::span(&size, 1), root));
   text.resize(static_cast<std::size_t>(size));
   if (text.empty()) return {};
-  return world.broadcast(std::span(text.data(), text.size()), 0);
+  return world.broadcast(std::span(text.data(), text.size()), root);
 }
 
 Status load_state(FileSystem& files, const StateSource& source, const ModelConfig& config,

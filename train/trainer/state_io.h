@@ -31,8 +31,8 @@ struct StateSource {
   DerivedBase* base = nullptr;
 };
 
-// Rank 0's text becomes everybody's.
-Status broadcast_text(collective::Communicator& world, std::string& text);
+// The root's text becomes everybody's.
+Status broadcast_text(collective::Communicator& world, std::string& text, int root = 0);
 
 // Fills this rank's trained parameters (and the optimizer's slots; zeroed where there are none).
 // Collective: every rank reads its own ranges; where some rank does not see the files that rank 0

@@ -46,7 +46,7 @@ Status StepFollowUp::after(RunGeneration& generation, StepRecord record, bool sa
   const FollowUp before = follow_.now();
   f.progress.step_seconds(record.step, record.seconds);
   std::optional<double> logged_loss;
-  if (f.leads()) {
+  if (follow_.recorder) {
     auto recorded = follow_.recorder->step(record);
     // A full disk costs a line of a log, not the run.
     if (!recorded.ok()) generation.observer.warning(recorded.status().to_string());
@@ -103,8 +103,8 @@ Status StepFollowUp::evaluate(RunGeneration& generation) {
   // As in transformers, the initial parameters are no candidate and cost no patience.
   const bool best = parts_.step() > 0 && follow_.best.evaluated(result, parts_.step());
   follow_.evaluated_step = parts_.step();
-  if (!f.leads()) return {};
-  generation.observer.evaluated(result, parts_.step(), best);
+  if (f.leads()) generation.observer.evaluated(result, parts_.step(), best);
+  if (!follow_.recorder) return {};
   if (const Status written = follow_.recorder->evaluated(result); !written.ok())
     generation.observer.warning(written.to_string());
   follow_.recorder->set_best(follow_.best);

@@ -11,8 +11,8 @@
 namespace troupe::train {
 namespace {
 
-constexpr std::uint32_t kStateVersion = 4;
-constexpr std::uint32_t kDeviceStateVersion = 1;
+constexpr std::uint32_t kStateVersion = 5;
+constexpr std::uint32_t kDeviceStateVersion = 2;
 constexpr std::size_t kPageBytes = 4096;
 // In memory that survives.
 constexpr const char* kStateName = "state";

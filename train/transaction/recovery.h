@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "train/transaction/step_transaction.h"
 
@@ -14,7 +15,7 @@ namespace troupe::train {
 
 struct RecoveryDecision {
   enum class Kind : std::uint8_t {
-    kLoad,     // some rank's memory is empty: all load a checkpoint or the initial state
+    kLoad,     // some state is in no rank's memory: all load a checkpoint or the initial state
     kDiscard,  // the step under way was decided nowhere: all compute step + 1 again
     kFinish,   // step + 1 was decided somewhere: those behind finish its optimizer phase
   };
@@ -23,11 +24,20 @@ struct RecoveryDecision {
   // The step whose passes had begun and begin again; 0: none. Not kLoad.
   std::int64_t recomputes = 0;
   int record_rank = -1;  // kFinish: the first that has the record of step + 1
-  int empty_rank = -1;   // kLoad: the first rank whose memory is empty
+  int empty_rank = -1;   // kLoad: the first rank whose memory is empty, with no replica of it
+  // By rank: whose state it takes over, once that is of a finished step, since its own memory is
+  // gone or older than the run; −1: it goes on from its own. Not kLoad; empty: all do.
+  std::vector<int> copies_from;
   // kLoad: not empty where no run of the protocol gives such positions; a sentence.
   std::string broken;
 };
-RecoveryDecision decide_recovery(std::span<const RankPosition> positions);
+// `replicas`, by rank: ranks with equal numbers hold the same state, of which one is enough; empty:
+// each rank's is its own. Where a rank's memory is lost with its machine nobody knows whether it
+// had committed the step under way: where all that are left have prepared that step, it is
+// finished, so that no step that anybody has committed, and told of, is computed again
+// (tests/models/step_replicas.pml).
+RecoveryDecision decide_recovery(std::span<const RankPosition> positions,
+                                 std::span<const int> replicas = {});
 
 // Whether a rank at `position` is to commit and finish step + 1 by this decision; it may be past
 // it.

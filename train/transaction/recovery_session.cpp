@@ -22,10 +22,12 @@ Status RecoverySession::join(std::uint64_t generation) {
   return {};
 }
 
-void RecoverySession::met(std::span<const RankPosition> by_rank) {
+void RecoverySession::met(std::span<const RankPosition> by_rank, std::span<const int> replicas) {
   check(Next::kMeet);
-  decision_ = decide_recovery(by_rank);
-  behind_ = is_behind(decision_, position());
+  decision_ = decide_recovery(by_rank, replicas);
+  const bool copies = copies_from() >= 0;
+  behind_ = !copies && is_behind(decision_, position());
+  if (copies) transaction_.unload();
   using Kind = RecoveryDecision::Kind;
   switch (decision_.kind) {
     case Kind::kLoad:
@@ -44,7 +46,7 @@ const CommitRecord& RecoverySession::record() const {
   TROUPE_CHECK(rank_ == decision_.record_rank, "rank {} does not have the decided step's record",
                rank_);
   const bool ahead = position().step > decision_.step;
-  return ahead ? transaction_.record() : transaction_.committed();
+  return ahead ? transaction_.record() : transaction_.prepared();
 }
 
 void RecoverySession::shared(const CommitRecord& record) {
@@ -61,6 +63,12 @@ void RecoverySession::updated() {
   stand();
 }
 
+void RecoverySession::copied(const CommitRecord& record) {
+  check(Next::kCopy);
+  loaded_ = record;
+  next_ = copies_from() >= 0 ? Next::kForgetUpdates : Next::kPublish;
+}
+
 void RecoverySession::loaded(const CommitRecord& record) {
   check(Next::kLoad);
   loaded_ = record;
@@ -74,10 +82,12 @@ void RecoverySession::updates_forgotten() {
   next_ = Next::kPublish;
 }
 
-// The memory is that of a finished step.
+// The memory is that of a finished step, or empty for a while yet.
 void RecoverySession::stand() {
   if (position().phase == CommitPhase::kPrepared) transaction_.discard();
-  next_ = TROUPE_CANARY("publishes-steps-only") ? Next::kDone : Next::kPublish;
+  next_ = !decision_.copies_from.empty()          ? Next::kCopy
+          : TROUPE_CANARY("publishes-steps-only") ? Next::kDone
+                                                  : Next::kPublish;
 }
 
 void RecoverySession::published() {

@@ -19,7 +19,7 @@ void StepSession::computed(const CommitRecord& record) {
   check(Next::kCompute);
   TROUPE_CHECK(record.step == transaction_.record().step + 1);
   record_ = record;
-  transaction_.prepare();
+  transaction_.prepare(record_);
   next_ = Next::kVote;
   if (TROUPE_CANARY("commits-before-votes")) {
     transaction_.commit(record_);

@@ -51,6 +51,11 @@ const CommitRecord& StepTransaction::committed() const {
   return memory_.records[(position().step + 1) % 2];
 }
 
+const CommitRecord& StepTransaction::prepared() const {
+  TROUPE_CHECK(position().phase != CommitPhase::kComputing);
+  return memory_.records[(position().step + 1) % 2];
+}
+
 const Aftermath& StepTransaction::aftermath() const {
   return memory_.aftermaths[memory_.aftermaths_written.load(std::memory_order_acquire) % 2];
 }
@@ -79,9 +84,10 @@ void StepTransaction::begin_step() {
   memory_.begun.store(position().step + 1, std::memory_order_relaxed);
 }
 
-void StepTransaction::prepare() {
+void StepTransaction::prepare(const CommitRecord& record) {
   const RankPosition at = position();
-  TROUPE_CHECK(at.loaded && at.phase == CommitPhase::kComputing);
+  TROUPE_CHECK(at.loaded && at.phase == CommitPhase::kComputing && record.step == at.step + 1);
+  memory_.records[record.step % 2] = record;
   set(at.step, CommitPhase::kPrepared);
 }
 

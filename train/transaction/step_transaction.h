@@ -108,6 +108,8 @@ class StepTransaction {
   const CommitRecord& record() const;
   // Of the step that is committed and not finished; a bug in any other phase.
   const CommitRecord& committed() const;
+  // Of the step under way, which is prepared or committed; a bug in any other phase.
+  const CommitRecord& prepared() const;
   const Aftermath& aftermath() const;
   void set_aftermath(const Aftermath& aftermath);
 
@@ -125,8 +127,10 @@ class StepTransaction {
   void load(const CommitRecord& record);
   // The passes of the next step begin: tells what a discarded step cost, nothing else.
   void begin_step();
-  // The reduced gradients are complete.
-  void prepare();
+  // The reduced gradients are complete, and `record`, of the step under way, is what it will leave
+  // behind: it lies in memory before anybody can have committed the step, so that the step can be
+  // finished where whoever did is lost with its machine.
+  void prepare(const CommitRecord& record);
   // record.step is the step under way. From any phase: recovery commits ranks that had prepared.
   void commit(const CommitRecord& record);
   // Back to COMPUTING; not from COMMITTED.

@@ -125,8 +125,10 @@ Oracle undisturbed(const std::string& output_dir, const World& world) {
   return oracle;
 }
 
-// Kills `ranks` at their points `at`, then lets new processes go on.
-void check_kill(const World& world, const Oracle& oracle, const std::vector<std::int64_t>& at) {
+// Kills `ranks` at their points `at`, then lets new processes go on: with what those before them
+// left, or, with `machines`, without.
+void check_kill(const World& world, const Oracle& oracle, const std::vector<std::int64_t>& at,
+                bool machines = false) {
   troupe::tests::TemporaryDirectory dir;
   const RunChange change = change_of(world);
   auto ranks = make_ranks(dir.file("out"), change);
@@ -137,14 +139,17 @@ void check_kill(const World& world, const Oracle& oracle, const std::vector<std:
   for (std::size_t rank = 0; rank < at.size(); ++rank) {
     // Before everybody's state is complete there is nothing to go on from.
     loaded = loaded && ranks->observers[rank].loaded_step >= 0;
-    if (died[rank]) start_rank(*ranks, static_cast<int>(rank), dir.file("out"), change);
+    if (!died[rank]) continue;
+    if (machines) ranks->memories[rank] = std::make_unique<ProcessMemory>();
+    start_rank(*ranks, static_cast<int>(rank), dir.file("out"), change);
   }
   for (const Status& status : run_generation(*ranks, 2))
     REQUIRE_MESSAGE(status.ok(), status.to_string());
-  for (const auto& observer : ranks->observers) {
-    if (!loaded) continue;
-    CHECK(observer.load.how == LoadedFrom::kMemory);
-    CHECK(observer.load.reason.empty());
+  for (std::size_t rank = 0; rank < at.size() && loaded; ++rank) {
+    const TrainerLoaded& load = ranks->observers[rank].load;
+    const bool copies = machines && died[rank];
+    CHECK(load.how == (copies ? LoadedFrom::kReplica : LoadedFrom::kMemory));
+    CHECK(load.reason.empty() != copies);
   }
   CHECK(file(dir.file("out/model.safetensors")) == oracle.model);
   CHECK(file(dir.file("out/checkpoint-4/model.safetensors")) == oracle.state);
@@ -170,6 +175,39 @@ TEST_CASE("a rank killed at any point: no step is lost, and the bits are the sam
       check_kill(world, oracle, at);
     }
   }
+}
+
+TEST_CASE("a machine lost at any point: where another holds the same, no step is lost either") {
+  for (const World& world : std::vector<World>{{"ddp", 3}, {"hsdp", 4, 2, 2}}) {
+    CAPTURE(world.strategy);
+    troupe::tests::TemporaryDirectory dir;
+    const Oracle oracle = undisturbed(dir.file("oracle"), world);
+    const std::int64_t stride = oracle.points[0] / 12 | 1;
+    int turn = 0;
+    for (std::int64_t point = 1 + stride / 2; point < oracle.points[0]; point += stride, ++turn) {
+      CAPTURE(point);
+      // One or two ranks, rank 0 among them or not.
+      std::vector<std::int64_t> at(static_cast<std::size_t>(world.ranks), -1);
+      if (turn % 3 != 1) at[0] = point;
+      if (turn % 3 != 0) at[static_cast<std::size_t>(world.ranks - 1)] = point;
+      check_kill(world, oracle, at, true);
+    }
+  }
+}
+
+TEST_CASE("a GPU lost with its machine: its state is another's copy") {
+  troupe::tests::TemporaryDirectory dir;
+  const Oracle oracle = undisturbed(dir.file("oracle"), {"ddp"});
+  const World world{.strategy = "ddp", .devices = 2};
+  troupe::tests::fake_cuda_reset({.devices = world.devices});
+  auto ranks = make_ranks(dir.file("points"), change_of(world));
+  std::vector<Killer> killers(2);
+  for (const bool died : run_killed(*ranks, 1, killers)) REQUIRE_FALSE(died);
+  ranks.reset();
+  check_kill(world, oracle, {killers[0].count / 2, -1}, true);
+  check_kill(world, oracle, {-1, killers[0].count / 3}, true);
+  CHECK(troupe::tests::fake_cuda_left().empty());
+  troupe::tests::fake_cuda_reset();
 }
 
 TEST_CASE("what is rounded at random is rounded equally by those who go on") {

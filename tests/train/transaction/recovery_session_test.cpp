@@ -112,6 +112,51 @@ TEST_CASE("a load empties the memory first, and the update's log is forgotten be
   CHECK(rank.position().step == 3);
 }
 
+TEST_CASE("a state is copied once its source's step stands, and counts when all of it is there") {
+  Rank committed(CommitPhase::kCommitted);
+  TransactionMemory empty{};
+  StepTransaction lost(empty);
+  const std::vector positions{committed.position(), lost.position()};
+  const std::vector<int> replicas{0, 0};
+  RecoverySession source(committed.transaction, 0);
+  RecoverySession taker(lost, 1);
+  for (RecoverySession* session : {&source, &taker}) {
+    REQUIRE(session->join(2).ok());
+    session->met(positions, replicas);
+    REQUIRE(session->next() == Next::kShareRecord);
+  }
+  CHECK(source.copies_from() == -1);
+  CHECK(taker.copies_from() == 0);
+  source.shared(source.record());
+  REQUIRE(source.next() == Next::kUpdate);
+  source.updated();
+  REQUIRE(source.next() == Next::kCopy);
+  taker.shared(record_of(5));
+  CHECK_FALSE(taker.finishes_step());
+  REQUIRE(taker.next() == Next::kCopy);
+
+  const CommitRecord record = committed.transaction.record();
+  CHECK(record.step == 5);
+  source.copied({});
+  CHECK(source.next() == Next::kPublish);
+  taker.copied(record);
+  REQUIRE(taker.next() == Next::kForgetUpdates);
+  CHECK_FALSE(lost.position().loaded);
+  taker.updates_forgotten();
+  CHECK(taker.next() == Next::kPublish);
+  CHECK(lost.position().step == 5);
+}
+
+TEST_CASE("a step that all who are left had prepared has its record in their memory") {
+  Rank prepared(CommitPhase::kPrepared);
+  RecoverySession session(prepared.transaction, 0);
+  REQUIRE(session.join(2).ok());
+  session.met(std::vector{prepared.position(), RankPosition{}}, std::vector{0, 0});
+  REQUIRE(session.next() == Next::kShareRecord);
+  CHECK(session.finishes_step());
+  CHECK(session.record().loss == 5);
+}
+
 TEST_CASE("memory that was in a generation does not join it again") {
   Rank rank;
   CHECK(RecoverySession(rank.transaction, 0).join(2).ok());

@@ -69,3 +69,57 @@ TEST_CASE("memory that is empty, or makes no sense, is loaded anew") {
   CHECK(decide_recovery(broken[1]).broken ==
         "rank 0 is computing step 8, but rank 1 is committed step 8");
 }
+
+TEST_CASE("of a state that another rank holds, one is enough: the other's is copied") {
+  const std::vector<int> replicas = {0, 1, 0, 1};
+  const std::vector<RankPosition> positions = {
+      at(7, kComputing), at(7, kPrepared), {}, at(7, kComputing)};
+  const auto decision = decide_recovery(positions, replicas);
+  CHECK(decision.kind == Kind::kDiscard);
+  CHECK(decision.step == 7);
+  CHECK(decision.copies_from == std::vector{-1, -1, 0, -1});
+
+  // Both that hold a state: all load.
+  const std::vector<RankPosition> both = {{}, at(7, kPrepared), {}, at(7, kComputing)};
+  CHECK(decide_recovery(both, replicas).kind == Kind::kLoad);
+  CHECK(decide_recovery(both, replicas).empty_rank == 0);
+  CHECK(decide_recovery(both, replicas).copies_from.empty());
+}
+
+TEST_CASE("who is lost may have committed what all that are left had prepared: it is finished") {
+  const std::vector<int> replicas = {0, 0, 0};
+  std::vector<RankPosition> positions = {at(7, kPrepared), {}, at(7, kPrepared)};
+  auto decision = decide_recovery(positions, replicas);
+  CHECK(decision.kind == Kind::kFinish);
+  CHECK(decision.step == 7);
+  CHECK(decision.record_rank == 0);
+  CHECK(decision.copies_from == std::vector{-1, 0, -1});
+  // With everybody there nobody has committed it.
+  positions[1] = at(7, kPrepared);
+  CHECK(decide_recovery(positions, replicas).kind == Kind::kDiscard);
+  // One that had not prepared: nobody can have committed.
+  positions = {at(7, kPrepared), {}, at(7, kComputing)};
+  CHECK(decide_recovery(positions, replicas).kind == Kind::kDiscard);
+}
+
+TEST_CASE("memory older than the run, of a machine that was taken for lost, is not gone on from") {
+  const std::vector<int> replicas = {0, 0, 0};
+  for (const RankPosition& stale : {at(2, kComputing), at(6, kComputing), at(2, kCommitted)}) {
+    const auto decision =
+        decide_recovery(std::vector{at(7, kComputing), at(7, kPrepared), stale}, replicas);
+    CHECK(decision.kind == Kind::kDiscard);
+    CHECK(decision.step == 7);
+    CHECK(decision.copies_from == std::vector{-1, -1, 0});
+  }
+  // One step behind and prepared: it missed the end of a step, and nothing else.
+  const auto behind = decide_recovery(
+      std::vector{at(7, kComputing), at(7, kComputing), at(6, kPrepared)}, replicas);
+  CHECK(behind.kind == Kind::kFinish);
+  CHECK(behind.copies_from.empty());
+  // Somebody has committed step 8: who is not even at it is older.
+  const auto decided =
+      decide_recovery(std::vector{at(7, kCommitted), at(7, kPrepared), at(6, kPrepared)}, replicas);
+  CHECK(decided.kind == Kind::kFinish);
+  CHECK(decided.step == 7);
+  CHECK(decided.copies_from == std::vector{-1, -1, 0});
+}

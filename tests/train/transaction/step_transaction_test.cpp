@@ -60,11 +60,11 @@ class Life {
     }
     while (transaction.position().step < steps) {
       moment();
-      transaction.prepare();
-      moment();
       CommitRecord record = transaction.record();
       ++record.step;
       record.grad_norm = static_cast<double>(record.step) / 8;
+      transaction.prepare(record);
+      moment();
       transaction.commit(record);
       moment();
       optimize(transaction);
@@ -150,8 +150,8 @@ TEST_CASE("after a load nothing counts as done, and nothing is restored") {
   CommitRecord record;
   record.step = 4;
   load(memory, record);
-  transaction.prepare();
   record.step = 5;
+  transaction.prepare(record);
   transaction.commit(record);
   UpdateLog log = memory.log();
   for (std::int64_t chunk = 0; chunk < kChunks; ++chunk) CHECK_FALSE(log.done(5, chunk));
