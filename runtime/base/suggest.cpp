@@ -53,7 +53,7 @@ std::optional<std::string> nearest_word(std::string_view word,
   std::size_t best_distance = limit + 1;
   for (const auto& candidate : candidates) {
     // Each character that one is longer is an edit.
-    const auto [shorter, longer] = std::minmax(wanted.size(), candidate.size());
+    const auto [shorter, longer] = std::minmax({wanted.size(), candidate.size()});
     if (longer - shorter >= best_distance) continue;
     const auto distance = edit_distance(wanted, folded(candidate));
     // A word that shares nothing with the candidate is not a misspelling of it.

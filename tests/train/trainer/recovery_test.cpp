@@ -195,6 +195,39 @@ TEST_CASE("a machine lost at any point: where another holds the same, no step is
   }
 }
 
+TEST_CASE("a machine lost while states are copied: what is half copied counts for nothing") {
+  const World world{"ddp", 3};
+  troupe::tests::TemporaryDirectory folder;
+  const Oracle oracle = undisturbed(folder.file("oracle"), world);
+  const RunChange change = change_of(world);
+  const std::int64_t struck = oracle.points[0] / 2;
+  // The rank that takes a state over, or its source; with its memory, or without.
+  for (int turn = 0; turn < 12; ++turn) {
+    CAPTURE(turn);
+    const std::size_t second = turn % 3;
+    const bool machine = turn % 2 == 0;
+    troupe::tests::TemporaryDirectory dir;
+    auto ranks = make_ranks(dir.file("out"), change);
+    const auto restart = [&](std::size_t rank, bool empty) {
+      if (empty) ranks->memories[rank] = std::make_unique<ProcessMemory>();
+      start_rank(*ranks, static_cast<int>(rank), dir.file("out"), change);
+    };
+    std::vector<Killer> killers(3);
+    killers[1].kill_at = struck;
+    REQUIRE(run_killed(*ranks, 1, killers)[1]);
+    restart(1, true);
+    std::vector<Killer> again(3);
+    again[second].kill_at = 1 + turn / 3;
+    if (run_killed(*ranks, 2, again)[second]) restart(second, machine);
+    for (const Status& status : run_generation(*ranks, 3))
+      REQUIRE_MESSAGE(status.ok(), status.to_string());
+    for (const auto& observer : ranks->observers) CHECK(is_memory(observer.load.how));
+    CHECK(file(dir.file("out/model.safetensors")) == oracle.model);
+    CHECK(step_lines(dir.file("out")) == oracle.steps);
+    CHECK(history_of(dir.file("out")) == oracle.history);
+  }
+}
+
 TEST_CASE("a GPU lost with its machine: its state is another's copy") {
   troupe::tests::TemporaryDirectory dir;
   const Oracle oracle = undisturbed(dir.file("oracle"), {"ddp"});
