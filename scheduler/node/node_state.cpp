@@ -254,6 +254,7 @@ void NodeState::tick_head() {
     for (auto& [id, actor] : actors_) kill(actor);
     commands_.push_back(node_command::DropHead{});
     connected_ = false;
+    heartbeat_at_.reset();
   }
   if (connect_at_ && *connect_at_ <= now_) {
     connect_at_.reset();

@@ -270,7 +270,9 @@ std::vector<Recovery> recoveries_of(std::span<const RunEvent> events) {
       read_again(open_without_failure(event), event);
       take_parts(*current, event);
     } else if (event.event == events::kResume) {
-      take_parts(open_without_failure(event), event);
+      auto& recovery = open_without_failure(event);
+      recovery.resumed = event.cause;
+      take_parts(recovery, event);
     } else if (event.event == events::kRecovered) {
       auto& recovery = open(event);
       // A generation can be lost without a death: a connection that was cut.

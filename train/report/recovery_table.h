@@ -28,6 +28,7 @@ struct Recovery {
   std::int64_t step = -1;      // the last that stood before
   std::vector<int> spares;     // ranks that went to a spare process
   std::vector<int> respawned;  // ranks that got a new process otherwise
+  std::string resumed;         // how the ranks went on, as the event `resume` has it
   bool reloaded = false;       // a checkpoint was read again, or the initial state made anew
   std::string reload_reason;   // why memory was not enough
   std::int64_t reloaded_step = -1;

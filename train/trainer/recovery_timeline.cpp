@@ -72,7 +72,7 @@ std::string RecoveryTimeline::how_resumed() const {
                                                              : "from the beginning";
   if (data_.from != LoadedFrom::kMemory && !data_.reason.empty()) text += ": " + data_.reason;
   if (!data_.copied.empty()) {
-    text += fmt::format("; {} lost it, and got the state of a rank that holds the same",
+    text += fmt::format("; {} had lost it, and took over the state of a rank that holds the same",
                         join_ranks(data_.copied));
   }
   if (!data_.finished.empty()) {

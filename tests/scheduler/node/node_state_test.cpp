@@ -241,6 +241,20 @@ TEST_CASE("a node that finds no head for long ends itself and every actor") {
   REQUIRE(d.did<node_command::EndNode>());
 }
 
+TEST_CASE("so does one whose head is connected to and never answers; nothing is due meanwhile") {
+  NodeDriver d;
+  d.join(500, 3000);
+  const HostId host = d.run(1);
+  d.apply(node_event::HeadDown{error(Code::kUnavailable, "gone")});
+  d.advance(d.config.orphan_timeout - 1s);
+  d.apply(node_event::HeadUp{});
+  d.advance(2s);  // (The driver checks that no time that has passed is waited for.)
+  CHECK(d.being_killed.contains(host));
+  d.advance(5s);
+  d.end(host);
+  REQUIRE(d.did<node_command::EndNode>());
+}
+
 TEST_CASE("however many end together, those that may come back keep what they saved") {
   NodeDriver d;
   d.join();
