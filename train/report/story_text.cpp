@@ -149,7 +149,7 @@ void tell_cost(Entry& entry, const Recovery& recovery) {
   }
   // More than "from memory": whose was lost, and what became of it.
   if (!recovery.reloaded && recovery.resumed.find(';') != std::string::npos)
-    entry.say(fmt::format("The ranks went on {}", sentence(recovery.resumed)));
+    entry.say(fmt::format("The ranks went on {}.", printable(recovery.resumed)));
   if (!recovery.finished) return;
   std::string text;
   if (const auto again = recovery.recomputed_steps) {
