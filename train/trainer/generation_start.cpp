@@ -82,10 +82,17 @@ struct CopiedState {
 };
 static_assert(std::is_trivially_copyable_v<CopiedState>);
 
-// All members get what lies in the root's buffer, in the memory of whatever device.
+// All members get what lies in the root's buffer, in the memory of whatever device. In pieces, each
+// of which is a sign of life.
 Status broadcast_buffer(collective::Communicator& group, int root, std::span<std::byte> buffer,
                         HostAccess& access) {
-  if (access.in_place()) return group.broadcast(buffer, root);
+  if (access.in_place()) {
+    for (std::size_t at = 0; at < buffer.size(); at += HostAccess::kPieceBytes) {
+      const std::size_t bytes = std::min(HostAccess::kPieceBytes, buffer.size() - at);
+      TROUPE_RETURN_IF_ERROR(group.broadcast(buffer.subspan(at, bytes), root));
+    }
+    return {};
+  }
   if (group.rank() != root) {
     return access.write(
         buffer, [&](std::size_t, std::span<std::byte> out) { return group.broadcast(out, root); });
