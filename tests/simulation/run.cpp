@@ -91,6 +91,14 @@ void Run::loaded(int rank, std::int64_t step) {
   decided_in_.erase(decided_in_.upper_bound(step), decided_in_.end());
 }
 
+void Run::goes_on(const std::vector<train::RankPosition>& positions, std::int64_t step) {
+  for (std::size_t rank = 0; rank < positions.size(); ++rank)
+    done_[rank] = std::max(done_[rank], positions[rank].step);
+  for (const auto& [decided, samples] : samples_) {
+    if (decided <= step) decided_in_.emplace(decided, 0);
+  }
+}
+
 void Run::copied(int rank, std::int64_t step) {
   done_[static_cast<std::size_t>(rank)] = step;
   ++result.copies;

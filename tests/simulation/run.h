@@ -46,6 +46,9 @@ class Run {
   void finished(int rank, std::uint64_t pid, std::int64_t step,
                 const std::vector<std::uint64_t>& chunks);
   void loaded(int rank, std::int64_t step);
+  // A generation goes on from memory, after which `step` stands. Ranks may have gone back to a
+  // checkpoint meanwhile, on other nodes: then the older memory is further than they were.
+  void goes_on(const std::vector<train::RankPosition>& positions, std::int64_t step);
   // The rank has the state of one that holds the same.
   void copied(int rank, std::int64_t step);
   // All that are left had prepared the step, and others are lost, who may have committed it.

@@ -319,8 +319,8 @@ Task<Status> Trainer::recover() {
     run_.memory_found(rank(), place().node, cluster_.memory_life(place().node));
   }
   const bool from_memory = session.decision().kind != RecoveryDecision::Kind::kLoad;
-  // All ranks have published, so nobody is left in the midst of loading.
-  run_.all_loaded();
+  // All ranks have published, so all have loaded their checkpoint.
+  if (!from_memory) run_.all_loaded();
   const std::int64_t at = transaction_->position().step;
   require(transaction_->record().cursor == run_.oracle.record(at).cursor,
           "rank {} is elsewhere in its data after step {}", rank(), at);
@@ -351,7 +351,12 @@ Task<Status> Trainer::meet(RecoverySession& session) {
       ++run_.result.discards;
     }
   }
-  if (decision.kind == RecoveryDecision::Kind::kLoad) run_.load_decided(!decision.broken.empty());
+  if (decision.kind == RecoveryDecision::Kind::kLoad) {
+    run_.load_decided(!decision.broken.empty());
+  } else {
+    const bool finishes = decision.kind == RecoveryDecision::Kind::kFinish;
+    run_.goes_on(positions, decision.step + (finishes ? 1 : 0));
+  }
   co_await pause(world_.between(0, 2));
   co_return Status();
 }
