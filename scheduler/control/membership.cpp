@@ -265,8 +265,8 @@ void Membership::peer_closed(PeerId peer) {
 }
 
 // Nothing of the node is left: it is dead at once. What refuses connections might still be a
-// firewall between, so its actors are not started elsewhere before a node that is cut off has
-// stopped them.
+// firewall between, so actors that must not run twice are not started elsewhere before a node that
+// is cut off has stopped them.
 void Membership::node_gone(const NodeGone& gone) {
   const NodeRecord* node = nodes_.find(gone.node_id);
   if (node == nullptr) return;
@@ -304,7 +304,10 @@ void Membership::declare_dead(const NodeRecord& node, const char* event, const s
     if (actor.spec.is_program()) {
       lost_with.with(kNodeLostContext, fmt::format("its node {} {}", name, why));
     }
-    supervision_.process_gone(actor, lost_with, restart_delay);
+    // One that may run twice need not wait until a node that is cut off has stopped it: whoever
+    // calls it knows the newer process by its generation.
+    const bool must_wait = actor.spec.on_head_loss == wire::OnHeadLoss::kFence;
+    supervision_.process_gone(actor, lost_with, must_wait ? restart_delay : Duration::zero());
   }
   nodes_.forget_old();
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "train/transaction/recovery.h"
 #include "train/transaction/step_session.h"
 #include "world.h"
 
@@ -16,7 +17,10 @@ class Trainer;
 // What a rank gives to a collective.
 struct Payload {
   std::vector<std::uint64_t> words;
+  std::vector<std::uint64_t> kept_words;  // of another rank's state
   train::RankPosition position;
+  train::KeptPosition kept;
+  std::uint64_t machine = 0;
   train::CommitRecord record;
   train::StepVote vote;
 };

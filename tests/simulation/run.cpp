@@ -22,6 +22,7 @@ Run::Run(World& world, const Options& wanted, Result& counts, train::Sampler& al
       result(counts),
       ranks(wanted.nodes * wanted.ranks_per_node),
       shards(shards_of(wanted)),
+      buddies(wanted.seed % 4 != 1),
       oracle(shards, all_samples),
       meetings(world, wanted.canary == "commits-without-all"),
       world_(world),
@@ -77,11 +78,22 @@ void Run::finished(int rank, std::uint64_t pid, std::int64_t step,
   require(step == done + 1, "rank {} finishes step {} after step {}", rank, step, done);
   done = step;
   require(decided_in_.contains(step), "rank {} finishes step {}, which nobody decided", rank, step);
+  check_chunks("of", rank, step, chunks);
+}
+
+void Run::kept_finished(int rank, std::int64_t step, const std::vector<std::uint64_t>& chunks) {
+  require(decided_in_.contains(step), "what is kept of rank {} has step {}, which nobody decided",
+          rank, step);
+  check_chunks("that is kept of", rank, step, chunks);
+}
+
+void Run::check_chunks(const char* what, int rank, std::int64_t step,
+                       const std::vector<std::uint64_t>& chunks) {
   const auto& right = oracle.parameters(step);
   for (int chunk = 0; chunk < kChunks; ++chunk) {
     const auto at = static_cast<std::size_t>(rank * kChunks + chunk);
     require(chunks[static_cast<std::size_t>(chunk)] == right[at],
-            "chunk {} of rank {} is wrong after step {}", chunk, rank, step);
+            "chunk {} {} rank {} is wrong after step {}", chunk, what, rank, step);
   }
 }
 
@@ -99,9 +111,9 @@ void Run::goes_on(const std::vector<train::RankPosition>& positions, std::int64_
   }
 }
 
-void Run::copied(int rank, std::int64_t step) {
+void Run::copied(int rank, std::int64_t step, bool from_kept) {
   done_[static_cast<std::size_t>(rank)] = step;
-  ++result.copies;
+  ++(from_kept ? result.takeovers : result.copies);
 }
 
 void Run::finished_for_the_lost(std::int64_t step, std::uint64_t generation,

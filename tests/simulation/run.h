@@ -49,8 +49,10 @@ class Run {
   // A generation goes on from memory, after which `step` stands. Ranks may have gone back to a
   // checkpoint meanwhile, on other nodes: then the older memory is further than they were.
   void goes_on(const std::vector<train::RankPosition>& positions, std::int64_t step);
-  // The rank has the state of one that holds the same.
-  void copied(int rank, std::int64_t step);
+  // The rank has the state of one that holds the same or, `from_kept`, kept a copy.
+  void copied(int rank, std::int64_t step, bool from_kept);
+  // What another rank keeps of this one's state.
+  void kept_finished(int rank, std::int64_t step, const std::vector<std::uint64_t>& chunks);
   // All that are left had prepared the step, and others are lost, who may have committed it.
   void finished_for_the_lost(std::int64_t step, std::uint64_t generation,
                              const train::StepPlan& plan);
@@ -63,6 +65,7 @@ class Run {
   Result& result;
   const int ranks;
   const std::vector<int> shards;  // by rank: ranks with equal numbers hold the same state
+  const bool buddies;             // what only one node holds is kept by another
   Oracle oracle;
   MeetingPlace meetings;
   std::vector<ActorId> trainers;
@@ -75,6 +78,9 @@ class Run {
   std::function<void(int node)> when_committed;
 
  private:
+  void check_chunks(const char* what, int rank, std::int64_t step,
+                    const std::vector<std::uint64_t>& chunks);
+
   World& world_;
   train::Sampler& sampler_;
   struct Where {

@@ -48,16 +48,20 @@ const char* decision_name(RecoveryDecision::Kind kind) {
 
 }  // namespace
 
-RankMemory::RankMemory(int ranks)
+StateMemory::StateMemory()
     : marks(words_for(log_layout().marks_bytes())),
       undo(words_for(log_layout().undo_bytes())),
       chunks(kChunks, kGarbage),
-      reduced(kChunks, kGarbage),
-      everybody(static_cast<std::size_t>(ranks * kChunks), kGarbage) {}
+      reduced(kChunks, kGarbage) {}
 
-StepTransaction RankMemory::transaction() { return StepTransaction(state); }
+RankMemory::RankMemory(int ranks)
+    : everybody(static_cast<std::size_t>(ranks * kChunks), kGarbage) {}
 
-UpdateLog RankMemory::update_log() { return {log_layout(), aligned(marks), aligned(undo)}; }
+Trainer::Held::Held(StateMemory& of, int number)
+    : memory(of),
+      rank(number),
+      transaction(of.state),
+      update_log(log_layout(), aligned(of.marks), aligned(of.undo)) {}
 
 // --- the actor -----------------------------------------------------------------------------------
 
@@ -82,8 +86,8 @@ void Trainer::on_death() {
   meeting_.reset();
   suspended_ = {};
   task_ = {};
-  transaction_.reset();
-  update_log_.reset();
+  own_.reset();
+  kept_.reset();
   memory_.reset();
 }
 
@@ -130,7 +134,7 @@ TrainerStatus Trainer::status() const {
   return generations_.status({.incarnation = place().incarnation,
                               .node_id = cluster_.node_id(place().node),
                               .has_bundle = has_bundle_,
-                              .step = memory_ ? memory_->transaction().position().step : 0});
+                              .step = own_ ? own_->transaction.position().step : 0});
 }
 
 void Trainer::tell(TrainerMessage message) {
@@ -228,7 +232,7 @@ Task<Status> Trainer::train(GenerationPlan plan) {
   tell(TrainerFormed{rank(), plan.generation});
   if (!memory_) TROUPE_CO_RETURN_IF_ERROR(co_await take_rank());
   TROUPE_CO_RETURN_IF_ERROR(co_await recover());
-  while (transaction_->position().step < run_.options.steps)
+  while (own_->transaction.position().step < run_.options.steps)
     TROUPE_CO_RETURN_IF_ERROR(co_await step());
   doing_ = "writes the final model";
   const Gathered all = co_await gather({});
@@ -266,8 +270,8 @@ Task<Status> Trainer::take_rank() {
     co_return *attach_answer_;
   }
   memory_->owner = place().pid;
-  transaction_.emplace(memory_->transaction());
-  update_log_.emplace(memory_->update_log());
+  own_.emplace(memory_->own, rank());
+  if (const int of = own_->transaction.keeps(); of >= 0) kept_.emplace(memory_->kept, of);
   co_return Status();
 }
 
@@ -282,7 +286,7 @@ void Trainer::attached(std::uint64_t, const Status& status, MemoryPtr memory) {
 
 Task<Status> Trainer::recover() {
   using Next = RecoverySession::Next;
-  RecoverySession session(*transaction_, rank());
+  RecoverySession session(own_->transaction, rank(), kept_ ? &kept_->transaction : nullptr);
   TROUPE_CO_RETURN_IF_ERROR(session.join(generation()));
   while (session.next() != Next::kDone) {
     switch (session.next()) {
@@ -292,8 +296,12 @@ Task<Status> Trainer::recover() {
       case Next::kShareRecord:
         TROUPE_CO_RETURN_IF_ERROR(co_await share_record(session));
         break;
+      case Next::kUpdateKept:
+        co_await optimizer_phase(*kept_);
+        session.kept_updated();
+        break;
       case Next::kUpdate:
-        co_await optimizer_phase();
+        co_await optimizer_phase(*own_);
         session.updated();
         break;
       case Next::kCopy:
@@ -303,8 +311,11 @@ Task<Status> Trainer::recover() {
         TROUPE_CO_RETURN_IF_ERROR(co_await load(session));
         break;
       case Next::kForgetUpdates:
-        update_log_->forget();
+        own_->update_log.forget();
         session.updates_forgotten();
+        break;
+      case Next::kRenew:
+        TROUPE_CO_RETURN_IF_ERROR(co_await renew(session));
         break;
       case Next::kPublish:
         TROUPE_CO_RETURN_IF_ERROR(co_await publish());
@@ -321,8 +332,8 @@ Task<Status> Trainer::recover() {
   const bool from_memory = session.decision().kind != RecoveryDecision::Kind::kLoad;
   // All ranks have published, so all have loaded their checkpoint.
   if (!from_memory) run_.all_loaded();
-  const std::int64_t at = transaction_->position().step;
-  require(transaction_->record().cursor == run_.oracle.record(at).cursor,
+  const std::int64_t at = own_->transaction.position().step;
+  require(own_->transaction.record().cursor == run_.oracle.record(at).cursor,
           "rank {} is elsewhere in its data after step {}", rank(), at);
   tell(TrainerLoaded{rank(), generation(), at,
                      !from_memory                ? LoadedFrom::kCheckpoint
@@ -335,11 +346,20 @@ Task<Status> Trainer::meet(RecoverySession& session) {
   doing_ = "gathers positions";
   Payload mine;
   mine.position = session.position();
+  if (kept_) mine.kept = {kept_->rank, kept_->transaction.position()};
+  mine.machine = static_cast<std::uint64_t>(place().node);
   const Gathered all = co_await gather(std::move(mine));
   if (!all) co_return lost();
   std::vector<RankPosition> positions;
-  for (const Payload& payload : *all) positions.push_back(payload.position);
-  session.met(positions, run_.shards);
+  std::vector<KeptPosition> kept;
+  std::vector<std::uint64_t> machines;
+  for (const Payload& payload : *all) {
+    positions.push_back(payload.position);
+    kept.push_back(payload.kept);
+    machines.push_back(payload.machine);
+  }
+  buddies_ = run_.buddies ? BuddyPlan::make(run_.shards, machines) : BuddyPlan();
+  session.met({.positions = positions, .states = run_.shards, .kept = kept}, buddies_.kept());
   const RecoveryDecision& decision = session.decision();
   if (rank() == 0) {
     world_.note("generation {}: {}, step {}{}{}", generation(), decision_name(decision.kind),
@@ -383,19 +403,21 @@ Task<Status> Trainer::copy(RecoverySession& session) {
   doing_ = "copies states";
   Payload mine;
   if (session.copies_from() < 0) {
-    mine.words = memory_->chunks;
-    mine.record = transaction_->record();
+    mine.words = memory_->own.chunks;
+    mine.record = own_->transaction.record();
   }
+  if (kept_) mine.kept_words = memory_->kept.chunks;
   const Gathered all = co_await gather(std::move(mine));
   if (!all) co_return lost();
   CommitRecord record;
   if (session.copies_from() >= 0) {
     const Payload& source = (*all)[static_cast<std::size_t>(session.copies_from())];
-    std::fill(memory_->chunks.begin(), memory_->chunks.end(), kGarbage);
+    std::vector<std::uint64_t>& chunks = memory_->own.chunks;
+    std::fill(chunks.begin(), chunks.end(), kGarbage);
     co_await pause(world_.between(0, 5));
-    memory_->chunks = source.words;
+    chunks = session.copies_kept() ? source.kept_words : source.words;
     record = source.record;
-    run_.copied(rank(), record.step);
+    run_.copied(rank(), record.step, session.copies_kept());
   }
   session.copied(record);
   co_return Status();
@@ -408,11 +430,12 @@ Task<Status> Trainer::load(RecoverySession& session) {
   const Gathered all = co_await gather(std::move(source));
   if (!all) co_return lost();
   const auto step = static_cast<std::int64_t>(all->front().words.front());
-  std::fill(memory_->chunks.begin(), memory_->chunks.end(), kGarbage);
+  std::vector<std::uint64_t>& chunks = memory_->own.chunks;
+  std::fill(chunks.begin(), chunks.end(), kGarbage);
   co_await pause(world_.between(1, 10));
   const auto& parameters = run_.oracle.parameters(step);
   for (int chunk = 0; chunk < kChunks; ++chunk) {
-    memory_->chunks[static_cast<std::size_t>(chunk)] =
+    chunks[static_cast<std::size_t>(chunk)] =
         parameters[static_cast<std::size_t>(rank() * kChunks + chunk)];
   }
   co_await pause(world_.between(0, 2));
@@ -421,10 +444,33 @@ Task<Status> Trainer::load(RecoverySession& session) {
   co_return Status();
 }
 
+Task<Status> Trainer::renew(RecoverySession& session) {
+  doing_ = "gives its state to its buddy";
+  Payload mine;
+  mine.words = memory_->own.chunks;
+  const Gathered all = co_await gather(std::move(mine));
+  if (!all) co_return lost();
+  if (!session.renews()[static_cast<std::size_t>(rank())]) {
+    session.renewed(nullptr);
+    co_return Status();
+  }
+  const int owner = buddies_.kept_by(rank());
+  own_->transaction.set_keeps(owner);
+  kept_.emplace(memory_->kept, owner);
+  kept_->transaction.unload();
+  kept_->update_log.forget();
+  std::vector<std::uint64_t>& chunks = memory_->kept.chunks;
+  std::fill(chunks.begin(), chunks.end(), kGarbage);
+  co_await pause(world_.between(0, 5));
+  chunks = (*all)[static_cast<std::size_t>(owner)].words;
+  session.renewed(&kept_->transaction);
+  co_return Status();
+}
+
 Task<Status> Trainer::publish() {
   doing_ = "publishes its parameters";
   Payload mine;
-  mine.words = memory_->chunks;
+  mine.words = memory_->own.chunks;
   const Gathered all = co_await gather(std::move(mine));
   if (!all) co_return lost();
   for (std::size_t rank = 0; rank < all->size(); ++rank) {
@@ -438,8 +484,9 @@ Task<Status> Trainer::publish() {
 
 Task<Status> Trainer::step() {
   using Next = StepSession::Next;
-  const StepPlan& plan = run_.plan(transaction_->record().cursor);
-  StepSession session(*transaction_, generation());
+  const StepPlan& plan = run_.plan(own_->transaction.record().cursor);
+  if (buddies_.none()) kept_.reset();
+  StepSession session(own_->transaction, generation(), kept_ ? &kept_->transaction : nullptr);
   while (session.next() != Next::kDone) {
     switch (session.next()) {
       case Next::kCompute:
@@ -448,8 +495,12 @@ Task<Status> Trainer::step() {
       case Next::kVote:
         TROUPE_CO_RETURN_IF_ERROR(co_await vote(session, plan));
         break;
+      case Next::kUpdateKept:
+        co_await optimizer_phase(*kept_);
+        session.kept_updated();
+        break;
       case Next::kUpdate:
-        co_await optimizer_phase();
+        co_await optimizer_phase(*own_);
         session.updated();
         break;
       case Next::kPublish:
@@ -460,7 +511,7 @@ Task<Status> Trainer::step() {
         break;
     }
   }
-  const std::int64_t number = transaction_->position().step;
+  const std::int64_t number = own_->transaction.position().step;
   if (number % kCheckpointEvery == 0) TROUPE_CO_RETURN_IF_ERROR(co_await save_checkpoint());
   if (rank() == 0) {
     world_.note("step {} is finished in generation {}", number, generation());
@@ -471,7 +522,7 @@ Task<Status> Trainer::step() {
 
 Task<Status> Trainer::compute(StepSession& session, const StepPlan& plan) {
   doing_ = "computes";
-  CommitRecord record = transaction_->record();
+  CommitRecord record = own_->transaction.record();
   co_await pause(world_.between(10, 30));
   const std::uint64_t digest = digest_of(memory_->everybody);
   require(digest == run_.oracle.digest(record.step),
@@ -486,17 +537,26 @@ Task<Status> Trainer::compute(StepSession& session, const StepPlan& plan) {
   std::vector<std::uint64_t> parts;
   for (const Payload& payload : *gradients) parts.push_back(payload.words.front());
   for (int chunk = 0; chunk < kChunks; ++chunk) {
-    memory_->reduced[static_cast<std::size_t>(chunk)] = reduced_of(parts, shard(), chunk);
+    memory_->own.reduced[static_cast<std::size_t>(chunk)] = reduced_of(parts, shard(), chunk);
   }
   doing_ = "gathers the norm";
   Payload norm;
-  norm.words = {norm_part(memory_->reduced)};
+  norm.words = {norm_part(memory_->own.reduced)};
   const Gathered norms = co_await gather(std::move(norm));
   if (!norms) co_return lost();
   parts.clear();
   for (const Payload& payload : *norms) parts.push_back(payload.words.front());
   record.cursor = plan.after;
   record.grad_norm = norm_of(parts);
+  if (!buddies_.none()) {
+    doing_ = "gives its gradients to its buddy";
+    Payload mine;
+    mine.words = memory_->own.reduced;
+    const Gathered all = co_await gather(std::move(mine));
+    if (!all) co_return lost();
+    memory_->kept.reduced = (*all)[static_cast<std::size_t>(kept_->rank)].words;
+    co_await pause(world_.between(0, 1));
+  }
   session.computed(record);
   co_await pause(world_.between(0, 1));
   co_return Status();
@@ -523,7 +583,7 @@ Task<Status> Trainer::save_checkpoint() {
   doing_ = "saves a checkpoint";
   const Gathered all = co_await gather({});
   if (!all) co_return lost();
-  if (rank() == 0) run_.checkpoint = std::max(run_.checkpoint, transaction_->position().step);
+  if (rank() == 0) run_.checkpoint = std::max(run_.checkpoint, own_->transaction.position().step);
   co_return Status();
 }
 
@@ -534,29 +594,30 @@ void Trainer::moment() {
 }
 
 // Chunk `chunk` in its slot; while it is half written, the other thread updates `other`, −1: none.
-void Trainer::update(int slot, int chunk, int other) {
-  std::uint64_t& value = memory_->chunks[static_cast<std::size_t>(chunk)];
+void Trainer::update(Held& held, int slot, int chunk, int other) {
+  std::uint64_t& value = held.memory.chunks[static_cast<std::size_t>(chunk)];
   const std::span<std::byte> part = std::as_writable_bytes(std::span(&value, 1));
-  update_log_->run(
-      transaction_->committed().step, slot, chunk, std::span(&part, 1),
+  const CommitRecord& step = held.transaction.committed();
+  held.update_log.run(
+      step.step, slot, chunk, std::span(&part, 1),
       [&] {
-        const std::uint64_t after =
-            updated(value, memory_->reduced[static_cast<std::size_t>(chunk)],
-                    transaction_->committed().grad_norm, transaction_->committed().step);
+        const std::uint64_t after = updated(
+            value, held.memory.reduced[static_cast<std::size_t>(chunk)], step.grad_norm, step.step);
         value = kGarbage;
         moment();
-        if (other >= 0) update(1 - slot, other, -1);
+        if (other >= 0) update(held, 1 - slot, other, -1);
         value = after;
       },
       [&](std::string_view) { moment(); });
 }
 
-Task<Trainer::Nothing> Trainer::optimizer_phase() {
-  doing_ = "updates parameters";
+Task<Trainer::Nothing> Trainer::optimizer_phase(Held& held) {
+  doing_ = &held == &*own_ ? "updates parameters" : "updates what it keeps";
+  const std::int64_t step = held.transaction.committed().step;
   if (run_.options.mistake != Mistake::kRedoWithoutUndo) {
-    update_log_->restore(transaction_->committed().step, [this](std::int64_t chunk) {
-      return std::vector<std::span<std::byte>>{
-          std::as_writable_bytes(std::span(&memory_->chunks[static_cast<std::size_t>(chunk)], 1))};
+    held.update_log.restore(step, [&held](std::int64_t chunk) {
+      return std::vector<std::span<std::byte>>{std::as_writable_bytes(
+          std::span(&held.memory.chunks[static_cast<std::size_t>(chunk)], 1))};
     });
   }
   co_await pause(world_.between(0, 0.5));
@@ -564,15 +625,18 @@ Task<Trainer::Nothing> Trainer::optimizer_phase() {
   for (;;) {
     std::vector<int> left;
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      if (!update_log_->done(transaction_->committed().step, chunk)) left.push_back(chunk);
+      if (!held.update_log.done(step, chunk)) left.push_back(chunk);
     }
     if (left.empty()) break;
     const int slot = static_cast<int>(world_.random.below(2));
     const bool both = left.size() > 1 && world_.chance(2);
-    update(slot, left[0], both ? left[1] : -1);
+    update(held, slot, left[0], both ? left[1] : -1);
     co_await pause(world_.between(0, 0.5));
   }
-  run_.finished(rank(), place().pid, transaction_->committed().step, memory_->chunks);
+  if (&held == &*own_)
+    run_.finished(rank(), place().pid, step, held.memory.chunks);
+  else
+    run_.kept_finished(held.rank, step, held.memory.chunks);
   co_return Nothing{};
 }
 

@@ -9,22 +9,29 @@
 #include "task.h"
 #include "train/optimizer/update_log.h"
 #include "train/trainer/generation_queue.h"
+#include "train/transaction/buddy_plan.h"
 #include "train/transaction/recovery_session.h"
 #include "train/transaction/step_session.h"
 
 namespace troupe::simulation {
 
-// A rank's memory that outlives its processes.
-struct RankMemory final : Memory {
-  explicit RankMemory(int ranks);
-  train::StepTransaction transaction();
-  train::UpdateLog update_log();
+// A rank's state: its own, or what another keeps of it.
+struct StateMemory {
+  StateMemory();
 
   train::TransactionMemory state{};
   std::vector<std::uint64_t> marks;  // whole lines
   std::vector<std::uint64_t> undo;
-  std::vector<std::uint64_t> chunks;     // this rank's parameters
-  std::vector<std::uint64_t> reduced;    // its gradients, reduced
+  std::vector<std::uint64_t> chunks;   // the rank's parameters
+  std::vector<std::uint64_t> reduced;  // its gradients, reduced
+};
+
+// A rank's memory that outlives its processes.
+struct RankMemory final : Memory {
+  explicit RankMemory(int ranks);
+
+  StateMemory own;
+  StateMemory kept;                      // of the rank that own.state.keeps names
   std::vector<std::uint64_t> everybody;  // all ranks' parameters, as published
   std::uint64_t owner = 0;               // the process that has it
 };
@@ -81,16 +88,25 @@ class Trainer final : public Process {
   Task<Status> share_record(train::RecoverySession& session);
   Task<Status> copy(train::RecoverySession& session);
   Task<Status> load(train::RecoverySession& session);
+  Task<Status> renew(train::RecoverySession& session);
   Task<Status> publish();
   Task<Status> step();
   Task<Status> compute(train::StepSession& session, const train::StepPlan& plan);
   Task<Status> vote(train::StepSession& session, const train::StepPlan& plan);
   Task<Status> save_checkpoint();
-  Task<Nothing> optimizer_phase();
+  // A state of a rank, here.
+  struct Held {
+    Held(StateMemory& memory, int rank);
+    StateMemory& memory;
+    int rank;
+    train::StepTransaction transaction;
+    train::UpdateLog update_log;
+  };
+  Task<Nothing> optimizer_phase(Held& held);
   Task<Nothing> pause(Duration time);
   // Null: the generation is over.
   Task<Gathered> gather(Payload payload, bool votes = false);
-  void update(int slot, int chunk, int other);
+  void update(Held& held, int slot, int chunk, int other);
   void moment();
 
   Run& run_;
@@ -109,8 +125,9 @@ class Trainer final : public Process {
   Gathered gathered_;
 
   std::shared_ptr<RankMemory> memory_;
-  std::optional<train::StepTransaction> transaction_;
-  std::optional<train::UpdateLog> update_log_;
+  std::optional<Held> own_;
+  std::optional<Held> kept_;  // nothing: this rank keeps nothing of another's
+  train::BuddyPlan buddies_;  // of the generation under way
   std::optional<Status> attach_answer_;
   MemoryPtr attached_memory_;
 };

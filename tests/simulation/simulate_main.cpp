@@ -179,11 +179,13 @@ int run_training(int argc, char** argv) {
   const int code = run_seeds(seeds, options, "", simulate, total);
   if (code != 0) return code;
   fmt::print(
-      "{} generations: {} loads, {} states copied, {} finished a step left behind, {} computed one "
+      "{} generations: {} loads, {} states copied, {} taken from buddies, {} finished a step left "
+      "behind, {} computed one "
       "again\n"
       "{} trainers, {} controllers, {} heads, {} daemons killed; {} nodes cut off or lost\n",
-      total.generations, total.loads, total.copies, total.finishes, total.discards, total.kills,
-      total.controller_kills, total.head_crashes, total.daemon_kills, total.node_losses);
+      total.generations, total.loads, total.copies, total.takeovers, total.finishes, total.discards,
+      total.kills, total.controller_kills, total.head_crashes, total.daemon_kills,
+      total.node_losses);
   return 0;
 }
 

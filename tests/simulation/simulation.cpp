@@ -89,7 +89,9 @@ std::string what_waits(Cluster& cluster, Run& run) {
 ClusterOptions cluster_of(const Options& options) {
   ClusterOptions cluster;
   cluster.nodes = options.nodes;
-  cluster.node_total = [cpus = options.ranks_per_node + 2](int) -> wire::Resources {
+  // In some there is no room for the ranks of another node: each node keeps its number of them.
+  const int room = options.seed % 4 == 3 ? 0 : 2;
+  cluster.node_total = [cpus = options.ranks_per_node + room](int) -> wire::Resources {
     return {{std::string(scheduler::kCpu), cpus * wire::kResourceUnit}};
   };
   cluster.tells_ends_early = options.mistake == Mistake::kMemoryTooEarly;
@@ -150,6 +152,7 @@ Result& Result::operator+=(const Result& other) {
   kills += other.kills;
   loads += other.loads;
   copies += other.copies;
+  takeovers += other.takeovers;
   finishes += other.finishes;
   discards += other.discards;
   head_crashes += other.head_crashes;

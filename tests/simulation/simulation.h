@@ -39,11 +39,12 @@ struct Result {
   std::int64_t virtual_ms = 0;
   // What happened, to see that the faults find something to break.
   int generations = 0;
-  int kills = 0;     // of trainers, from outside or inside a chunk
-  int loads = 0;     // generations that began from a checkpoint
-  int copies = 0;    // states that ranks got from others that hold the same
-  int finishes = 0;  // generations that finished a step left behind
-  int discards = 0;  // generations that computed a step again
+  int kills = 0;      // of trainers, from outside or inside a chunk
+  int loads = 0;      // generations that began from a checkpoint
+  int copies = 0;     // states that ranks got from others that hold the same
+  int takeovers = 0;  // states that ranks got from others that kept a copy
+  int finishes = 0;   // generations that finished a step left behind
+  int discards = 0;   // generations that computed a step again
   int head_crashes = 0;
   int head_stalls = 0;
   int controller_kills = 0;

@@ -268,9 +268,10 @@ void print_rest(const Row& row, std::ostream& out) {
   const MemoryPlan& plan = row.plan;
   out << fmt::format(
       "\n* as configured; its rest: {} gradients on their way, {} workspaces, {} rings between "
-      "trainers, {} data set, {} program\nmachine: {} trainers and {} beside them\n",
-      bytes(plan.reduction), bytes(plan.workspaces), bytes(plan.rings), bytes(plan.dataset),
-      bytes(plan.runtime), row.request.ranks_on_node,
+      "trainers, {}{} data set, {} program\nmachine: {} trainers and {} beside them\n",
+      bytes(plan.reduction), bytes(plan.workspaces), bytes(plan.rings),
+      plan.kept > 0 ? bytes(plan.kept) + " copy of another machine's rank (troupe.replicas), " : "",
+      bytes(plan.dataset), bytes(plan.runtime), row.request.ranks_on_node,
       bytes(row.machine_bytes - row.request.ranks_on_node * plan.total()));
 }
 
@@ -293,6 +294,7 @@ json::Object json_of(const Row& row) {
                                       {"reduction", plan.reduction},
                                       {"workspaces", plan.workspaces},
                                       {"rings", plan.rings},
+                                      {"kept", plan.kept},
                                       {"dataset", plan.dataset},
                                       {"runtime", plan.runtime},
                                       {"total", plan.total()}}},

@@ -9,8 +9,10 @@ _TIMINGS = {"seconds", "tokens_per_s", "gflops", "gemm_share", "bytes_sent", "op
 
 
 def model_hash(folder):
+    """Of the finished model, or of the adapter that was trained instead."""
     digest = hashlib.sha256()
-    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+    paths = [os.path.join(folder, name) for name in ("model.safetensors", "adapter_model.safetensors")]
+    with open(next(path for path in paths if os.path.exists(path) or path == paths[-1]), "rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

@@ -84,6 +84,12 @@ void add_troupe_keys(KeyTable& t) {
           TROUPE_FIELD(troupe.spares))
       .at_least(0)
       .at_most(64);
+  t.choice("troupe.replicas", "auto", "auto|0|1")
+      .implemented(
+          "whether what only one machine holds of a sharded state has a copy in another machine's "
+          "memory, so that a lost machine costs no step; auto: where a run spans several and its "
+          "plan has room",
+          TROUPE_FIELD(troupe.replicas));
   t.optional("troupe.hang_timeout_ms", ValueType::kInteger)
       .implemented(
           "a trainer that does not move for so long is replaced; 0: never (default: 3000, "

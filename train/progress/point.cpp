@@ -7,9 +7,9 @@ namespace troupe::train {
 
 std::string_view stage_name(Stage stage) {
   constexpr std::array<std::string_view, kStageCount> kNames = {
-      "idle",      "form",          "load",     "begin",    "data",       "forward",
-      "backward",  "communication", "norm",     "prepared", "vote",       "committed",
-      "optimizer", "publish",       "finished", "evaluate", "checkpoint", "finish"};
+      "idle",          "form",     "load",      "begin",      "data",  "forward",   "backward",
+      "communication", "norm",     "replicate", "prepared",   "vote",  "committed", "optimizer",
+      "publish",       "finished", "evaluate",  "checkpoint", "finish"};
   static_assert(static_cast<int>(Stage::kFinish) + 1 == kStageCount);
   const auto index = static_cast<std::size_t>(stage);
   return index < kNames.size() ? kNames[index] : "unknown";

@@ -19,6 +19,7 @@ enum class Stage : std::uint8_t {
   kBackward,       // units say when it is reached
   kCommunication,  // the rest of the gradients' reduction
   kNorm,           // sums of squares, gathered over the shards
+  kReplicate,      // reduced gradients to the rank's buddy, and those of whom it is the buddy of
   kPrepared,       // the step record says PREPARED
   kVote,           // all ranks' word on the step
   kCommitted,      // the step record says COMMITTED
@@ -29,7 +30,7 @@ enum class Stage : std::uint8_t {
   kCheckpoint,  // a save begins
   kFinish,      // after the last step: final model, results
 };
-inline constexpr int kStageCount = 18;
+inline constexpr int kStageCount = 19;
 // "idle", "form", …, "finish".
 std::string_view stage_name(Stage stage);
 

@@ -72,6 +72,7 @@ std::string_view stage_words(Stage stage) {
       "backward",
       "communication of gradients",
       "gradient norm",
+      "gradients to the buddy",
       "prepared",
       "vote on the step",
       "committed",

@@ -96,6 +96,7 @@ class Search {
     try_strategies();
     try_offload();
     try_without_spares();
+    try_without_copies();
     try_recomputation();
     try_rows();
     try_fewer_ranks();
@@ -151,6 +152,13 @@ class Search {
     PlanRequest changed = request_;
     changed.spares_on_gpu = 0;
     add(changed, "troupe.spares=0", "a dead trainer's rank waits for a new process");
+  }
+
+  void try_without_copies() {
+    if (!keeps_copies(request_)) return;
+    PlanRequest changed = request_;
+    changed.copies = false;
+    add(changed, "troupe.replicas=0", "a lost machine costs the steps since the last checkpoint");
   }
 
   void try_recomputation() {

@@ -187,6 +187,14 @@ double reduction_bytes(const PlanRequest& request) {
 
 }  // namespace
 
+// The ranks that hold a state are dp_shard apart.
+bool keeps_copies(const PlanRequest& request) {
+  const Mesh& mesh = request.mesh;
+  const std::int64_t apart = std::int64_t{mesh.dp_replicate - 1} * mesh.dp_shard;
+  return request.copies && !request.on_gpu && mesh.size() > request.ranks_on_node &&
+         apart < request.ranks_on_node;
+}
+
 MemoryPlan plan_memory(const PlanRequest& request) {
   const ModelLayout layout(request.model, request.trainables);
   const RankLayout rank(layout, request.strategy, request.mesh,
@@ -218,6 +226,11 @@ MemoryPlan plan_memory(const PlanRequest& request) {
                       return workspace_bytes(request, batch);
                     });
   plan.rings = ring_bytes(request);
+  if (keeps_copies(request)) {
+    const std::int64_t element =
+        size_of_type(DType::kF32) + (1 + request.optimizer_slots) * state_size;
+    plan.kept = rank.elements(Region::kOptimizer) * element + update_log_bytes(request, rank);
+  }
   plan.dataset = request.dataset_bytes;
   plan.runtime = runtime_bytes(request);
   return plan;
@@ -303,6 +316,7 @@ TrafficPlan plan_traffic(const PlanRequest& request) {
   const double reductions = reduces_once(request) ? 1 : micro_batches;
   plan.gradients = reductions * elements * reduction_bytes(request) +
                    4 * elements * (mesh.dp_replicate - 1) / world;
+  if (keeps_copies(request)) plan.copies = 4 * elements / group;
   const ComputeOptions compute = compute_options(request);
   if (row.shards_parameters) {
     const RankLayout rank(layout, request.strategy, mesh, 0);

@@ -55,6 +55,7 @@ struct PlanRequest {
   bool fp8 = false;             // products of 8 bits, on GPUs
   int optimizer_slots = 2;      // Optimizer::slots()
   bool saves_optimizer = true;  // in checkpoints; with a GPU it is copied to the host first
+  bool copies = false;          // what only one machine holds has a copy on another (BuddyPlan)
 };
 
 // Bytes of one trainer, in the host's memory. With a GPU the first six are 0, see DevicePlan, but
@@ -68,14 +69,19 @@ struct MemoryPlan {
   std::int64_t activations = 0;
   std::int64_t workspaces = 0;  // of the threads: attention scores, packed operands, saves
   std::int64_t rings = 0;       // shared memory between the ranks of a machine
+  std::int64_t kept = 0;        // of the state of another machine's rank, with its gradients
   std::int64_t dataset = 0;
   std::int64_t runtime = 0;  // the program: code, libraries, threads, heap
 
   // The four that the formulas of ZeRO are about, and all.
   std::int64_t state() const { return parameters + gradients + optimizer; }
-  std::int64_t rest() const { return reduction + workspaces + rings + dataset + runtime; }
+  std::int64_t rest() const { return reduction + workspaces + rings + kept + dataset + runtime; }
   std::int64_t total() const { return state() + gathered + activations + rest(); }
 };
+
+// Whether ranks keep copies of each other's states: they are asked for, and some state lies on one
+// of several machines alone.
+bool keeps_copies(const PlanRequest& request);
 
 // Of the rank that owns most.
 MemoryPlan plan_memory(const PlanRequest& request);
@@ -122,7 +128,8 @@ struct TrafficPlan {
   double gradients = 0;            // reduced, and shared among those who keep them whole
   double gathered_parameters = 0;  // of the micro-batches' passes
   double updated_parameters = 0;   // after the optimizer, where parameters are whole
-  double total() const { return gradients + gathered_parameters + updated_parameters; }
+  double copies = 0;               // gradients of what another machine's rank keeps
+  double total() const { return gradients + gathered_parameters + updated_parameters + copies; }
 };
 // The mean over all ranks, by the same decisions that the run takes.
 TrafficPlan plan_traffic(const PlanRequest& request);

@@ -78,7 +78,8 @@ struct ComputeTask {
 
 // What forming a device's communicators needs to know.
 struct DeviceLinks {
-  std::string node;  // equal where ranks may share a GPU: the node's name
+  std::string node;     // equal where ranks may share a GPU: the machine as it was started
+  std::string machine;  // equal where ranks' memories are lost together: the node
   // Of waits in collectives, as ddp_timeout says; the environment's where it does not.
   std::optional<Duration> timeout;
   bool deterministic = true;  // sums by the fixed tree; else in the library's own order

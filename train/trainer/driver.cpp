@@ -382,11 +382,18 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
                                                   : prepare_run(environment.files, config, say));
   for (const auto& note : prepared.notes) say(note);
 
+  const auto fits = [&](std::int64_t machines, std::int64_t cores, const NodeMemory& memory,
+                        bool on_gpus) -> Status {
+    const std::string notice =
+        TROUPE_TRY(check_run_fits(prepared.bundle, loaded, machines, cores, memory, on_gpus));
+    if (!notice.empty()) say("notice: " + notice);
+    return {};
+  };
   // Of GPUs more is known once there are nodes.
   const bool perhaps_on_gpus = here.ok() && here->count > 0;
   if (environment.memory && !perhaps_on_gpus) {
-    TROUPE_RETURN_IF_ERROR(check_run_fits(prepared.bundle, loaded, loaded.launch.node_count(),
-                                          environment.cores, *environment.memory));
+    TROUPE_RETURN_IF_ERROR(
+        fits(loaded.launch.node_count(), environment.cores, *environment.memory, false));
   }
   const int world_size = static_cast<int>(loaded.world_size.value);
   // The sampler's rounds are those of all ranks.
@@ -416,12 +423,11 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   if (environment.memory && perhaps_on_gpus) {
     NodeMemory memory = *environment.memory;
     memory.device_bytes = here->memory_bytes;
-    TROUPE_RETURN_IF_ERROR(check_run_fits(prepared.bundle, loaded, loaded.launch.node_count(),
-                                          environment.cores, memory, on_gpus));
+    TROUPE_RETURN_IF_ERROR(fits(loaded.launch.node_count(), environment.cores, memory, on_gpus));
   }
   if (cluster.memory) {
-    TROUPE_RETURN_IF_ERROR(check_run_fits(prepared.bundle, loaded, cluster.node_count,
-                                          cluster.cores_per_node, *cluster.memory, on_gpus));
+    TROUPE_RETURN_IF_ERROR(
+        fits(cluster.node_count, cluster.cores_per_node, *cluster.memory, on_gpus));
   }
   const std::int64_t local_workers = trainers_per_node(config, cluster, world_size);
   const int threads =

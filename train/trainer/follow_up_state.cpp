@@ -57,7 +57,11 @@ const FollowUp& FollowUpState::take_up(const Aftermath& aftermath, std::int64_t 
   return left;
 }
 
-bool FollowUpState::records() const { return parts_.layout->shard() == 0; }
+bool FollowUpState::records() const { return records(parts_.rank); }
+
+bool FollowUpState::records(int rank) const {
+  return parts_.layout->mesh().shard_of(rank) == 0 || parts_.buddies.kept_by(rank) == 0;
+}
 
 Status FollowUpState::share_history(collective::Communicator& group, int root) {
   if (!history_) history_ = TROUPE_TRY(SurvivingLog::open(*parts_.memory, "history"));

@@ -40,6 +40,7 @@ class FollowUpState {
   const FollowUp& take_up(const Aftermath& aftermath, std::int64_t finished_by_all);
   // Whether this rank keeps the run's history: rank 0, and who could give it to the next rank 0.
   bool records() const;
+  bool records(int rank) const;
   // Where `left` is given, the reports go on from it; else anew, from `restored`, with the losses
   // that rank 0 says were not logged (rank 0 itself knows from its files).
   Status open_recorder(const FollowUp* left, const Unlogged& unlogged = {});

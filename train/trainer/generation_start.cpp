@@ -1,12 +1,15 @@
 #include "train/trainer/generation_start.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 #include <type_traits>
 
 #include <fmt/ranges.h>
 
+#include "runtime/base/build_options.h"
+#include "runtime/base/hash.h"
 #include "train/adapters/pissa_convert.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
@@ -35,6 +38,8 @@ struct Arrival {
   RankPosition position;
   std::int64_t finished_step = -1;
   double gemm_flops_per_s = 0;
+  KeptPosition kept;
+  std::uint64_t machine = 0;  // a hash of its name
 };
 static_assert(std::is_trivially_copyable_v<Arrival>);
 
@@ -67,12 +72,13 @@ Status check_optimizer_state(FileSystem& files, const GoodCheckpoint& good,
                writers.empty() ? "not known here" : writers);
 }
 
-std::string why_not_memory(const RecoveryDecision& decision, std::uint64_t generation) {
+std::string why_not_memory(const RecoveryDecision& decision, std::uint64_t generation,
+                           const BuddyPlan& buddies) {
   if (generation <= 1) return {};
   if (!decision.broken.empty())
     return "the ranks' memories do not fit together: " + decision.broken;
-  return fmt::format("rank {} found no memory of the process before it on its node",
-                     decision.empty_rank);
+  return fmt::format("rank {} found no memory of the process before it on its node{}",
+                     decision.empty_rank, buddies.none() ? "" : ", and its buddy keeps no copy");
 }
 
 // What goes with the tensors of a state that is copied.
@@ -108,7 +114,7 @@ Status broadcast_buffer(collective::Communicator& group, int root, std::span<std
 
 Status GenerationStart::begin(RunGeneration& generation, TrainerLoaded& loaded) {
   using Next = RecoverySession::Next;
-  RecoverySession session(parts_.transaction(), parts_.rank);
+  RecoverySession session(parts_.transaction(), parts_.rank, parts_.kept_transaction());
   TROUPE_RETURN_IF_ERROR(session.join(generation.number));
   while (session.next() != Next::kDone) {
     switch (session.next()) {
@@ -116,14 +122,18 @@ Status GenerationStart::begin(RunGeneration& generation, TrainerLoaded& loaded) 
         TROUPE_RETURN_IF_ERROR(meet(generation, session));
         loaded.how = session.copies_from() < 0 ? LoadedFrom::kMemory : LoadedFrom::kReplica;
         if (loaded.how == LoadedFrom::kReplica) {
-          loaded.reason =
-              fmt::format("its memory is gone, rank {} holds the same", session.copies_from());
+          loaded.reason = fmt::format("its memory is gone, rank {} {}", session.copies_from(),
+                                      session.copies_kept() ? "kept a copy" : "holds the same");
         }
         loaded.finished_step = session.finishes_step();
         loaded.recomputes = session.decision().recomputes;
         break;
       case Next::kShareRecord:
         TROUPE_RETURN_IF_ERROR(share_record(generation, session));
+        break;
+      case Next::kUpdateKept:
+        TROUPE_RETURN_IF_ERROR(step_of(parts_, generation, {}).update_kept());
+        session.kept_updated();
         break;
       case Next::kUpdate:
         TROUPE_RETURN_IF_ERROR(step_of(parts_, generation, {}).update_committed());
@@ -133,12 +143,15 @@ Status GenerationStart::begin(RunGeneration& generation, TrainerLoaded& loaded) 
         session.copied(TROUPE_TRY(copy_states(generation, session)));
         break;
       case Next::kLoad:
-        loaded.reason = why_not_memory(session.decision(), generation.number);
+        loaded.reason = why_not_memory(session.decision(), generation.number, parts_.buddies);
         session.loaded(TROUPE_TRY(load(generation, loaded)));
         break;
       case Next::kForgetUpdates:
         TROUPE_RETURN_IF_ERROR(parts_.rank_compute->updates().forget_updates());
         session.updates_forgotten();
+        break;
+      case Next::kRenew:
+        TROUPE_RETURN_IF_ERROR(renew(generation, session));
         break;
       case Next::kPublish:
         TROUPE_RETURN_IF_ERROR(publish(generation, session));
@@ -157,21 +170,31 @@ Status GenerationStart::meet(RunGeneration& generation, RecoverySession& session
   const Aftermath aftermath = f.transaction().aftermath();
   if (follow_.gemm_flops_per_s_here == 0 && session.position().loaded)
     follow_.gemm_flops_per_s_here = aftermath.gemm_flops_per_s;
-  const Arrival mine{session.position(), aftermath.finished_step, follow_.gemm_flops_per_s_here};
+  Arrival mine{.position = session.position(),
+               .finished_step = aftermath.finished_step,
+               .gemm_flops_per_s = follow_.gemm_flops_per_s_here,
+               .machine = xxh3_64(std::as_bytes(std::span(f.machine)))};
+  if (f.kept) mine.kept = {f.kept->owner(), f.kept->transaction().position()};
   const auto ranks = static_cast<std::size_t>(generation.world.world_size());
   std::vector<Arrival> all(ranks);
   const std::vector<std::size_t> counts(ranks, sizeof mine);
   TROUPE_RETURN_IF_ERROR(generation.world.all_gather(
       std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), counts));
   std::vector<RankPosition> positions;
+  std::vector<KeptPosition> kept;
+  std::vector<std::uint64_t> machines;
   f.gemm_flops_per_s = 0;
   const bool rates_known =
       std::ranges::all_of(all, [](const Arrival& a) { return a.gemm_flops_per_s > 0; });
   for (const Arrival& arrival : all) {
     positions.push_back(arrival.position);
+    kept.push_back(arrival.kept);
+    machines.push_back(arrival.machine);
     if (rates_known) f.gemm_flops_per_s += arrival.gemm_flops_per_s;
   }
-  session.met(positions, f.layout->mesh().replicas());
+  const std::vector<int> states = f.layout->mesh().replicas();
+  TROUPE_RETURN_IF_ERROR(plan_buddies(generation, states, machines));
+  session.met({.positions = positions, .states = states, .kept = kept}, f.buddies.kept());
   const RecoveryDecision& decision = session.decision();
   if (decision.kind == RecoveryDecision::Kind::kLoad) return {};
   const bool finishes = decision.kind == RecoveryDecision::Kind::kFinish;
@@ -193,11 +216,12 @@ Result<CommitRecord> GenerationStart::copy_states(RunGeneration& generation,
   RankParts& f = parts_;
   const std::vector<int>& sources = session.decision().copies_from;
   CopiedState copied;
+  const std::vector<bool>& from_kept = session.decision().copies_kept;
   for (int source = 0; source < generation.world.world_size(); ++source) {
     std::vector<int> group;
     for (int rank = 0; rank < generation.world.world_size(); ++rank) {
-      if (rank == source || sources[static_cast<std::size_t>(rank)] == source)
-        group.push_back(rank);
+      const auto at = static_cast<std::size_t>(rank);
+      if (rank == source || (sources[at] == source && !from_kept[at])) group.push_back(rank);
     }
     const auto root = static_cast<int>(std::ranges::find(group, source) - group.begin());
     if (group.size() < 2 || std::ranges::find(group, f.rank) == group.end()) continue;
@@ -213,9 +237,108 @@ Result<CommitRecord> GenerationStart::copy_states(RunGeneration& generation,
     if (f.layout->frozen())
       TROUPE_RETURN_IF_ERROR(broadcast_buffer(*members, root, kept.frozen, access));
     if (follow_.records()) TROUPE_RETURN_IF_ERROR(follow_.share_history(*members, root));
-    if (f.rank != source) left_ = follow_.take_up(copied.aftermath, finished_by_all_);
+    if (f.rank != source) go_on_as(copied.aftermath);
   }
+  if (std::ranges::find(from_kept, true) == from_kept.end()) return copied.record;
+  const RankLayout* frozen = f.layout->frozen();
+  for (int owner = 0; owner < generation.world.world_size(); ++owner) {
+    const auto at = static_cast<std::size_t>(owner);
+    if (!from_kept[at] || (f.rank != owner && f.rank != sources[at])) continue;
+    const bool gives = f.rank != owner;
+    const auto members = TROUPE_TRY(
+        generation.world.subgroup(std::array{sources[at], owner}, "a rank and who kept its state"));
+    if (gives) copied = {f.kept->transaction().record(), f.transaction().aftermath()};
+    static_cast<void>(f.state().take_zeroed());
+    TROUPE_RETURN_IF_ERROR(members->broadcast(bytes_of(copied), 0));
+    TROUPE_RETURN_IF_ERROR(broadcast_state(*members, 0, gives ? f.kept->part() : f.own_part()));
+    if (frozen && !frozen->sharded(Region::kParameters))
+      TROUPE_RETURN_IF_ERROR(
+          broadcast_buffer(*members, 0, f.state().kept().frozen, f.rank_compute->kept_access()));
+    if (owner == 0) TROUPE_RETURN_IF_ERROR(follow_.share_history(*members, 0));
+    if (!gives) go_on_as(copied.aftermath);
+  }
+  // Of what is not trained nobody keeps a copy: a shard of it is read again.
+  if (!frozen || !frozen->sharded(Region::kParameters)) return copied.record;
+  const BaseSource derived_from = base_source();
+  DerivedBase base(f.files, derived_from, f.bundle.model, f.model->model_layout());
+  TROUPE_RETURN_IF_ERROR(load_frozen_part(generation, derived_from.is_derived() ? &base : nullptr));
   return copied.record;
+}
+
+// Before the state counts that it belongs to: this generation may end at any time.
+void GenerationStart::go_on_as(Aftermath other) {
+  left_ = follow_.take_up(other, finished_by_all_);
+  other.now = left_;
+  other.finished_step = finished_by_all_;
+  other.gemm_flops_per_s = follow_.gemm_flops_per_s_here;
+  parts_.transaction().set_aftermath(other);
+}
+
+Status GenerationStart::plan_buddies(RunGeneration& generation, std::span<const int> states,
+                                     std::span<const std::uint64_t> machines) {
+  RankParts& f = parts_;
+  f.buddies = {};
+  const std::string& wanted = f.config().troupe.replicas;
+  if (!kRecovery || wanted == "0" || generation.purpose != GenerationPurpose::kTrain) return {};
+  BuddyPlan plan = BuddyPlan::make(states, machines);
+  const bool on_cpu = f.options.compute.kind == ComputeKind::kCpu;
+  const bool alone = plan.leaves_some_alone() || (!plan.none() && !on_cpu);
+  const std::string why = plan.none() ? plan.why_none() : "states on GPUs have no copies yet";
+  const bool first = generation.number == 1;
+  const bool says = f.leads() && first;
+  if (plan.none() || !on_cpu) {
+    if (wanted == "1" && first)
+      return error(Code::kInvalidArgument, "troupe.replicas=1: {}; use auto or 0", why)
+          .with("key", "troupe.replicas");
+    if (alone && says)
+      generation.observer.notice(fmt::format(
+          "the loss of a machine costs the steps since the last checkpoint: no state has a copy "
+          "on another (troupe.replicas=auto): {}",
+          why));
+    return {};
+  }
+  f.buddies = std::move(plan);
+  generation.buddies = TROUPE_TRY(BuddyLinks::make(generation.world, f.buddies));
+  if (says)
+    generation.observer.notice(
+        "each rank's state has a copy on another machine, which takes every step, too: the loss of "
+        "a machine costs no step (troupe.replicas)");
+  return {};
+}
+
+Status GenerationStart::renew(RunGeneration& generation, RecoverySession& session) {
+  RankParts& f = parts_;
+  const std::vector<bool>& renews = session.renews();
+  const bool mine = renews[static_cast<std::size_t>(f.rank)];
+  if (mine) {
+    const int owner = f.buddies.kept_by(f.rank);
+    f.kept.reset();
+    f.kept = TROUPE_TRY(f.open_kept(owner));
+    f.transaction().set_keeps(owner);
+    f.kept->transaction().unload();
+    TROUPE_RETURN_IF_ERROR(f.kept->updates().forget_updates());
+  }
+  // Whoever keeps rank 0's state goes on with its history; what is loaded comes to all anyway.
+  const bool goes_on = session.decision().kind != RecoveryDecision::Kind::kLoad;
+  const auto share = [&](collective::Communicator& group) -> Status {
+    Aftermath aftermath = f.transaction().aftermath();
+    TROUPE_RETURN_IF_ERROR(group.broadcast(bytes_of(aftermath), 0));
+    TROUPE_RETURN_IF_ERROR(follow_.share_history(group, 0));
+    if (group.rank() != 0) go_on_as(aftermath);
+    return {};
+  };
+  TROUPE_RETURN_IF_ERROR(generation.buddies->pass(
+      [&](collective::Communicator& group) -> Status {
+        TROUPE_RETURN_IF_ERROR(broadcast_state(group, 0, f.own_part()));
+        return f.rank == 0 && goes_on ? share(group) : Status();
+      },
+      [&](collective::Communicator& group) -> Status {
+        TROUPE_RETURN_IF_ERROR(broadcast_state(group, 0, f.kept->part()));
+        return f.kept->owner() == 0 && goes_on ? share(group) : Status();
+      },
+      renews));
+  session.renewed(mine ? &f.kept->transaction() : nullptr);
+  return {};
 }
 
 Status GenerationStart::share_record(RunGeneration& generation, RecoverySession& session) {
@@ -262,11 +385,9 @@ Result<CommitRecord> GenerationStart::load(RunGeneration& generation, TrainerLoa
   CommitRecord record;
   if (f.leads()) source = TROUPE_TRY(choose_source(generation.number, record));
   TROUPE_RETURN_IF_ERROR(agree(generation.world, source, record));
-  const BaseSource base_source{.folder = f.config().model.model_name_or_path,
-                               .merged = f.bundle.merged_adapters,
-                               .pissa = f.bundle.pissa};
-  DerivedBase base(f.files, base_source, f.bundle.model, f.model->model_layout());
-  source.base = base_source.is_derived() ? &base : nullptr;
+  const BaseSource derived_from = base_source();
+  DerivedBase base(f.files, derived_from, f.bundle.model, f.model->model_layout());
+  source.base = derived_from.is_derived() ? &base : nullptr;
   place(record);
   if (f.leads() && f.facts.step_offset != 0) {
     generation.observer.notice(fmt::format(
@@ -286,18 +407,7 @@ Result<CommitRecord> GenerationStart::load(RunGeneration& generation, TrainerLoa
     TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, f.model->model_layout(),
                                       seed, *f.layout, kept, access, zeroed, generation.world));
   }
-  if (f.layout->frozen()) {
-    const DType type = f.engine_options.compute.frozen;
-    const ModelSection& model = f.config().model;
-    TROUPE_RETURN_IF_ERROR(
-        model.train_from_scratch
-            ? initialize_frozen(f.bundle.model, seed, *f.layout, kept, type, access,
-                                f.compute->threads())
-            : load_frozen(f.files,
-                          StateSource{.path = model.model_name_or_path, .base = source.base},
-                          f.bundle.model, f.model->model_layout(), *f.layout, kept, type, access,
-                          generation.world));
-  }
+  if (f.layout->frozen()) TROUPE_RETURN_IF_ERROR(load_frozen_part(generation, source.base));
   if (f.leads() && f.config().finetuning.pissa_convert) {
     const AdapterConfig adapter = TROUPE_TRY(
         AdapterConfig::parse(f.bundle.companions[kAdapterConfigFile], kAdapterConfigFile));
@@ -314,11 +424,31 @@ Result<CommitRecord> GenerationStart::load(RunGeneration& generation, TrainerLoa
   return record;
 }
 
+BaseSource GenerationStart::base_source() const {
+  return {.folder = parts_.config().model.model_name_or_path,
+          .merged = parts_.bundle.merged_adapters,
+          .pissa = parts_.bundle.pissa};
+}
+
+Status GenerationStart::load_frozen_part(RunGeneration& generation, DerivedBase* derived) {
+  RankParts& f = parts_;
+  const ModelSection& model = f.config().model;
+  const DType type = f.engine_options.compute.frozen;
+  const StateBuffers kept = f.state().kept();
+  HostAccess& access = f.rank_compute->kept_access();
+  if (model.train_from_scratch)
+    return initialize_frozen(f.bundle.model, static_cast<std::uint64_t>(f.config().training.seed),
+                             *f.layout, kept, type, access, f.compute->threads());
+  return load_frozen(f.files, StateSource{.path = model.model_name_or_path, .base = derived},
+                     f.bundle.model, f.model->model_layout(), *f.layout, kept, type, access,
+                     generation.world);
+}
+
 Status GenerationStart::open_recorders(collective::Communicator& world) {
   RankParts& f = parts_;
   std::vector<int> recording;
   for (int rank = 0; rank < world.world_size(); ++rank) {
-    if (f.layout->mesh().shard_of(rank) == 0) recording.push_back(rank);
+    if (follow_.records(rank)) recording.push_back(rank);
   }
   if (!follow_.records()) return {};
   if (f.leads()) TROUPE_RETURN_IF_ERROR(follow_.open_recorder(nullptr));

@@ -4,10 +4,12 @@
 // RecoverySession's; how each is done stands here.
 
 #include <cstdint>
+#include <span>
 
 #include "runtime/collective/communicator.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/data/sampler.h"
+#include "train/trainer/derived_base.h"
 #include "train/trainer/follow_up_state.h"
 #include "train/trainer/rank_parts.h"
 #include "train/trainer/run_saves.h"
@@ -31,15 +33,25 @@ class GenerationStart {
   // The ranks' positions; what follows from them for the work that follows steps is in `left`.
   Status meet(RunGeneration& generation, RecoverySession& session);
   Status share_record(RunGeneration& generation, RecoverySession& session);
-  // Ranks that lost their state get it from those that hold the same: tensors, record, and how far
-  // the work that follows steps has come. The record of this rank's source.
+  // Ranks that lost their state get it from those that hold the same, or kept a copy: tensors,
+  // record, and how far the work that follows steps has come. The record of this rank's source.
   Result<CommitRecord> copy_states(RunGeneration& generation, const RecoverySession& session);
+  // Who keeps whose state in this generation, and the links for it.
+  Status plan_buddies(RunGeneration& generation, std::span<const int> states,
+                      std::span<const std::uint64_t> machines);
+  // What follows steps goes on from where another rank has come.
+  void go_on_as(Aftermath other);
+  // The states that ranks are to keep and do not have, from their owners.
+  Status renew(RunGeneration& generation, RecoverySession& session);
   // Parameters, and all else that a rank has to go on from, are where they are used.
   Status publish(RunGeneration& generation, const RecoverySession& session);
   // The steps from `record` to the end: as many as its samples leave.
   void place(const CommitRecord& record);
   // The record of what was loaded.
   Result<CommitRecord> load(RunGeneration& generation, TrainerLoaded& loaded);
+  BaseSource base_source() const;
+  // What is not trained, from the model's files or from nothing. Collective.
+  Status load_frozen_part(RunGeneration& generation, DerivedBase* derived);
   Status read_progress(const GoodCheckpoint& checkpoint, CommitRecord& record);
   SampleCursor cursor_of_epochs(const GoodCheckpoint& checkpoint);
   // Opens the recorders: all begin with what rank 0 has restored.

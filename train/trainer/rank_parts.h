@@ -24,6 +24,7 @@
 #include "train/progress/progress_recorder.h"
 #include "train/sharding/engine.h"
 #include "train/trainer/best_model.h"
+#include "train/trainer/buddy_state.h"
 #include "train/trainer/compute_device.h"
 #include "train/trainer/evaluator.h"
 #include "train/trainer/held_pieces.h"
@@ -84,8 +85,12 @@ struct RankParts {
   SurvivingMemory* memory = nullptr;
   std::unique_ptr<RankLayout> layout;
   std::unique_ptr<RankCompute> rank_compute;
-  HeldPieces held;              // of the save under way
-  double gemm_flops_per_s = 0;  // of all ranks
+  HeldPieces held;  // of the save under way
+  // As DeviceLinks has it, of the generation under way.
+  std::string machine;
+  BuddyPlan buddies;                 // of the generation under way
+  std::unique_ptr<BuddyState> kept;  // of another rank; null: this one keeps nothing
+  double gemm_flops_per_s = 0;       // of all ranks
 
   TrainingState& state() { return rank_compute->state(); }
   StepTransaction& transaction() { return state().transaction(); }
@@ -94,6 +99,10 @@ struct RankParts {
   bool leads() const { return rank == 0; }
   // Steps done; 0 before anything is loaded. Any thread.
   std::int64_t step() { return rank_compute ? transaction().position().step : 0; }
+  StepTransaction* kept_transaction() { return kept ? &kept->transaction() : nullptr; }
+  UpdatedPart own_part() { return UpdatedPart::of(*layout, state().kept()); }
+  // What there is of `owner`'s state here, or new memory.
+  Result<std::unique_ptr<BuddyState>> open_kept(int owner);
   // The samples that the next step's plan names.
   const TokenDataset& dataset() const { return own_data ? own_data->dataset() : bundle.dataset; }
   // The step that was finished last, as its record tells it.
@@ -110,8 +119,9 @@ struct RunGeneration {
   const RankLayout* saved_layout = nullptr;  // what this rank saves; null: its part of the run's
   std::unique_ptr<Engine> engine;
   std::unique_ptr<CheckpointSaver> saver;
-  std::uint64_t saver_bytes = 0;  // sent for saves in the midst of a step
-  double save_start_seconds = 0;  // of a save that was started after the last step
+  std::optional<BuddyLinks> buddies;  // nothing: nobody keeps anything
+  std::uint64_t saver_bytes = 0;      // sent for saves in the midst of a step
+  double save_start_seconds = 0;      // of a save that was started after the last step
 
   // Of a generation that saves alone nobody sends anything.
   std::uint64_t bytes_sent() const {

@@ -10,6 +10,7 @@
 #include "train/data/dataset_info.h"
 #include "train/data/records.h"
 #include "train/data/row_dataset.h"
+#include "train/report/format.h"
 #include "train/trainer/device_choice.h"
 #include "train/trainer/sharding_setup.h"
 
@@ -91,6 +92,7 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   request.spares_on_gpu = facts.on_gpus ? static_cast<int>(config.troupe.spares) : 0;
   request.optimizer_slots = static_cast<int>(optimizer_of(config)->slots().size());
   request.saves_optimizer = !config.training.save_only_model;
+  request.copies = config.troupe.replicas != "0";
   return request;
 }
 
@@ -160,11 +162,25 @@ Status check_world(const LoadedConfig& loaded) {
   return mesh_of(config, world_size, (world_size + nodes - 1) / nodes).status();
 }
 
-Status check_run_fits(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t machines,
-                      std::int64_t cores, const NodeMemory& memory, bool on_gpus) {
+Result<std::string> check_run_fits(RunBundle& bundle, const LoadedConfig& loaded,
+                                   std::int64_t machines, std::int64_t cores,
+                                   const NodeMemory& memory, bool on_gpus) {
   PlanFacts facts = facts_of(bundle, loaded, machines, cores);
   facts.on_gpus = on_gpus;
-  return check_fits(TROUPE_TRY(plan_request(loaded.config, bundle.model, facts)), memory);
+  TrainConfig config = loaded.config;
+  config.troupe.replicas = bundle.config.troupe.replicas;
+  PlanRequest request = TROUPE_TRY(plan_request(config, bundle.model, facts));
+  const Status fits = check_fits(request, memory);
+  if (fits.ok()) return std::string();
+  if (!keeps_copies(request) || config.troupe.replicas != "auto") return fits;
+  const std::int64_t kept = plan_memory(request).kept;
+  request.copies = false;
+  if (!check_fits(request, memory).ok()) return fits;
+  bundle.config.troupe.replicas = "0";
+  return fmt::format(
+      "no trainer keeps a copy of another machine's state (troupe.replicas=auto): there is no room "
+      "for {} more in each; a lost machine costs the steps since the last checkpoint",
+      format_bytes(static_cast<std::uint64_t>(kept)));
 }
 
 std::int64_t memory_bytes(const TokenDataset& dataset) {

@@ -53,9 +53,11 @@ Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& m
 Status check_world(const LoadedConfig& loaded);
 
 // Whether the trainers of a run that is about to begin fit into the memory of each of so many
-// machines: check_fits() of all that.
-Status check_run_fits(const RunBundle& bundle, const LoadedConfig& loaded, std::int64_t machines,
-                      std::int64_t cores, const NodeMemory& memory, bool on_gpus = false);
+// machines: check_fits() of all that. Where they do without copies of each other's states alone,
+// troupe.replicas=auto becomes 0 in the bundle, and the notice that says so is returned.
+Result<std::string> check_run_fits(RunBundle& bundle, const LoadedConfig& loaded,
+                                   std::int64_t machines, std::int64_t cores,
+                                   const NodeMemory& memory, bool on_gpus = false);
 
 // Bytes of the arrays of a data set.
 std::int64_t memory_bytes(const TokenDataset& dataset);

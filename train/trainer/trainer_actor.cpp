@@ -461,6 +461,7 @@ Result<GenerationCompute> TrainerActor::join(
   const bool tells = rank() == 0 && !told_transport_;
   GenerationCompute compute =
       TROUPE_TRY(run_->join(world, {.node = machine_name(files_, context_.node_id()),
+                                    .machine = context_.node_id().to_string(),
                                     .notice = [&](const std::string& text) {
                                       if (tells) context_.log().info("{}", text);
                                     }}));

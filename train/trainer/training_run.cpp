@@ -79,6 +79,9 @@ TrainingStep step_of(RankParts& f, RunGeneration& generation,
                        .engine = *generation.engine,
                        .compute = *f.compute,
                        .transaction = f.transaction(),
+                       .kept = f.kept.get(),
+                       .own_part = f.own_part(),
+                       .buddies = generation.buddies ? &*generation.buddies : nullptr,
                        .progress = f.progress,
                        .observer = generation.observer,
                        .before_update = std::move(before_update)});
@@ -209,6 +212,8 @@ Status TrainingRun::take_rank(int rank, SurvivingMemory& memory) {
                                   }}));
   f.memory = &memory;
   f.rank = rank;
+  if (const int owner = f.transaction().keeps(); owner >= 0)
+    f.kept = TROUPE_TRY(f.open_kept(owner));
   if (const std::string text = f.compute->memory_text(); f.leads() && !text.empty())
     f.log.info("{}", text);
   return {};
@@ -223,7 +228,20 @@ Result<GenerationCompute> TrainingRun::join(std::shared_ptr<collective::Communic
   if (const auto seconds = config.training.ddp_timeout_s;
       seconds != TrainingSection().ddp_timeout_s)
     links.timeout = std::chrono::seconds(seconds);
+  parts_.machine = links.machine;
   return parts_.rank_compute->join(std::move(world), links);
+}
+
+Result<std::unique_ptr<BuddyState>> RankParts::open_kept(int owner) {
+  return BuddyState::open({.own = *layout,
+                           .state = {.state = state_dtype(config()),
+                                     .slots = optimizer->slots(),
+                                     .threads = compute->threads().threads()},
+                           .optimizer = *optimizer,
+                           .parallel_for = parallel_for_on(compute->threads()),
+                           .memory = *memory,
+                           .label = fmt::format("troupe-{}-rank{}-kept", options.run, rank)},
+                          owner);
 }
 
 Status TrainingRun::alive() { return parts_.compute->alive(); }

@@ -11,12 +11,13 @@
 namespace troupe::train {
 namespace {
 
-constexpr std::uint32_t kStateVersion = 5;
-constexpr std::uint32_t kDeviceStateVersion = 2;
+constexpr std::uint32_t kStateVersion = 6;
+constexpr std::uint32_t kDeviceStateVersion = 3;
 constexpr std::size_t kPageBytes = 4096;
 // In memory that survives.
 constexpr const char* kStateName = "state";
 constexpr const char* kTensorsName = "state-tensors";
+constexpr const char* kKeptName = "kept";
 
 std::size_t region_bytes(const RankLayout& layout, Region region, DType type) {
   return static_cast<std::size_t>(layout.elements(region)) * dtype_size(type);
@@ -45,7 +46,9 @@ void add_slots(memory::SegmentLayout& result, const RankLayout& layout,
 
 memory::SegmentLayout segment_layout(const RankLayout& layout, const StateOptions& options,
                                      const UpdateLog::Layout& chunks) {
-  memory::SegmentLayout result("trainer state", kStateVersion);
+  memory::SegmentLayout result(
+      options.kept_of < 0 ? "trainer state" : fmt::format("kept of rank {}", options.kept_of),
+      kStateVersion);
   result.add("transaction", sizeof(TransactionMemory));
   add_updated(result, layout, options, chunks, Region::kParameters);
   result.add("gradients", region_bytes(layout, Region::kGradients, DType::kF32), kPageBytes);
@@ -144,14 +147,15 @@ Result<TrainingState> TrainingState::open(const RankLayout& layout, const StateO
     opened.has_frozen_ = layout.frozen() != nullptr;
     return opened;
   };
-  if (auto found = TROUPE_TRY(memory.take(kStateName))) {
+  const char* name = options.kept_of < 0 ? kStateName : kKeptName;
+  if (auto found = TROUPE_TRY(memory.take(name))) {
     // Of another layout: of a run that was something else.
     if (regions.verify(*found).ok()) return made(std::move(*found), true);
   }
   auto segment =
       TROUPE_TRY(memory::Segment::create(label, regions.size_bytes(), memory::Populate::kNow));
   regions.write_header(segment);
-  TROUPE_RETURN_IF_ERROR(memory.keep(kStateName, segment));
+  TROUPE_RETURN_IF_ERROR(memory.keep(name, segment));
   return made(std::move(segment), false);
 }
 

@@ -44,13 +44,15 @@ struct StateOptions {
   // On a GPU.
   Offload offload = Offload::kNothing;
   DType used = DType::kF32;  // offloaded: what products take parameters in
+  // On a CPU: of another rank's state, which this one keeps (buddy_state.h); −1: its own.
+  int kept_of = -1;
 };
 
 class TrainingState {
  public:
-  // What an earlier process of the rank kept as "state" in `memory`, where it was laid out the
-  // same way, or a new one, zeroed, which is kept. Every page is touched: no page fault and no lack
-  // of memory comes later.
+  // What an earlier process of the rank kept as "state" in `memory` (of another's state: as
+  // "kept"), where it was laid out the same way, or a new one, zeroed, which is kept. Every page is
+  // touched: no page fault and no lack of memory comes later.
   static Result<TrainingState> open(const RankLayout& layout, const StateOptions& options,
                                     SurvivingMemory& memory, const std::string& label);
   // The same on a GPU; new memory of it has any content. What an earlier process left on another

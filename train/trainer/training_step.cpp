@@ -134,12 +134,14 @@ Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
   StepRecord& done = outcome.record;
   tools_.progress.stage(done.step, Stage::kBegin);
   using Next = StepSession::Next;
-  StepSession session(tools_.transaction, tools_.engine.communicators().host_world().generation());
+  StepSession session(tools_.transaction, tools_.engine.communicators().host_world().generation(),
+                      tools_.kept ? &tools_.kept->transaction() : nullptr);
   while (session.next() != Next::kDone) {
     switch (session.next()) {
       case Next::kCompute: {
         outcome = TROUPE_TRY(compute(plan, std::move(done)));
         const CommitRecord next = TROUPE_TRY(decide(plan, done));
+        if (tools_.buddies && !next.skips()) TROUPE_RETURN_IF_ERROR(replicate(done));
         TROUPE_RETURN_IF_ERROR(timed(done.seconds.checkpoint, tools_.before_update));
         session.computed(next);
         tools_.progress.stage(done.step, Stage::kPrepared);
@@ -148,6 +150,10 @@ Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
       case Next::kVote:
         TROUPE_RETURN_IF_ERROR(timed(done.seconds.communication, [&] { return vote(session); }));
         tools_.progress.stage(done.step, Stage::kCommitted);
+        break;
+      case Next::kUpdateKept:
+        TROUPE_RETURN_IF_ERROR(timed(done.seconds.optimizer, [&] { return update_kept(); }));
+        session.kept_updated();
         break;
       case Next::kUpdate:
         TROUPE_RETURN_IF_ERROR(timed(done.seconds.optimizer, [&] { return update_committed(); }));
@@ -275,12 +281,33 @@ Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record
 Status TrainingStep::update_committed() {
   const CommitRecord& record = tools_.transaction.committed();
   tools_.progress.stage(record.step, Stage::kOptimizer);
-  return record.skips() ? Status() : update(record);
+  if (record.skips()) return {};
+  return tools_.engine.optimizer().update(update_of(record), record.step);
 }
 
-Status TrainingStep::update(const CommitRecord& record) {
+Status TrainingStep::update_kept() {
+  const CommitRecord& record = tools_.kept->transaction().committed();
+  tools_.progress.stage(record.step, Stage::kOptimizer);
+  if (record.skips()) return {};
+  return tools_.kept->updates().update(update_of(record), record.step);
+}
+
+Status TrainingStep::replicate(StepRecord& record) {
+  tools_.progress.stage(record.step, Stage::kReplicate);
+  return timed(record.seconds.communication, [&] {
+    return tools_.buddies->pass(
+        [&](collective::Communicator& group) {
+          return broadcast_gradients(group, 0, tools_.own_part);
+        },
+        [&](collective::Communicator& group) {
+          return broadcast_gradients(group, 0, tools_.kept->part());
+        });
+  });
+}
+
+OptimizerStep TrainingStep::update_of(const CommitRecord& record) const {
   const TrainingSection& training = tools_.config.training;
-  const OptimizerStep step{
+  return {
       .learning_rate = record.learning_rate,
       .updates = record.moment_updates,
       .gradient_scale = clip_coefficient(record.grad_norm, training.max_grad_norm),
@@ -288,7 +315,6 @@ Status TrainingStep::update(const CommitRecord& record) {
           state_dtype(tools_.config) == DType::kBF16 && tools_.config.model.rounds_randomly()
               ? std::optional(rounding_key(static_cast<std::uint64_t>(training.seed), record.step))
               : std::nullopt};
-  return tools_.engine.optimizer().update(step, record.step);
 }
 
 Result<std::string> TrainingStep::find_non_finite(const StepPlan& plan) {

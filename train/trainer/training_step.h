@@ -17,6 +17,7 @@
 #include "train/progress/progress_recorder.h"
 #include "train/report/step_log.h"
 #include "train/sharding/engine.h"
+#include "train/trainer/buddy_state.h"
 #include "train/trainer/compute_device.h"
 #include "train/trainer/training_observer.h"
 #include "train/transaction/step_session.h"
@@ -46,6 +47,11 @@ struct StepTools {
   Engine& engine;
   ComputeDevice& compute;
   StepTransaction& transaction;
+  // What this rank keeps of another's state, its own part that another keeps, and the links there;
+  // null: nobody keeps anything.
+  BuddyState* kept;
+  UpdatedPart own_part;
+  const BuddyLinks* buddies;
   ProgressRecorder& progress;
   TrainingObserver& observer;
   // Before parameters and moments change: a save that reads them must be through.
@@ -63,6 +69,8 @@ class TrainingStep {
   // What is left of the optimizer phase of the step that is committed: begun by this process, or by
   // one before it that was killed in the midst. No communication.
   Status update_committed();
+  // The same of what this rank keeps of another's state.
+  Status update_kept();
 
  private:
   struct Losses;
@@ -82,7 +90,9 @@ class TrainingStep {
   // Gathers the votes of all ranks.
   Status vote(StepSession& session);
   Status publish(StepRecord& record);
-  Status update(const CommitRecord& record);
+  OptimizerStep update_of(const CommitRecord& record) const;
+  // Reduced gradients: to this rank's buddy, and those of the state that it keeps.
+  Status replicate(StepRecord& record);
   // Who and what is not finite: the passes are done once more, looking at every local gradient.
   Result<std::string> find_non_finite(const StepPlan& plan);
   TokenBatch batch_of(const StepPlan& plan, std::int64_t micro_batch) const;

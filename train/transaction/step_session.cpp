@@ -5,8 +5,9 @@
 
 namespace troupe::train {
 
-StepSession::StepSession(StepTransaction& transaction, std::uint64_t generation)
-    : transaction_(transaction), generation_(generation) {
+StepSession::StepSession(StepTransaction& transaction, std::uint64_t generation,
+                         StepTransaction* kept)
+    : transaction_(transaction), kept_(kept), generation_(generation) {
   transaction_.begin_step();
 }
 
@@ -19,11 +20,13 @@ void StepSession::computed(const CommitRecord& record) {
   check(Next::kCompute);
   TROUPE_CHECK(record.step == transaction_.record().step + 1);
   record_ = record;
+  if (kept_ && !TROUPE_CANARY("prepares-before-its-buddy")) kept_->prepare(record_);
   transaction_.prepare(record_);
   next_ = Next::kVote;
   if (TROUPE_CANARY("commits-before-votes")) {
     transaction_.commit(record_);
-    next_ = Next::kUpdate;
+    if (kept_) kept_->commit(record_);
+    next_ = kept_ ? Next::kUpdateKept : Next::kUpdate;
   }
 }
 
@@ -42,8 +45,16 @@ Status StepSession::voted(std::span<const StepVote> by_rank) {
                  rank, vote.step, vote.generation, mine.step, mine.generation);
   }
   transaction_.commit(record_);
-  next_ = Next::kUpdate;
+  if (kept_ && TROUPE_CANARY("prepares-before-its-buddy")) kept_->prepare(record_);
+  if (kept_) kept_->commit(record_);
+  next_ = kept_ ? Next::kUpdateKept : Next::kUpdate;
   return {};
+}
+
+void StepSession::kept_updated() {
+  check(Next::kUpdateKept);
+  kept_->finish();
+  next_ = Next::kUpdate;
 }
 
 void StepSession::updated() {

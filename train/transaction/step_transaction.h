@@ -94,8 +94,9 @@ struct TransactionMemory {
   std::atomic<std::uint64_t> generation;  // that wrote last
   std::atomic<std::int64_t> begun;
   std::atomic<std::uint64_t> aftermaths_written;
-  CommitRecord records[2];  // of step k in records[k mod 2]
-  Aftermath aftermaths[2];  // the n-th in aftermaths[n mod 2]
+  std::atomic<std::int64_t> keeps;  // 1 + the rank whose state lies beside this one; 0: none
+  CommitRecord records[2];          // of step k in records[k mod 2]
+  Aftermath aftermaths[2];          // the n-th in aftermaths[n mod 2]
 };
 
 class StepTransaction {
@@ -110,6 +111,9 @@ class StepTransaction {
   const CommitRecord& committed() const;
   // Of the step under way, which is prepared or committed; a bug in any other phase.
   const CommitRecord& prepared() const;
+  // The rank whose state this one keeps in the same machine's memory (buddy_plan.h); −1: none.
+  int keeps() const { return static_cast<int>(memory_.keeps.load(std::memory_order_acquire)) - 1; }
+  void set_keeps(int owner) { memory_.keeps.store(owner + 1, std::memory_order_release); }
   const Aftermath& aftermath() const;
   void set_aftermath(const Aftermath& aftermath);
 

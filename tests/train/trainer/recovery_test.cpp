@@ -29,6 +29,7 @@ struct World {
   int devices = 0;  // of the tests' GPU; 0: on the CPU
   OffloadChoice offload = OffloadChoice::kNone;
   bool pure_bf16 = false;
+  int machines = 1;  // that have equal numbers of ranks
 };
 
 RunChange change_of(const World& world) {
@@ -57,6 +58,13 @@ RunChange change_of(const World& world) {
                 bundle.config.evaluation.load_best_model_at_end = world.strategy == "zero1";
               },
           .devices = world.devices};
+}
+
+std::unique_ptr<Ranks> make_ranks_of(const std::string& output_dir, const World& world) {
+  auto ranks = make_ranks(output_dir, change_of(world));
+  for (int rank = 0; rank < world.ranks; ++rank)
+    ranks->machines.push_back(fmt::format("machine {}", rank * world.machines / world.ranks));
+  return ranks;
 }
 
 // One generation, in which ranks may die; who died.
@@ -105,7 +113,7 @@ std::vector<std::string> history_of(const std::string& output_dir) {
 }
 
 Oracle undisturbed(const std::string& output_dir, const World& world) {
-  auto ranks = make_ranks(output_dir, change_of(world));
+  auto ranks = make_ranks_of(output_dir, world);
   std::vector<Killer> killers(static_cast<std::size_t>(world.ranks));
   for (const bool died : run_killed(*ranks, 1, killers)) REQUIRE_FALSE(died);
   Oracle oracle{file(output_dir + "/model.safetensors"),
@@ -131,7 +139,7 @@ void check_kill(const World& world, const Oracle& oracle, const std::vector<std:
                 bool machines = false) {
   troupe::tests::TemporaryDirectory dir;
   const RunChange change = change_of(world);
-  auto ranks = make_ranks(dir.file("out"), change);
+  auto ranks = make_ranks_of(dir.file("out"), world);
   std::vector<Killer> killers(at.size());
   for (std::size_t rank = 0; rank < at.size(); ++rank) killers[rank].kill_at = at[rank];
   const auto died = run_killed(*ranks, 1, killers);
@@ -195,6 +203,97 @@ TEST_CASE("a machine lost at any point: where another holds the same, no step is
   }
 }
 
+TEST_CASE("a machine lost at any point: where a buddy keeps a copy, no step is lost either") {
+  for (const World& world :
+       std::vector<World>{{.strategy = "zero1", .ranks = 2, .machines = 2},
+                          {.strategy = "zero2", .ranks = 3, .machines = 3},
+                          {.strategy = "zero3", .ranks = 2, .machines = 2},
+                          {.strategy = "zero3", .ranks = 3, .pure_bf16 = true, .machines = 3},
+                          {.strategy = "zero2", .ranks = 4, .machines = 2}}) {
+    CAPTURE(world.strategy);
+    CAPTURE(world.ranks);
+    troupe::tests::TemporaryDirectory dir;
+    const Oracle oracle = undisturbed(dir.file("oracle"), world);
+    World alone = world;
+    alone.machines = 1;
+    CHECK(undisturbed(dir.file("alone"), alone).model == oracle.model);
+    const std::int64_t stride = oracle.points[0] / 12 | 1;
+    int turn = 0;
+    for (std::int64_t point = 1 + stride / 2; point < oracle.points[0]; point += stride, ++turn) {
+      CAPTURE(point);
+      std::vector<std::int64_t> at(static_cast<std::size_t>(world.ranks), -1);
+      // All ranks of a machine, not at the same point.
+      const int here = world.ranks / world.machines;
+      const int first = turn % 2 == 0 ? 0 : world.ranks - here;
+      for (int i = 0; i < here; ++i)
+        at[static_cast<std::size_t>(first + i)] = point + (turn % 3 == 0 ? i : -i * stride / 3);
+      check_kill(world, oracle, at, true);
+    }
+  }
+}
+
+TEST_CASE("machines lost one after the other: what they kept for others is there again") {
+  const World world{.strategy = "zero3", .ranks = 3, .machines = 3};
+  troupe::tests::TemporaryDirectory folder;
+  const Oracle oracle = undisturbed(folder.file("oracle"), world);
+  const RunChange change = change_of(world);
+  int from_buddies = 0, from_checkpoint = 0;
+  // The rank that takes its state over, its buddy, or the other one; at once, while states are
+  // copied, or steps later; with its machine or without.
+  for (int turn = 0; turn < 30; ++turn) {
+    CAPTURE(turn);
+    const auto second = static_cast<std::size_t>(turn % 3);
+    const bool machine = turn % 2 == 0;
+    troupe::tests::TemporaryDirectory dir;
+    auto ranks = make_ranks_of(dir.file("out"), world);
+    const auto restart = [&](std::size_t rank, bool empty) {
+      if (empty) ranks->memories[rank] = std::make_unique<ProcessMemory>();
+      start_rank(*ranks, static_cast<int>(rank), dir.file("out"), change);
+    };
+    std::vector<Killer> killers(3);
+    killers[1].kill_at = oracle.points[0] / 2;
+    REQUIRE(run_killed(*ranks, 1, killers)[1]);
+    restart(1, true);
+    std::vector<Killer> again(3);
+    again[second].kill_at = 1 + (turn < 15 ? turn : turn * oracle.points[0] / 70);
+    if (run_killed(*ranks, 2, again)[second]) restart(second, machine);
+    for (const Status& status : run_generation(*ranks, 3))
+      REQUIRE_MESSAGE(status.ok(), status.to_string());
+    for (const auto& observer : ranks->observers) {
+      from_buddies += observer.load.how == LoadedFrom::kReplica;
+      from_checkpoint += !is_memory(observer.load.how);
+    }
+    CHECK(file(dir.file("out/model.safetensors")) == oracle.model);
+    CHECK(step_lines(dir.file("out")) == oracle.steps);
+    CHECK(history_of(dir.file("out")) == oracle.history);
+  }
+  CHECK(from_buddies > 5);
+  // A copy that was not made again yet, lost with its keeper: nothing is left of that state.
+  CHECK(from_checkpoint <= 15);
+}
+
+TEST_CASE("a state lost with its copy: the last checkpoint, said so") {
+  const World world{.strategy = "zero3", .ranks = 3, .machines = 3};
+  troupe::tests::TemporaryDirectory dir;
+  const Oracle oracle = undisturbed(dir.file("oracle"), world);
+  auto ranks = make_ranks_of(dir.file("out"), world);
+  ranks->observers[0].abort_after = 3;
+  run_generation(*ranks, 1);
+  ranks->observers[0].abort_after = -1;
+  for (const int rank : {1, 2}) {
+    ranks->memories[static_cast<std::size_t>(rank)] = std::make_unique<ProcessMemory>();
+    start_rank(*ranks, rank, dir.file("out"), change_of(world));
+  }
+  for (const Status& status : run_generation(*ranks, 2)) REQUIRE(status.ok());
+  for (const auto& observer : ranks->observers) {
+    CHECK(observer.load.how == LoadedFrom::kCheckpoint);
+    CHECK(
+        observer.load.reason ==
+        "rank 1 found no memory of the process before it on its node, and its buddy keeps no copy");
+  }
+  CHECK(file(dir.file("out/model.safetensors")) == oracle.model);
+}
+
 TEST_CASE("a machine lost while states are copied: what is half copied counts for nothing") {
   const World world{"ddp", 3};
   troupe::tests::TemporaryDirectory folder;
@@ -217,7 +316,7 @@ TEST_CASE("a machine lost while states are copied: what is half copied counts fo
     REQUIRE(run_killed(*ranks, 1, killers)[1]);
     restart(1, true);
     std::vector<Killer> again(3);
-    again[second].kill_at = 1 + turn / 3;
+    again[second].kill_at = 1 + turn;
     if (run_killed(*ranks, 2, again)[second]) restart(second, machine);
     for (const Status& status : run_generation(*ranks, 3))
       REQUIRE_MESSAGE(status.ok(), status.to_string());

@@ -132,6 +132,8 @@ struct Ranks {
   std::vector<std::unique_ptr<ProgressRecorder>> recorders;
   std::vector<TestObserver> observers;
   std::vector<std::unique_ptr<TrainingRun>> runs;
+  // By rank: the machine that it is on; empty: all are on one.
+  std::vector<std::string> machines;
 };
 
 // A run for tests: what differs from the default one.
@@ -229,7 +231,9 @@ inline Status run_rank(Ranks& ranks, std::size_t rank, const RankWorld& world,
                        std::uint64_t generation,
                        GenerationPurpose purpose = GenerationPurpose::kTrain) {
   TrainingRun& run = *ranks.runs[rank];
-  const GenerationCompute compute = TROUPE_TRY(run.join(world, {.node = "here"}));
+  const std::string machine = ranks.machines.empty() ? "here" : ranks.machines[rank];
+  const GenerationCompute compute =
+      TROUPE_TRY(run.join(world, {.node = "here", .machine = machine}));
   TROUPE_RETURN_IF_ERROR(run.run_generation(compute, generation, ranks.observers[rank], purpose));
   return compute.device ? compute.device->end(Deadline::after(std::chrono::seconds(30))) : Status();
 }

@@ -102,16 +102,50 @@ TEST_CASE("a run is checked against the memory of each machine") {
   const LoadedConfig loaded = loaded_config();
   RunBundle bundle = bundle_of({10});
   bundle.model = small_model();
+  bundle.config.troupe.replicas = "0";
   const PlanFacts facts = facts_of(bundle, loaded, 2, 16);
-  const auto needed = node_bytes(plan_request(loaded.config, bundle.model, facts).value());
+  TrainConfig alone = loaded.config;
+  alone.troupe.replicas = "0";
+  const auto needed = node_bytes(plan_request(alone, bundle.model, facts).value());
   const auto check = [&](std::int64_t machines, std::int64_t bytes) {
     return check_run_fits(bundle, loaded, machines, 16,
                           {.available_bytes = bytes, .total_bytes = bytes});
   };
   CHECK(check(2, needed).ok());
-  CHECK(check(2, needed - 1).code() == Code::kOutOfMemory);
+  CHECK(check(2, needed - 1).status().code() == Code::kOutOfMemory);
   // The same trainers on one machine need more of it.
-  CHECK(check(1, needed).code() == Code::kOutOfMemory);
+  CHECK(check(1, needed).status().code() == Code::kOutOfMemory);
+}
+
+TEST_CASE("copies of other machines' states are planned, and given up where there is no room") {
+  LoadedConfig loaded = loaded_config();
+  loaded.config.sharding.strategy = "zero3";
+  RunBundle bundle = bundle_of({10});
+  bundle.model = small_model();
+  const auto request_on = [&](std::int64_t machines) {
+    return plan_request(loaded.config, bundle.model, facts_of(bundle, loaded, machines, 16))
+        .value();
+  };
+  const PlanRequest request = request_on(2);
+  CHECK(keeps_copies(request));
+  CHECK_FALSE(keeps_copies(request_on(1)));
+  const MemoryPlan plan = plan_memory(request);
+  // Parameters, two slots and gradients, and the log of the updates.
+  CHECK(plan.kept > plan.parameters + plan.optimizer + plan.gradients);
+  CHECK(plan.kept < 2 * plan.state());
+  CHECK(plan_traffic(request).copies > 0);
+  const auto check = [&](std::int64_t bytes) {
+    return check_run_fits(bundle, loaded, 2, 16, {.available_bytes = bytes, .total_bytes = bytes});
+  };
+  const std::int64_t needed = node_bytes(request);
+  CHECK(check(needed).value().empty());
+  CHECK(bundle.config.troupe.replicas == "auto");
+  CHECK(check(needed - 1).value().find("troupe.replicas=auto") != std::string::npos);
+  CHECK(bundle.config.troupe.replicas == "0");
+  bundle.config.troupe.replicas = "1";
+  const Status refused = check(needed - 1).status();
+  CHECK(refused.code() == Code::kOutOfMemory);
+  CHECK(refused.message().find("troupe.replicas=0") != std::string::npos);
 }
 
 }  // namespace

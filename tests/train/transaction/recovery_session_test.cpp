@@ -41,7 +41,7 @@ TEST_CASE("a step that nobody committed is given up, and parameters are publishe
   REQUIRE(session.join(2).ok());
   REQUIRE(session.next() == Next::kMeet);
   CHECK(session.position().phase == CommitPhase::kPrepared);
-  session.met(std::vector{computing.position(), prepared.position()});
+  session.met({std::vector{computing.position(), prepared.position()}});
   CHECK(session.decision().kind == Kind::kDiscard);
   CHECK(session.decision().recomputes == 5);
   CHECK_FALSE(session.finishes_step());
@@ -62,7 +62,7 @@ TEST_CASE("who is behind commits the record of who is ahead, and finishes the st
   RecoverySession second(ahead.transaction, 1);
   for (RecoverySession* session : {&first, &second}) {
     REQUIRE(session->join(2).ok());
-    session->met(positions);
+    session->met({positions});
     REQUIRE(session->next() == Next::kShareRecord);
   }
   CHECK(first.finishes_step());
@@ -88,7 +88,7 @@ TEST_CASE("the record is the committed one where nobody is ahead") {
   Rank committed(CommitPhase::kCommitted);
   RecoverySession session(committed.transaction, 0);
   REQUIRE(session.join(2).ok());
-  session.met(std::vector{committed.position()});
+  session.met({std::vector{committed.position()}});
   CHECK(session.record().step == 5);
   CHECK(session.finishes_step());
   session.shared(session.record());
@@ -101,7 +101,7 @@ TEST_CASE("a load empties the memory first, and the update's log is forgotten be
   Rank rank(CommitPhase::kPrepared);
   RecoverySession session(rank.transaction, 0);
   REQUIRE(session.join(2).ok());
-  session.met(std::vector{rank.position(), RankPosition{}});
+  session.met({std::vector{rank.position(), RankPosition{}}});
   CHECK_FALSE(rank.position().loaded);
   REQUIRE(session.next() == Next::kLoad);
   session.loaded(record_of(3));
@@ -122,7 +122,7 @@ TEST_CASE("a state is copied once its source's step stands, and counts when all 
   RecoverySession taker(lost, 1);
   for (RecoverySession* session : {&source, &taker}) {
     REQUIRE(session->join(2).ok());
-    session->met(positions, replicas);
+    session->met({positions, replicas});
     REQUIRE(session->next() == Next::kShareRecord);
   }
   CHECK(source.copies_from() == -1);
@@ -151,10 +151,71 @@ TEST_CASE("a step that all who are left had prepared has its record in their mem
   Rank prepared(CommitPhase::kPrepared);
   RecoverySession session(prepared.transaction, 0);
   REQUIRE(session.join(2).ok());
-  session.met(std::vector{prepared.position(), RankPosition{}}, std::vector{0, 0});
+  session.met({std::vector{prepared.position(), RankPosition{}}, std::vector{0, 0}});
   REQUIRE(session.next() == Next::kShareRecord);
   CHECK(session.finishes_step());
   CHECK(session.record().loss == 5);
+}
+
+TEST_CASE("what a rank keeps of another's state goes the rank's way, each time before it") {
+  Rank own(CommitPhase::kCommitted);
+  Rank kept(CommitPhase::kPrepared);
+  TransactionMemory empty{};
+  StepTransaction lost(empty);
+  const std::vector positions{own.position(), lost.position()};
+  const std::vector<KeptPosition> copies{{1, kept.position()}, {}};
+  const std::vector<int> to_keep{1, 0};
+  RecoverySession keeper(own.transaction, 0, &kept.transaction);
+  RecoverySession taker(lost, 1);
+  for (RecoverySession* session : {&keeper, &taker}) {
+    REQUIRE(session->join(2).ok());
+    session->met({positions, {}, copies}, to_keep);
+    CHECK(session->renews() == std::vector{false, true});
+  }
+  CHECK(taker.copies_from() == 0);
+  CHECK(taker.copies_kept());
+  keeper.shared(keeper.record());
+  REQUIRE(keeper.next() == Next::kUpdateKept);
+  CHECK(kept.position().phase == CommitPhase::kCommitted);
+  keeper.kept_updated();
+  CHECK(kept.position().step == 5);
+  REQUIRE(keeper.next() == Next::kUpdate);
+  CHECK(own.position().step == 4);
+  keeper.updated();
+  REQUIRE(keeper.next() == Next::kCopy);
+  keeper.copied({});
+  taker.shared(record_of(5));
+  taker.copied(kept.transaction.record());
+  taker.updates_forgotten();
+  // What the lost machine kept is made again, once all have their own.
+  TransactionMemory renewed{};
+  StepTransaction anew(renewed);
+  REQUIRE(keeper.next() == Next::kRenew);
+  REQUIRE(taker.next() == Next::kRenew);
+  keeper.renewed(nullptr);
+  taker.renewed(&anew);
+  CHECK(anew.position().step == 5);
+  CHECK(anew.record().loss == 5);
+  CHECK(taker.next() == Next::kPublish);
+}
+
+TEST_CASE("what is kept of a state that all load anew is empty until it is written again") {
+  Rank own;
+  Rank kept;
+  RecoverySession session(own.transaction, 0, &kept.transaction);
+  REQUIRE(session.join(2).ok());
+  session.met({std::vector{own.position(), RankPosition{}},
+               {},
+               std::vector<KeptPosition>{{1, RankPosition{}}, {}}},
+              std::vector{1, 0});
+  REQUIRE(session.next() == Next::kLoad);
+  CHECK_FALSE(kept.position().loaded);
+  session.loaded(record_of(3));
+  session.updates_forgotten();
+  REQUIRE(session.next() == Next::kRenew);
+  session.renewed(&kept.transaction);
+  CHECK(kept.position().step == 3);
+  CHECK(session.next() == Next::kPublish);
 }
 
 TEST_CASE("memory that was in a generation does not join it again") {

@@ -41,6 +41,22 @@ TEST_CASE("a step is prepared before the votes, committed with all of them, then
   CHECK(session.next() == Next::kDone);
 }
 
+TEST_CASE("what is kept of another's state goes through a step's phases before the rank's own") {
+  Rank own, kept;
+  StepSession session(own.transaction, 3, &kept.transaction);
+  session.computed(own.after(1));
+  CHECK(kept.transaction.position().phase == CommitPhase::kPrepared);
+  REQUIRE(session.voted(std::vector<StepVote>{{3, 1}, {3, 1}}).ok());
+  REQUIRE(session.next() == Next::kUpdateKept);
+  CHECK(kept.transaction.committed().step == 1);
+  session.kept_updated();
+  CHECK(kept.transaction.position().step == 1);
+  CHECK(own.transaction.position().phase == CommitPhase::kCommitted);
+  REQUIRE(session.next() == Next::kUpdate);
+  session.updated();
+  CHECK(own.transaction.position().step == 1);
+}
+
 TEST_CASE("a vote on another step, or of another generation, commits nothing") {
   for (const StepVote other : {StepVote{3, 2}, StepVote{2, 1}, StepVote{}}) {
     Rank rank;

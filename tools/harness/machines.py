@@ -1,0 +1,172 @@
+"""Machines: network namespaces with a cable each to one bridge, in each a worker node whose processes have a
+process namespace of their own, so that all of them can be killed at once as by a power cut."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+from . import processes
+from .figures import Fault
+
+_READY_S = 30
+_HOME = "10.215.0.1"
+
+
+class Machines:
+    """with Machines(place, bin, count) as machines: a head in a namespace of its own, and so many worker nodes,
+    10.215.0.11 and up, labelled machine=0 and up. Needs root, and iproute2 and util-linux."""
+
+    def __init__(self, place, bin_folder, count, cpus=1):
+        self._place = place
+        self._program = os.path.join(bin_folder, "troupe")
+        self._count = count
+        self._cpus = cpus
+        self._names = [f"troupe-m{os.getpid()}-{number}" for number in range(count)]
+        self._hub = f"troupe-m{os.getpid()}-hub"
+        self._workers = {}  # machine -> the process outside its namespace
+        self._head = None
+        self.address = None
+        self.token_file = None
+
+    def __enter__(self):
+        for tool in ("ip", "unshare"):
+            if not shutil.which(tool):
+                raise Fault(f"{tool} is missing (packages iproute2, util-linux)")
+        try:
+            self._ip("netns", "add", self._hub)
+            self._ip("-n", self._hub, "link", "set", "lo", "up")
+            self._ip("-n", self._hub, "link", "add", "hub", "type", "bridge")
+            self._ip("-n", self._hub, "addr", "add", _HOME + "/24", "dev", "hub")
+            self._ip("-n", self._hub, "link", "set", "hub", "up")
+            for number, name in enumerate(self._names):
+                self._ip("netns", "add", name)
+                self._ip("-n", name, "link", "set", "lo", "up")
+                self._ip("-n", self._hub, "link", "add", f"to{number}", "type", "veth", "peer", "name", "cable",
+                         "netns", name)
+                self._ip("-n", self._hub, "link", "set", f"to{number}", "master", "hub", "up")
+                self._ip("-n", name, "addr", "add", f"10.215.0.{11 + number}/24", "dev", "cable")
+                self._ip("-n", name, "link", "set", "cable", "up")
+            self._start_head()
+            for number in range(self._count):
+                self.start(number)
+        except Fault:
+            self._take_down()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self._take_down()
+
+    def _ip(self, *words):
+        done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Fault(f"network namespaces cannot be made here: ip {' '.join(words)}: {done.stderr.strip()}")
+
+    def _take_down(self):
+        for worker in self._workers.values():
+            worker.kill()
+            worker.wait()
+        processes.end_all(self._place.mark)
+        for name in [*self._names, self._hub]:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+    @property
+    def inside_hub(self):
+        """What stands before a command that is to run beside the head."""
+        return ("ip", "netns", "exec", self._hub)
+
+    def _start_head(self):
+        with open(self._place.file("head.log"), "ab") as log:
+            self._head = subprocess.Popen(
+                [*self.inside_hub, self._program, "head", "--address", _HOME, "--json"],
+                env=self._place.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+                text=True, start_new_session=True)
+        line = self._head.stdout.readline()
+        if not line:
+            raise Fault("the head did not start")
+        told = json.loads(line)
+        self.address = f"{told['address']}:{told['port']}"
+        self.token_file = told["token_file"]
+
+    # --- one of them
+
+    def start(self, number, wait=True):
+        """Its worker node, with nothing of an earlier one but its disk."""
+        home = self._place.file(f"machine-{number}")
+        os.makedirs(home, exist_ok=True)
+        before = {node["node_id"] for node in self.nodes(number)} if wait else set()
+        with open(self._place.file(f"machine-{number}.log"), "ab") as log:
+            self._workers[number] = subprocess.Popen(
+                ["ip", "netns", "exec", self._names[number], "unshare", "--pid", "--fork", "--kill-child",
+                 "--mount-proc", self._program, "worker", "--address", self.address, "--token-file",
+                 self.token_file, "--num-cpus", str(self._cpus), "--labels", f"machine={number}"],
+                env={**self._place.environment(), "HOME": home, "TMPDIR": home}, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, start_new_session=True)
+        if wait:
+            self.wait_for(lambda: any(node["node_id"] not in before for node in self.nodes(number)),
+                          f"machine {number}")
+
+    def kill(self, number):
+        """All of its processes at once; their sockets close. When it was done."""
+        worker = self._workers.pop(number)
+        at = time.monotonic()
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+        return at
+
+    def cut(self, number):
+        """Nothing reaches it any more, nor anybody from it, and nobody is told."""
+        self._ip("-n", self._hub, "link", "set", f"to{number}", "down")
+        return time.monotonic()
+
+    def mend(self, number):
+        self._ip("-n", self._hub, "link", "set", f"to{number}", "up")
+
+    def pids(self, number):
+        """Its processes, as they are numbered outside."""
+        home = self._place.file(f"machine-{number}")
+        return [pid for pid in processes.marked(self._place.mark) if processes.variable(pid, "HOME") == home]
+
+    def ranks(self):
+        """rank -> machine of the run's trainers that live."""
+        found = {}
+        for number in self._workers:
+            for pid in self.pids(number):
+                words = processes.arguments(pid)
+                if "--actor" in words and words[words.index("--actor") + 1] == "TrainerActor" and "--rank" in words:
+                    found[int(words[words.index("--rank") + 1])] = number
+        return found
+
+    # --- what the head says
+
+    def _ask(self, *words):
+        try:
+            done = subprocess.run([*self.inside_hub, self._program, *words, "--address", self.address],
+                                  env=self._place.environment(), capture_output=True, text=True, timeout=5,
+                                  check=False)
+        except subprocess.TimeoutExpired:
+            raise Fault(f"troupe {words[0]} did not answer within 5 s") from None
+        if done.returncode != 0:
+            raise Fault(f"troupe {' '.join(words)}: {done.stderr.strip()[-500:]}")
+        return json.loads(done.stdout)
+
+    def nodes(self, number):
+        """The living nodes that were started on it."""
+        return [node for node in self._ask("nodes", "--json")["nodes"]
+                if node["state"] == "alive" and node.get("labels", {}).get("machine") == str(number)]
+
+    def wait_for(self, condition, what, timeout_s=_READY_S):
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                if condition():
+                    return
+                seen = "not so"
+            except Fault as fault:
+                seen = str(fault)
+            if time.monotonic() > until:
+                raise Fault(f"{what} was not there within {timeout_s} s: {seen}")
+            time.sleep(0.1)

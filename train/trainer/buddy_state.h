@@ -1,0 +1,86 @@
+#pragma once
+// What a rank keeps of another's state, and the links on which it comes: see BuddyPlan. On CPUs.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/collective/communicator.h"
+#include "train/sharding/optimizer_device.h"
+#include "train/sharding/rank_layout.h"
+#include "train/trainer/host_access.h"
+#include "train/trainer/surviving_memory.h"
+#include "train/trainer/training_state.h"
+#include "train/transaction/buddy_plan.h"
+
+namespace troupe::train {
+
+// The part of a state that one rank updates: parameters, the optimizer's slots, reduced gradients.
+// Whoever holds it, and however, its ranges have the same sizes in the same order.
+struct UpdatedPart {
+  StateBuffers buffers;
+  std::vector<UpdateRange> ranges;
+
+  static UpdatedPart of(const RankLayout& layout, const StateBuffers& buffers);
+};
+// Collective in a group: the root's parameters and slots into everybody's. Pieces of it are signs
+// of life.
+Status broadcast_state(collective::Communicator& group, int root, const UpdatedPart& part);
+// The same with reduced gradients.
+Status broadcast_gradients(collective::Communicator& group, int root, const UpdatedPart& part);
+
+// Of what it is made. All of it outlives the state.
+struct BuddyTask {
+  const RankLayout& own;  // of the rank that keeps it
+  StateOptions state;
+  const Optimizer& optimizer;
+  ParallelFor parallel_for;
+  SurvivingMemory& memory;
+  std::string label;
+};
+
+class BuddyState {
+ public:
+  // Of `owner`'s state: what an earlier process of this rank kept of it, or new memory, in which no
+  // step is loaded.
+  static Result<std::unique_ptr<BuddyState>> open(const BuddyTask& task, int owner);
+
+  int owner() const { return layout_.rank(); }
+  StepTransaction& transaction() { return state_.transaction(); }
+  OptimizerDevice& updates() { return *updates_; }
+  const UpdatedPart& part() const { return part_; }
+
+ private:
+  BuddyState(RankLayout layout, TrainingState state)
+      : layout_(std::move(layout)), state_(std::move(state)) {}
+
+  const RankLayout layout_;
+  TrainingState state_;
+  UpdatedPart part_;
+  std::unique_ptr<OptimizerDevice> updates_;
+};
+
+// A rank's links to its buddy, and to the rank whose buddy it is, in one generation.
+class BuddyLinks {
+ public:
+  // Collective. `plan` is not none() and outlives it.
+  static Result<BuddyLinks> make(collective::Communicator& world, const BuddyPlan& plan);
+
+  // What is sent or received, in a group of two whose rank 0 is the owner.
+  using Transfer = std::function<Status(collective::Communicator& group)>;
+  // Collective: every rank sends to its buddy and receives from whom it is the buddy of. `keepers`,
+  // by rank: those that receive at all; empty: all.
+  Status pass(const Transfer& send, const Transfer& receive,
+              const std::vector<bool>& keepers = {}) const;
+
+ private:
+  BuddyLinks() = default;
+
+  const BuddyPlan* plan_ = nullptr;
+  int rank_ = -1;
+  std::unique_ptr<collective::Communicator> to_buddy_, from_owner_;
+};
+
+}  // namespace troupe::train
