@@ -84,10 +84,10 @@ def nodes(figures, place, bin_folder, options):
             if strategy == "hsdp" and count < 4:
                 continue  # a shard group and its copy are two machines each
             for loss in options.losses.split(","):
-                _torture(figures, place, bin_folder, options, count, strategy, loss == "silent", kills)
+                torture(figures, place, bin_folder, options, count, strategy, loss == "silent", kills)
 
 
-def _torture(figures, place, bin_folder, options, count, strategy, silent, kills):
+def torture(figures, place, bin_folder, options, count, strategy, silent, kills):
     what = f"{strategy}, {count} machines, {'silent' if silent else 'closed'}"
     name = what.replace(", ", "-").replace(" ", "-")
     chance = random.Random(options.seed)

@@ -165,6 +165,27 @@ TEST_CASE("a cable that stays cut: both sides end by the same limit") {
   run.elsewhere.check_nothing_left();
 }
 
+TEST_CASE("SIGTERM to the second machine, or to both at once, saves and ends the whole run") {
+  const auto machines = TwoMachines::make();
+  if (!machines) return;
+  for (const bool both : {false, true}) {
+    CAPTURE(both);
+    const TinyRun tiny;
+    OnBoth run(*machines, tiny, "two", kLongRun);
+    REQUIRE_MESSAGE(run.first->wait_for_output("step 3/300 ", kStart), run.first->output());
+    run.second->kill(SIGTERM);
+    if (both) run.first->kill(SIGTERM);
+    CHECK(run.first->wait(seconds(20)) == 143);
+    INFO(run.first->output());
+    CHECK(run.first->output().find("stopped at step ") != std::string::npos);
+    CHECK(run.first->output().find("saved checkpoint-") != std::string::npos);
+    CHECK_MESSAGE(run.second->wait(seconds(20)) == 143, run.second->output());
+    CHECK(run.second->output().find("this machine stays until it has") != std::string::npos);
+    tiny.check_nothing_left();
+    run.elsewhere.check_nothing_left();
+  }
+}
+
 TEST_CASE("SIGTERM while a machine is awaited: rank 0 saves what it holds and ends in seconds") {
   const auto machines = TwoMachines::make();
   if (!machines) return;

@@ -8,8 +8,9 @@
  * any point. Of a killed process its machine's memory survives: the rank's own state and the replica of the rank before
  * it. Of a lost machine nothing survives, and a spare machine takes its place.
  *
- * A rank sends its reduced gradient to its buddy and is PREPARED when the buddy has it. A buddy updates the replica
- * before it ends its own step. A recovery first gives a rank without memory the replica, then decides from what the
+ * A rank sends its reduced gradient to its buddy, and is PREPARED when it has the gradient of the replica that it keeps:
+ * so everybody's word says that every buddy has its gradient. A buddy updates the replica before it ends its own step.
+ * A recovery first gives a rank without memory the replica, then decides from what the
  * ranks' memories say, when all of the old generation are dead or stopped. Where a rank has neither memory nor replica,
  * all go back to the checkpoint (step 0 here).
  *
@@ -34,13 +35,14 @@
 #define BUDDY(r) ((r + 1) % RANKS)            /* on whose machine the replica of r lies */
 #define BEFORE(r) ((r + RANKS - 1) % RANKS)   /* whose replica lies on the machine of r */
 
-#if BUG == 1                                   /* is PREPARED before the buddy has its gradient */
-#define ACKNOWLEDGED(r) true
+#define KEPT_PREPARED(r) (has_replica[BEFORE(r)] && replica_gradient[BEFORE(r)] == generation && replica_step[BEFORE(r)] == step[r])
+#if BUG == 1                                   /* is PREPARED before it has the gradient of what it keeps */
+#define MAY_PREPARE(r) true
 #else
-#if BUG == 9                                   /* the buddy's word does not say of which step it is */
-#define ACKNOWLEDGED(r) (has_replica[r] && replica_gradient[r] == generation)
+#if BUG == 9                                   /* any gradient of this generation will do, the last step's too */
+#define MAY_PREPARE(r) (has_replica[BEFORE(r)] && replica_gradient[BEFORE(r)] == generation)
 #else
-#define ACKNOWLEDGED(r) (has_replica[r] && replica_gradient[r] == generation && replica_step[r] == step[r])
+#define MAY_PREPARE(r) KEPT_PREPARED(r)
 #endif
 #endif
 #if BUG == 2                                   /* the buddy takes a gradient of an older generation */
@@ -184,7 +186,7 @@ resume:
        die_here(r); leave_if_aborted(r);
        atomic { flight[r] = generation; flight_step[r] = step[r] };
        if
-       :: ACKNOWLEDGED(r) -> skip
+       :: MAY_PREPARE(r) -> skip
        :: abort -> leave_if_aborted(r)
        fi;
        die_here(r); leave_if_aborted(r);

@@ -52,7 +52,8 @@ train::Interrupt Interrupts::take() {
 
 int Interrupts::exit_code() {
   if (last_ == 0) take();  // seen, and not taken yet
-  return 128 + (last_ != 0 ? last_ : SIGINT);
+  // Nothing came here: another of the run's machines was told to end.
+  return 128 + (last_ != 0 ? last_ : SIGTERM);
 }
 
 }  // namespace troupe::tools

@@ -20,6 +20,7 @@
 #include "tools/commands/worker.h"
 #include "tools/launchers/hostfile.h"
 #include "train/config/ray_settings.h"
+#include "train/trainer/run_access.h"
 #include "train/trainer/trainer_messages.h"
 
 namespace troupe::tools {
@@ -31,6 +32,8 @@ constexpr std::size_t kHostfileBytesMax = 1u << 20;
 // A host's trainers may take so long to end when it leaves.
 constexpr Duration kLeaveGrace = std::chrono::seconds(2);
 constexpr Duration kTellAgain = std::chrono::seconds(10);
+// What telling a run to save may take.
+constexpr double kTellTimeoutS = 10;
 
 Result<std::int64_t> cpus_here(CommandContext& context) {
   return whole_cpus(TROUPE_TRY(node_resources(context, {}, {})));
@@ -329,6 +332,28 @@ Result<train::TrainingCluster> make_training_cluster(CommandContext& context,
   return alone(context, loaded, trainers, output);
 }
 
+// Tells the run of the head at `address`, as its driver would, to save and to end.
+Status save_and_stop_run(CommandContext& context, const std::string& address) {
+  const auto found = TROUPE_TRY(
+      connect_cluster(context, {.address = address, .timeout_s = kTellTimeoutS}, "SIGTERM"));
+  const auto actors = TROUPE_TRY(found->head->actors(false, found->deadline));
+  const auto controller = std::ranges::find_if(actors, [](const wire::ActorInfo& actor) {
+    return actor.name.starts_with(train::kControllerPrefix);
+  });
+  if (controller == actors.end()) return error(Code::kNotFound, "no run has begun there");
+  Cluster cluster = TROUPE_TRY(Cluster::connect({.host = found->place.address.host,
+                                                 .port = found->place.address.port,
+                                                 .token = found->place.token.token,
+                                                 .job_name = "SIGTERM",
+                                                 .namespace_name = controller->namespace_name,
+                                                 .timeout = found->deadline.remaining(),
+                                                 .follow_output = false}));
+  const auto handle = TROUPE_TRY(cluster.get_actor<train::TrainController>(controller->name));
+  return handle.with({.despite_state_loss = true})
+      .call<&train::TrainController::save_and_stop>()
+      .get(found->deadline.remaining());
+}
+
 Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& loaded,
                            bool head_gets_signals) {
   const auto& launch = loaded.launch;
@@ -338,13 +363,18 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
                  launch.node_rank);
   }
   const auto timeout_s = static_cast<double>(loaded.config.troupe.join_timeout_s);
+  const std::string address = fmt::format("{}:{}", *launch.master_addr, *launch.master_port);
+  std::function<Status()> on_terminate;
+  if (!head_gets_signals)
+    on_terminate = [&context, address] { return save_and_stop_run(context, address); };
   const std::string reason = TROUPE_TRY(run_worker(
-      context, {.address = fmt::format("{}:{}", *launch.master_addr, *launch.master_port),
+      context, {.address = address,
                 .join_timeout_s = timeout_s,
                 .orphan_timeout_s = timeout_s,
                 .labels = {fmt::format("{}={}", train::kNodeRankLabel, launch.node_rank)},
                 .head_gets_signals = head_gets_signals,
-                .passes_signals_on = !head_gets_signals}));
+                .passes_signals_on = !head_gets_signals,
+                .on_terminate = on_terminate}));
   if (const auto exit_code = exit_code_of_run(reason)) return *exit_code;
   context.err << fmt::format("troupe train: the run was stopped: {}\n", reason);
   return 1;

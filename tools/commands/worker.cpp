@@ -62,6 +62,7 @@ class WorkerProcess {
   Result<scheduler::NodeOptions> options();
   void remind(Duration delay);
   void on_signal(int signal);
+  void terminate();
   void leave(const std::string& cause);
   void follow_stdin();
 
@@ -76,6 +77,7 @@ class WorkerProcess {
   bool joined_ = false;
   RepeatedSignals signals_;
   bool leaving_ = false;
+  std::jthread terminating_;  // joined before the loop goes
   std::optional<Status> ended_;
   std::string end_reason_;
   std::string stdin_text_;
@@ -118,7 +120,28 @@ void WorkerProcess::remind(Duration delay) {
 }
 
 void WorkerProcess::on_signal(int signal) {
-  if (!signals_.is_repetition(signal, loop_->clock().now())) leave(signal_name(signal));
+  if (signals_.is_repetition(signal, loop_->clock().now())) return;
+  const bool waits =
+      signal == SIGTERM && join_ != nullptr && join_->on_terminate && !terminating_.joinable();
+  if (waits && joined_ && !leaving_) return terminate();
+  leave(signal_name(signal));
+}
+
+// Other machines may be told to end at the same time: a rank that leaves now would be missing in
+// the checkpoint.
+void WorkerProcess::terminate() {
+  log_.info(
+      "SIGTERM: the run is told to save and to end; this machine stays until it has, or until "
+      "a second signal");
+  terminating_ = std::jthread([this] {
+    const Status told = join_->on_terminate();
+    if (told.ok()) return;
+    loop_->post([this, told] {
+      if (ended_ || leaving_) return;
+      log_.warning("the run could not be told to save: {}", told.to_string());
+      leave(signal_name(SIGTERM));
+    });
+  });
 }
 
 void WorkerProcess::leave(const std::string& cause) {
@@ -193,6 +216,7 @@ Status WorkerProcess::run() {
   if (flags_.with_stdin) loop_->watch_readable(STDIN_FILENO, [this] { follow_stdin(); });
   remind(kFirstReminder);
   loop_->run();
+  if (terminating_.joinable()) terminating_.join();
   if (flags_.with_stdin) loop_->unwatch(STDIN_FILENO);
   end_reason_ = node_->end_reason();
   node_.reset();

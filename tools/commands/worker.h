@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/status.h"
 #include "scheduler/node/log_pipes.h"
 #include "tools/commands/command.h"
 
@@ -32,6 +33,9 @@ struct JoinOptions {
   // SIGTERM comes to the head, too, which says what becomes of the run: here it means nothing.
   bool head_gets_signals = false;
   bool passes_signals_on = true;  // SIGUSR1 and SIGUSR2
+  // What the first SIGTERM does instead of leaving, on a thread of its own: this machine stays
+  // until the run ends by it, or a second signal. A failure: it leaves. Empty: it leaves.
+  std::function<Status()> on_terminate;
 };
 
 // What the machine that leads a run tells the others as it ends their cluster, and the exit code

@@ -17,13 +17,16 @@ _HOME = "10.215.0.1"
 
 class Machines:
     """with Machines(place, bin, count) as machines: a head in a namespace of its own, and so many worker nodes,
-    10.215.0.11 and up, labelled machine=0 and up. Needs root, and iproute2 and util-linux."""
+    10.215.0.11 and up, labelled machine=0 and up. Needs root, and iproute2 and util-linux. Connections are
+    encrypted unless `insecure`. `pinned`: each machine has a processor for itself, as far as there are some."""
 
-    def __init__(self, place, bin_folder, count, cpus=1):
+    def __init__(self, place, bin_folder, count, cpus=1, insecure=False, pinned=False):
         self._place = place
         self._program = os.path.join(bin_folder, "troupe")
         self._count = count
         self._cpus = cpus
+        self._pinned = pinned
+        self.environment = {"TROUPE_INSECURE": "1"} if insecure else {}
         self._names = [f"troupe-m{os.getpid()}-{number}" for number in range(count)]
         self._hub = f"troupe-m{os.getpid()}-hub"
         self._workers = {}  # machine -> the process outside its namespace
@@ -82,8 +85,8 @@ class Machines:
         with open(self._place.file("head.log"), "ab") as log:
             self._head = subprocess.Popen(
                 [*self.inside_hub, self._program, "head", "--address", _HOME, "--json"],
-                env=self._place.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-                text=True, start_new_session=True)
+                env={**self._place.environment(), **self.environment}, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
         line = self._head.stdout.readline()
         if not line:
             raise Fault("the head did not start")
@@ -100,14 +103,17 @@ class Machines:
         before = {node["node_id"] for node in self.nodes(number)} if wait else set()
         with open(self._place.file(f"machine-{number}.log"), "ab") as log:
             self._workers[number] = subprocess.Popen(
-                ["ip", "netns", "exec", self._names[number], "unshare", "--pid", "--fork", "--kill-child",
+                ["ip", "netns", "exec", self._names[number], *self._on_processor(number), "unshare", "--pid", "--fork", "--kill-child",
                  "--mount-proc", self._program, "worker", "--address", self.address, "--token-file",
                  self.token_file, "--num-cpus", str(self._cpus), "--labels", f"machine={number}"],
-                env={**self._place.environment(), "HOME": home, "TMPDIR": home}, stdin=subprocess.DEVNULL,
+                env={**self._place.environment(), **self.environment, "HOME": home, "TMPDIR": home}, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True)
         if wait:
             self.wait_for(lambda: any(node["node_id"] not in before for node in self.nodes(number)),
                           f"machine {number}")
+
+    def _on_processor(self, number):
+        return ["taskset", "-c", str(number % os.cpu_count())] if self._pinned else []
 
     def kill(self, number):
         """All of its processes at once; their sockets close. When it was done."""
@@ -145,7 +151,7 @@ class Machines:
     def _ask(self, *words):
         try:
             done = subprocess.run([*self.inside_hub, self._program, *words, "--address", self.address],
-                                  env=self._place.environment(), capture_output=True, text=True, timeout=5,
+                                  env={**self._place.environment(), **self.environment}, capture_output=True, text=True, timeout=5,
                                   check=False)
         except subprocess.TimeoutExpired:
             raise Fault(f"troupe {words[0]} did not answer within 5 s") from None

@@ -38,6 +38,14 @@ void HostUpdate::forget() {
   if (log_) log_->forget();
 }
 
+bool HostUpdate::is_untouched(std::int64_t number, std::int64_t tile) const {
+  for (std::int64_t chunk = tile * kChunksPerTile; log_ && chunk < (tile + 1) * kChunksPerTile;
+       ++chunk) {
+    if (log_->done(number, chunk)) return false;
+  }
+  return true;
+}
+
 void HostUpdate::update_tile(const PreparedUpdate& prepared, std::int64_t number, int slot,
                              std::int64_t tile, std::span<const float> gradients) {
   const std::int64_t first = tile * kChunksPerTile;

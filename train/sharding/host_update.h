@@ -30,6 +30,8 @@ class HostUpdate {
   }
   // Before an update of `number` ≥ 1: what a killed process left half written of it is restored.
   void restore(std::int64_t number);
+  // Nothing of the tile has been updated by that number yet, once restore() is done.
+  bool is_untouched(std::int64_t number, std::int64_t tile) const;
   // What of a tile the update of that number has not done. `slot`: no two calls at a time have the
   // same. `gradients`: the tile's.
   void update_tile(const PreparedUpdate& prepared, std::int64_t number, int slot, std::int64_t tile,

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "runtime/base/check.h"
 
@@ -24,7 +27,69 @@ std::span<std::byte> slice(std::span<std::byte> buffer, std::int64_t offset, std
                         static_cast<std::size_t>(elements) * element_bytes);
 }
 
+// The tiles of a part.
+class TileReader {
+ public:
+  explicit TileReader(const UpdatedPart& part) : part_(part) {
+    for (const UpdateRange& range : part.ranges) {
+      for (std::int64_t at = 0; at < range.elements; at += kTileElements)
+        tiles_.push_back({.parameters = range.parameters + at,
+                          .gradients = range.gradients + at,
+                          .slots = range.slots + at});
+    }
+  }
+  std::int64_t count() const { return std::ssize(tiles_); }
+  std::uint64_t sum(std::int64_t tile) const {
+    const UpdateRange& at = tiles_[static_cast<std::size_t>(tile)];
+    const std::size_t bytes = dtype_size(part_.buffers.state);
+    std::uint64_t sum =
+        sum_of_bytes(slice(part_.buffers.parameters, at.parameters, kTileElements, bytes));
+    for (const SlotBuffer& slot : part_.buffers.slots)
+      sum = sum_of_bytes(slice(slot.data, at.slots, kTileElements, bytes), sum);
+    return sum;
+  }
+  std::span<const float> gradients(std::int64_t tile) const {
+    return part_.buffers.gradients.subspan(
+        static_cast<std::size_t>(tiles_[static_cast<std::size_t>(tile)].gradients),
+        static_cast<std::size_t>(kTileElements));
+  }
+
+ private:
+  const UpdatedPart& part_;
+  std::vector<UpdateRange> tiles_;
+};
+
+// The first of those that threads have found.
+class FirstTile {
+ public:
+  void note(std::int64_t tile) {
+    std::int64_t first = tile_.load();
+    while ((first < 0 || tile < first) && !tile_.compare_exchange_weak(first, tile)) {
+    }
+  }
+  bool found() const { return tile() >= 0; }
+  std::int64_t tile() const { return tile_.load(); }
+
+ private:
+  std::atomic<std::int64_t> tile_{-1};
+};
+
 }  // namespace
+
+std::size_t UpdatedPart::tiles() const {
+  std::int64_t elements = 0;
+  for (const UpdateRange& range : ranges) elements += range.elements;
+  return static_cast<std::size_t>(elements / kTileElements);
+}
+
+std::vector<std::uint64_t> UpdatedPart::tile_sums(const ParallelFor& parallel_for) const {
+  const TileReader tiles(*this);
+  std::vector<std::uint64_t> sums(static_cast<std::size_t>(tiles.count()));
+  parallel_for(tiles.count(), [&](std::int64_t tile, int) {
+    sums[static_cast<std::size_t>(tile)] = tiles.sum(tile);
+  });
+  return sums;
+}
 
 UpdatedPart UpdatedPart::of(const RankLayout& layout, const StateBuffers& buffers) {
   return {.buffers = buffers,
@@ -52,19 +117,94 @@ Status broadcast_gradients(collective::Communicator& group, int root, const Upda
   return {};
 }
 
+BuddyState::BuddyState(RankLayout layout, TrainingState state, const BuddyTask& task)
+    : keeper_(task.own.rank()),
+      layout_(std::move(layout)),
+      state_(std::move(state)),
+      part_(UpdatedPart::of(layout_, state_.kept())),
+      parallel_for_(task.parallel_for),
+      update_(OptimizerShard::of(layout_, part_.buffers, task.optimizer), &state_.update_log(), {}),
+      sums_(state_.tile_sums()) {}
+
 Result<std::unique_ptr<BuddyState>> BuddyState::open(const BuddyTask& task, int owner) {
   // Nothing but the owner's shard, whatever the run's strategy keeps whole.
   RankLayout layout(task.own.layout(), Strategy::kZero3, task.own.mesh(), owner);
   StateOptions options = task.state;
   options.kept_of = owner;
   auto state = TROUPE_TRY(TrainingState::open(layout, options, task.memory, task.label));
-  std::unique_ptr<BuddyState> made(new BuddyState(std::move(layout), std::move(state)));
-  const StateBuffers buffers = made->state_.kept();
-  made->part_ = UpdatedPart::of(made->layout_, buffers);
-  made->updates_ =
-      make_cpu_optimizer_device(OptimizerShard::of(made->layout_, buffers, task.optimizer),
-                                task.parallel_for, &made->state_.update_log());
-  return made;
+  return std::unique_ptr<BuddyState>(new BuddyState(std::move(layout), std::move(state), task));
+}
+
+BuddyState::Damage BuddyState::update(const OptimizerStep& step, std::int64_t number) {
+  const auto prepared = update_.prepare(step);
+  update_.restore(number);
+  const TileReader tiles(part_);
+  FirstTile damaged;
+  parallel_for_(update_.tiles(), [&](std::int64_t tile, int slot) {
+    if (update_.is_untouched(number, tile)) {
+      const auto noted = sums_.before(tile, number);
+      if (noted && *noted != tiles.sum(tile)) damaged.note(tile);
+    }
+    update_.update_tile(*prepared, number, slot, tile, tiles.gradients(tile));
+    sums_.note(tile, number, tiles.sum(tile));
+  });
+  return damaged.found() ? Damage(damage_text(damaged.tile())) : std::nullopt;
+}
+
+BuddyState::Damage BuddyState::verify() {
+  const TileReader tiles(part_);
+  FirstTile damaged;
+  parallel_for_(update_.tiles(), [&](std::int64_t tile, int) {
+    const auto noted = sums_.last(tile);
+    if (noted && *noted != tiles.sum(tile)) damaged.note(tile);
+  });
+  return damaged.found() ? Damage(damage_text(damaged.tile())) : std::nullopt;
+}
+
+BuddyState::Damage BuddyState::compare(std::span<const std::uint64_t> sums) {
+  TROUPE_CHECK(std::ssize(sums) == sums_.tiles());
+  for (std::int64_t tile = 0; tile < sums_.tiles(); ++tile) {
+    const auto noted = sums_.last(tile);
+    if (!noted || *noted == sums[static_cast<std::size_t>(tile)]) continue;
+    return fmt::format(
+        "the state of rank {} and the copy of it that rank {} keeps differ after step {}, in {}: "
+        "one of their machines computes wrong, or its memory was changed; neither is used",
+        owner(), keeper_, transaction().record().step, place_of(tile));
+  }
+  return std::nullopt;
+}
+
+void BuddyState::forget() {
+  transaction().unload();
+  update_.forget();
+  sums_.forget();
+}
+
+void BuddyState::written(std::int64_t step) {
+  const std::vector<std::uint64_t> sums = part_.tile_sums(parallel_for_);
+  for (std::size_t tile = 0; tile < sums.size(); ++tile)
+    sums_.note(static_cast<std::int64_t>(tile), step, sums[tile]);
+}
+
+std::string BuddyState::damage_text(std::int64_t tile) {
+  return fmt::format(
+      "memory of rank {}'s machine was changed: its copy of rank {}'s state is not what step {} "
+      "wrote there, in {}; it is not used, and made again",
+      keeper_, owner(), transaction().record().step, place_of(tile));
+}
+
+std::string BuddyState::place_of(std::int64_t tile) const {
+  const std::int64_t begin = update_.tile(tile).flat, end = begin + kTileElements;
+  std::string tensors;
+  for (const ParameterInfo& parameter : layout_.layout().parameters()) {
+    const UnitInfo& unit = layout_.layout().units()[static_cast<std::size_t>(parameter.unit)];
+    const std::int64_t at = unit.flat_offset + parameter.offset_elements;
+    const std::int64_t from = std::max(begin, at), to = std::min(end, at + parameter.elements);
+    if (from >= to) continue;
+    tensors += fmt::format("{}{} (elements {} to {})", tensors.empty() ? "" : ", ", parameter.name,
+                           from - at, to - at - 1);
+  }
+  return tensors.empty() ? "what lies between tensors" : tensors;
 }
 
 Result<BuddyLinks> BuddyLinks::make(collective::Communicator& world, const BuddyPlan& plan) {

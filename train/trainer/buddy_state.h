@@ -2,14 +2,18 @@
 // What a rank keeps of another's state, and the links on which it comes: see BuddyPlan. On CPUs.
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/collective/communicator.h"
+#include "train/sharding/host_update.h"
 #include "train/sharding/optimizer_device.h"
 #include "train/sharding/rank_layout.h"
+#include "train/sharding/tile_sums.h"
 #include "train/trainer/host_access.h"
 #include "train/trainer/surviving_memory.h"
 #include "train/trainer/training_state.h"
@@ -24,6 +28,9 @@ struct UpdatedPart {
   std::vector<UpdateRange> ranges;
 
   static UpdatedPart of(const RankLayout& layout, const StateBuffers& buffers);
+  std::size_t tiles() const;
+  // Of its parameters and slots, tile by tile in the order of the ranges (TileSums).
+  std::vector<std::uint64_t> tile_sums(const ParallelFor& parallel_for) const;
 };
 // Collective in a group: the root's parameters and slots into everybody's. Pieces of it are signs
 // of life.
@@ -41,25 +48,47 @@ struct BuddyTask {
   std::string label;
 };
 
+// Its bytes are verified before each update that changes them, and before they are given to
+// anybody: by sums that were noted when they were written. A copy that is damaged is named, and
+// counts for nothing until it is written again.
 class BuddyState {
  public:
+  // Every so many steps owner and buddy compare the sums of their states.
+  static constexpr std::int64_t kCompareEvery = 16;
+
   // Of `owner`'s state: what an earlier process of this rank kept of it, or new memory, in which no
   // step is loaded.
   static Result<std::unique_ptr<BuddyState>> open(const BuddyTask& task, int owner);
 
   int owner() const { return layout_.rank(); }
   StepTransaction& transaction() { return state_.transaction(); }
-  OptimizerDevice& updates() { return *updates_; }
   const UpdatedPart& part() const { return part_; }
 
- private:
-  BuddyState(RankLayout layout, TrainingState state)
-      : layout_(std::move(layout)), state_(std::move(state)) {}
+  // As OptimizerDevice has it. Where a tile is not what the last update wrote, a sentence that says
+  // where in the model it lies: then nothing may be done with the state any more but forget() it.
+  using Damage = std::optional<std::string>;
+  Damage update(const OptimizerStep& step, std::int64_t number);
+  // The same of all tiles, which no update is under way in.
+  Damage verify();
+  // Where it differs from its owner's state, of which `sums` are the tile_sums().
+  Damage compare(std::span<const std::uint64_t> sums);
+  // Before it is written anew, as StepTransaction::load() wants it.
+  void forget();
+  // It was written: as of `step`.
+  void written(std::int64_t step);
 
+ private:
+  BuddyState(RankLayout layout, TrainingState state, const BuddyTask& task);
+  std::string place_of(std::int64_t tile) const;
+  std::string damage_text(std::int64_t tile);
+
+  const int keeper_;
   const RankLayout layout_;
   TrainingState state_;
-  UpdatedPart part_;
-  std::unique_ptr<OptimizerDevice> updates_;
+  const UpdatedPart part_;
+  const ParallelFor parallel_for_;
+  HostUpdate update_;
+  TileSums sums_;
 };
 
 // A rank's links to its buddy, and to the rank whose buddy it is, in one generation.

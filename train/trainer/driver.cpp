@@ -328,6 +328,7 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
   note.started();
   // Its wishes count for a controller without its memory, too.
   const auto surely = controller.with({.despite_state_loss = true});
+  const ControllerWatch watch(cluster.cluster, controller);
 
   ProgressLinesOptions lines_options{
       .connect = [&](Deadline deadline) -> Result<ByteStream> {
@@ -335,6 +336,7 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
             TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose, deadline))
                 .stream);
       },
+      .process = [&] { return watch.process(); },
       .tell =
           [&](Interrupt wish) {
             if (wish == Interrupt::kSaveThenEnd) {

@@ -174,6 +174,13 @@ Status GenerationStart::meet(RunGeneration& generation, RecoverySession& session
                .finished_step = aftermath.finished_step,
                .gemm_flops_per_s = follow_.gemm_flops_per_s_here,
                .machine = xxh3_64(std::as_bytes(std::span(f.machine)))};
+  if (f.kept && f.kept->transaction().position().loaded &&
+      f.kept->transaction().position().phase != CommitPhase::kCommitted) {
+    if (const auto damage = f.kept->verify()) {
+      f.kept->forget();
+      generation.observer.warning(*damage);
+    }
+  }
   if (f.kept) mine.kept = {f.kept->owner(), f.kept->transaction().position()};
   const auto ranks = static_cast<std::size_t>(generation.world.world_size());
   std::vector<Arrival> all(ranks);
@@ -315,8 +322,7 @@ Status GenerationStart::renew(RunGeneration& generation, RecoverySession& sessio
     f.kept.reset();
     f.kept = TROUPE_TRY(f.open_kept(owner));
     f.transaction().set_keeps(owner);
-    f.kept->transaction().unload();
-    TROUPE_RETURN_IF_ERROR(f.kept->updates().forget_updates());
+    f.kept->forget();
   }
   // Whoever keeps rank 0's state goes on with its history; what is loaded comes to all anyway.
   const bool goes_on = session.decision().kind != RecoveryDecision::Kind::kLoad;
@@ -337,6 +343,7 @@ Status GenerationStart::renew(RunGeneration& generation, RecoverySession& sessio
         return f.kept->owner() == 0 && goes_on ? share(group) : Status();
       },
       renews));
+  if (mine) f.kept->written(f.transaction().record().step);
   session.renewed(mine ? &f.kept->transaction() : nullptr);
   return {};
 }

@@ -11,7 +11,7 @@
 namespace troupe::train {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(1000);
+constexpr auto kLook = std::chrono::milliseconds(200);
 // One attempt to reach a controller that is being replaced, and the pause after one that failed:
 // the user is listened to in between.
 constexpr auto kConnectAttempt = std::chrono::seconds(2);
@@ -63,7 +63,14 @@ bool ProgressLines::read_more() {
     buffer_.append(reinterpret_cast<const char*>(chunk.data()), io.count);
     if (io.count > 0 && saved_by_) saved_by_ = clock_.now() + options_.stop_timeout;
   } while (io.count == chunk.size());
-  return io.state == StreamIo::State::kOpen;
+  return io.state == StreamIo::State::kOpen && !is_outdated();
+}
+
+bool ProgressLines::is_outdated() {
+  if (!options_.process) return false;
+  const std::uint64_t newest = options_.process();
+  if (connected_to_ == 0) connected_to_ = newest;
+  return newest > connected_to_;
 }
 
 void ProgressLines::show_step(const json::Value& line) {
@@ -173,6 +180,7 @@ void ProgressLines::take_wish() {
 }
 
 Status ProgressLines::connect_again() {
+  if (options_.process) connected_to_ = options_.process();
   auto stream = options_.connect(Deadline::after(kConnectAttempt));
   if (stream.ok()) {
     stream_ = std::move(*stream);

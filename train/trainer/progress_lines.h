@@ -37,6 +37,10 @@ struct ProgressLinesOptions {
   // A new connection of kProgressPurpose, within the deadline. kActorDied: the controller is gone
   // for good.
   std::function<Result<ByteStream>(Deadline deadline)> connect;
+  // The number of the controller's process, as the head has it: a connection with an older one is
+  // left, also where nobody closed it (its machine lost its network). Empty: connections end by
+  // themselves.
+  std::function<std::uint64_t()> process;
   // Passes a wish on to the controller; called again with it after the controller was replaced.
   std::function<void(Interrupt wish)> tell;
   // Gives the run's data to a controller that could not take them over from the one before.
@@ -80,8 +84,9 @@ class ProgressLines {
   // Readable or a second has passed.
   void wait();
   void take_wish();
-  // False: the connection has ended.
+  // False: the connection has ended, or is with a process that was replaced.
   bool read_more();
+  bool is_outdated();
   // The end, where the lines read so far hold it.
   Result<std::optional<RunEnd>> show_lines();
   Status connect_again();
@@ -92,6 +97,7 @@ class ProgressLines {
   const ProgressLinesOptions options_;
   std::optional<ProgressReporter> reporter_;
   std::string buffer_;
+  std::uint64_t connected_to_ = 0;  // the process; 0: not known yet
   std::vector<RunEvent> events_;
   bool saving_ = false;
   bool model_held_ = false;

@@ -12,7 +12,7 @@ Result<ActorHandle<TrainController>> spawn_controller(Cluster& cluster, const Ru
   // on while the head is silent (OnHeadLoss::kKeep). Where its node was lost and lives, there are
   // two: the newer one asks every trainer how it is before it decides anything, and a trainer that
   // it has asked refuses the older one, which ends by that.
-  ActorOptions options{.name = "controller/" + spec.run,
+  ActorOptions options{.name = kControllerPrefix + spec.run,
                        .num_cpus = 0,
                        .max_restarts = 100,
                        .backoff_initial = std::chrono::milliseconds(0),
@@ -21,6 +21,12 @@ Result<ActorHandle<TrainController>> spawn_controller(Cluster& cluster, const Ru
   if (spec.machines > 0) options.label_selector[kNodeRankLabel] = "0";
   return cluster.spawn<TrainController>(options, spec);
 }
+
+ControllerWatch::ControllerWatch(Cluster& cluster, const ActorHandle<TrainController>& controller)
+    : process_(std::make_shared<std::atomic<std::uint64_t>>(0)),
+      watch_(cluster.watch(controller, [process = process_](const ActorInfo& info) {
+        process->store(info.generation);
+      })) {}
 
 Result<RawConnection> open_purpose(Cluster& cluster, const ActorHandle<TrainController>& controller,
                                    const char* purpose, Deadline deadline) {

@@ -1,6 +1,10 @@
 #pragma once
 // A driver's ways to the controller of its run.
 
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
 #include "actors/cluster.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/run_bundle.h"
@@ -8,10 +12,22 @@
 
 namespace troupe::train {
 
+// A controller's name: this and its run's.
+inline constexpr const char* kControllerPrefix = "controller/";
 // How long a controller may take to answer its driver.
 inline constexpr auto kControllerTimeout = std::chrono::seconds(30);
 
 Result<ActorHandle<TrainController>> spawn_controller(Cluster& cluster, const RunSpec& spec);
+// The number of the controller's process that the head knew last.
+class ControllerWatch {
+ public:
+  ControllerWatch(Cluster& cluster, const ActorHandle<TrainController>& controller);
+  std::uint64_t process() const { return *process_; }
+
+ private:
+  std::shared_ptr<std::atomic<std::uint64_t>> process_;
+  ActorWatch watch_;
+};
 Result<RawConnection> open_purpose(Cluster& cluster, const ActorHandle<TrainController>& controller,
                                    const char* purpose, Deadline deadline);
 // Gives it the run's data.

@@ -103,6 +103,7 @@ struct Training::State {
   NoOutput output;
   std::optional<FileLock> lock;
   ActorHandle<TrainController> controller;
+  std::optional<ControllerWatch> watch;
   std::optional<ProgressLines> lines;
 };
 
@@ -201,6 +202,7 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
     static_cast<void>(cluster.stop(s->controller, {.reason = "the run could not be started"}));
     return begun;
   }
+  s->watch.emplace(cluster, s->controller);
   s->lines.emplace(
       std::move(progress), s->clock, s->output,
       ProgressLinesOptions{
@@ -209,6 +211,7 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
                 TROUPE_TRY(open_purpose(s->cluster, s->controller, kProgressPurpose, deadline))
                     .stream);
           },
+          .process = [s] { return s->watch->process(); },
           .tell = [](Interrupt) {},
           .hand_over = [s] { return hand_over(s->cluster, s->controller, s->bundle); }});
   return Training(std::move(state));

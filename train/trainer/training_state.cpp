@@ -7,6 +7,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
 #include "train/sharding/cuda_optimizer_device.h"
+#include "train/sharding/tile_sums.h"
 
 namespace troupe::train {
 namespace {
@@ -50,6 +51,8 @@ memory::SegmentLayout segment_layout(const RankLayout& layout, const StateOption
       options.kept_of < 0 ? "trainer state" : fmt::format("kept of rank {}", options.kept_of),
       kStateVersion);
   result.add("transaction", sizeof(TransactionMemory));
+  if (options.kept_of >= 0)
+    result.add("sums", TileSums::bytes_of(layout.elements(Region::kOptimizer) / kTileElements));
   add_updated(result, layout, options, chunks, Region::kParameters);
   result.add("gradients", region_bytes(layout, Region::kGradients, DType::kF32), kPageBytes);
   add_slots(result, layout, options);

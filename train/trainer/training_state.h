@@ -72,6 +72,8 @@ class TrainingState {
   StateBuffers kept();
   Offload offload() const { return options_.offload; }
   StepTransaction& transaction() { return *transaction_; }
+  // Of another rank's state: memory of TileSums.
+  std::span<std::byte> tile_sums() { return layout_.region(segment_, "sums"); }
   // On a CPU, or offloaded.
   UpdateLog& update_log() { return *update_log_; }
   // On a GPU: CudaOptimizerDevice's log; empty where nothing outlives the process.

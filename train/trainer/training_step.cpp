@@ -289,19 +289,45 @@ Status TrainingStep::update_kept() {
   const CommitRecord& record = tools_.kept->transaction().committed();
   tools_.progress.stage(record.step, Stage::kOptimizer);
   if (record.skips()) return {};
-  return tools_.kept->updates().update(update_of(record), record.step);
+  const auto damage = tools_.kept->update(update_of(record), record.step);
+  return damage ? give_up_kept(*damage) : Status();
+}
+
+Status TrainingStep::give_up_kept(const std::string& why) {
+  tools_.kept->forget();
+  tools_.observer.warning(why);
+  return error(Code::kAborted, "{}", why);
+}
+
+// Both ends of a link take part: the owner tells its sums, its buddy whether they are the copy's.
+Status TrainingStep::compare_states(collective::Communicator& group) {
+  const bool keeps = group.rank() != 0;
+  const UpdatedPart& part = keeps ? tools_.kept->part() : tools_.own_part;
+  std::vector<std::uint64_t> sums(part.tiles());
+  if (!keeps) sums = part.tile_sums(parallel_for_on(tools_.compute.threads()));
+  TROUPE_RETURN_IF_ERROR(group.broadcast(std::as_writable_bytes(std::span(sums)), 0));
+  BuddyState::Damage difference;
+  if (keeps) difference = tools_.kept->compare(sums);
+  std::uint8_t differs = difference ? 1 : 0;
+  TROUPE_RETURN_IF_ERROR(group.broadcast(std::span(&differs, 1), 1));
+  if (difference) return give_up_kept(*difference);
+  if (differs == 0) return {};
+  // Nobody can tell which of the two is right.
+  tools_.transaction.unload();
+  return error(Code::kAborted, "this rank's state and its copy differ");
 }
 
 Status TrainingStep::replicate(StepRecord& record) {
   tools_.progress.stage(record.step, Stage::kReplicate);
   return timed(record.seconds.communication, [&] {
-    return tools_.buddies->pass(
-        [&](collective::Communicator& group) {
-          return broadcast_gradients(group, 0, tools_.own_part);
-        },
-        [&](collective::Communicator& group) {
-          return broadcast_gradients(group, 0, tools_.kept->part());
-        });
+    const bool compares = (record.step - 1) % BuddyState::kCompareEvery == 0;
+    const auto transfer = [&](const UpdatedPart& part) {
+      return [this, compares, &part](collective::Communicator& group) -> Status {
+        TROUPE_RETURN_IF_ERROR(broadcast_gradients(group, 0, part));
+        return compares ? compare_states(group) : Status();
+      };
+    };
+    return tools_.buddies->pass(transfer(tools_.own_part), transfer(tools_.kept->part()));
   });
 }
 

@@ -90,6 +90,9 @@ class TrainingStep {
   // Gathers the votes of all ranks.
   Status vote(StepSession& session);
   Status publish(StepRecord& record);
+  // What this rank keeps counts for nothing until it is written again, by the next generation.
+  Status give_up_kept(const std::string& why);
+  Status compare_states(collective::Communicator& group);
   OptimizerStep update_of(const CommitRecord& record) const;
   // Reduced gradients: to this rank's buddy, and those of the state that it keeps.
   Status replicate(StepRecord& record);

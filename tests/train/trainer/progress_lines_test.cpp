@@ -183,6 +183,22 @@ TEST_CASE("a controller that is gone for good, or does not come back in time, en
   CHECK(missing.status().message().find("not up") != std::string::npos);
 }
 
+TEST_CASE("a connection that nobody closes is left when the controller has another process") {
+  Followed run;
+  auto options = run.controllers.options();
+  std::uint64_t process = 0;
+  int asked = 0;
+  options.process = [&] {
+    // Known from the third time on, replaced at the fifth.
+    if (++asked == 3) process = 7;
+    if (asked == 5) process = 8;
+    return process;
+  };
+  run.controllers.then(end(0));
+  CHECK(run.follow(run.controllers.next(step(1), true), options).ok());
+  CHECK(asked > 5);
+}
+
 TEST_CASE("a wish is passed on, and told again to the controller's successor") {
   Followed run;
   int ends[2];

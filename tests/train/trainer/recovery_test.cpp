@@ -327,6 +327,99 @@ TEST_CASE("a machine lost while states are copied: what is half copied counts fo
   }
 }
 
+// Changes a bit of the state of `owner` in the memory of `rank`, where it is called `name`: of its
+// parameters or slots.
+void flip_bit(Ranks& ranks, int rank, const char* name, int owner, SeededRandom& random) {
+  auto found = ranks.memories[static_cast<std::size_t>(rank)]->take(name);
+  REQUIRE((found.ok() && found->has_value()));
+  memory::Segment& segment = **found;
+  const ParameterLayout layout(tiny_model());
+  const auto world = static_cast<int>(ranks.runs.size());
+  const RankLayout of(layout, Strategy::kZero3, Mesh{.dp_shard = world}, owner);
+  const auto bytes = static_cast<std::size_t>(of.elements(Region::kOptimizer)) * sizeof(float);
+  // The segment ends with parameters, gradients and two slots.
+  std::size_t at = random.below(3 * bytes);
+  if (at >= bytes) at += bytes;
+  segment.data()[segment.size() - 4 * bytes + at] ^= std::byte{1} << random.below(8);
+}
+
+TEST_CASE("a copy in which a single bit was changed is found out, named, and never taken") {
+  const World world{.strategy = "zero3", .ranks = 2, .machines = 2};
+  troupe::tests::TemporaryDirectory folder;
+  const Oracle oracle = undisturbed(folder.file("oracle"), world);
+  SeededRandom random(5);
+  const auto warned = [](const Ranks& ranks, std::size_t rank) {
+    const auto& warnings = ranks.observers[rank].warnings;
+    return warnings.size() == 1 &&
+           warnings[0].starts_with(fmt::format(
+               "memory of rank {}'s machine was changed: its copy of rank {}'s state is not what "
+               "step ",
+               rank, 1 - rank)) &&
+           warnings[0].find(" (elements ") != std::string::npos;
+  };
+  for (int place = 0; place < 100; ++place) {
+    CAPTURE(place);
+    const std::size_t keeper = random.below(2), owner = 1 - keeper;
+    troupe::tests::TemporaryDirectory dir;
+    auto ranks = make_ranks_of(dir.file("out"), world);
+    const auto flip = [&] {
+      flip_bit(*ranks, static_cast<int>(keeper), "kept", static_cast<int>(owner), random);
+    };
+    std::uint64_t generation = 1;
+    if (place % 2 == 0) {
+      // While it trains: the next update finds it, and the copy is made again.
+      bool flipped = false;
+      ranks->observers[keeper].look = [&](const TrainingView& view) {
+        if (view.step() == 2 && !std::exchange(flipped, true)) flip();
+      };
+      for (const Status& status : run_generation(*ranks, generation++)) CHECK_FALSE(status.ok());
+    } else {
+      // At rest, before the copy is needed: the last checkpoint takes its place.
+      ranks->observers[0].abort_after = 3;
+      run_generation(*ranks, generation++);
+      ranks->observers[0].abort_after = -1;
+      flip();
+      ranks->memories[owner] = std::make_unique<ProcessMemory>();
+      start_rank(*ranks, static_cast<int>(owner), dir.file("out"), change_of(world));
+    }
+    for (const Status& status : run_generation(*ranks, generation))
+      REQUIRE_MESSAGE(status.ok(), status.to_string());
+    CHECK(warned(*ranks, keeper));
+    CHECK(ranks->observers[owner].load.how ==
+          (place % 2 == 0 ? LoadedFrom::kMemory : LoadedFrom::kCheckpoint));
+    CHECK(file(dir.file("out/model.safetensors")) == oracle.model);
+    CHECK(step_lines(dir.file("out")) == oracle.steps);
+  }
+}
+
+TEST_CASE("states that differ from their copies are not gone on from: nobody knows who is right") {
+  const World world{.strategy = "zero3", .ranks = 2, .machines = 2};
+  troupe::tests::TemporaryDirectory dir;
+  RunChange change = change_of(world);
+  change.change = [of_world = change.change](RunBundle& bundle) {
+    of_world(bundle);
+    bundle.config.training.max_steps = BuddyState::kCompareEvery + 2;
+    bundle.config.training.save_steps = 5;
+  };
+  auto ranks = make_ranks(dir.file("out"), change);
+  ranks->machines = {"one", "another"};
+  SeededRandom random(6);
+  ranks->observers[1].look = [&](const TrainingView& view) {
+    if (view.step() == 3) flip_bit(*ranks, 1, "state", 1, random);
+  };
+  for (const Status& status : run_generation(*ranks, 1)) CHECK_FALSE(status.ok());
+  REQUIRE(ranks->observers[0].warnings.size() == 1);
+  CHECK(ranks->observers[0].warnings[0].starts_with(
+      "the state of rank 1 and the copy of it that rank 0 keeps differ after step 16, in "));
+  ranks->observers[1].look = nullptr;
+  for (const Status& status : run_generation(*ranks, 2))
+    REQUIRE_MESSAGE(status.ok(), status.to_string());
+  for (const auto& observer : ranks->observers) {
+    CHECK(observer.load.how == LoadedFrom::kCheckpoint);
+    CHECK(observer.load.step == 15);
+  }
+}
+
 TEST_CASE("a GPU lost with its machine: its state is another's copy") {
   troupe::tests::TemporaryDirectory dir;
   const Oracle oracle = undisturbed(dir.file("oracle"), {"ddp"});
