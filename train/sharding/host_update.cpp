@@ -47,10 +47,19 @@ bool HostUpdate::is_untouched(std::int64_t number, std::int64_t tile) const {
 }
 
 void HostUpdate::update_tile(const PreparedUpdate& prepared, std::int64_t number, int slot,
-                             std::int64_t tile, std::span<const float> gradients) {
+                             std::int64_t tile, std::span<const float> gradients, TileSum* before,
+                             TileSum* after) {
   const std::int64_t first = tile * kChunksPerTile;
-  for (std::int64_t i = 0; i < kChunksPerTile; ++i)
+  for (std::int64_t i = 0; i < kChunksPerTile; ++i) {
+    if (before) add_chunk(first + i, *before);
     update_chunk(prepared, number, slot, first + i, gradients.subspan(index(i) * kChunk, kChunk));
+    if (after) add_chunk(first + i, *after);
+  }
+}
+
+void HostUpdate::add_chunk(std::int64_t chunk, TileSum& sum) const {
+  const Parts parts = parts_of(place_of(chunk));
+  for (const std::span<std::byte> part : parts.all()) sum.add(part);
 }
 
 void HostUpdate::update_chunk(const PreparedUpdate& prepared, std::int64_t number, int slot,

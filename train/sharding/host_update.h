@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "train/sharding/optimizer_device.h"
+#include "train/sharding/tile_sums.h"
 
 namespace troupe::train {
 
@@ -33,9 +34,13 @@ class HostUpdate {
   // Nothing of the tile has been updated by that number yet, once restore() is done.
   bool is_untouched(std::int64_t number, std::int64_t tile) const;
   // What of a tile the update of that number has not done. `slot`: no two calls at a time have the
-  // same. `gradients`: the tile's.
+  // same. `gradients`: the tile's. `before`, `after`: sums of what it held and holds, chunk by
+  // chunk (add_chunk); null: not wanted.
   void update_tile(const PreparedUpdate& prepared, std::int64_t number, int slot, std::int64_t tile,
-                   std::span<const float> gradients);
+                   std::span<const float> gradients, TileSum* before = nullptr,
+                   TileSum* after = nullptr);
+  // What the update of a chunk changes. Tiles' chunks follow one another.
+  void add_chunk(std::int64_t chunk, TileSum& sum) const;
   void forget();
 
  private:

@@ -1,6 +1,5 @@
 #include "train/sharding/tile_sums.h"
 
-#include <array>
 #include <cstring>
 
 #include "runtime/base/check.h"
@@ -11,7 +10,6 @@ namespace {
 
 typedef std::uint64_t Lanes __attribute__((vector_size(16)));
 constexpr std::size_t kBlock = 64;
-constexpr std::size_t kRows = kBlock / sizeof(Lanes);
 
 std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
   std::uint64_t x = (a ^ (b + 0x9E3779B97F4A7C15u)) * 0xBF58476D1CE4E5B9u;
@@ -21,23 +19,34 @@ std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
 
 }  // namespace
 
-// Fletcher's sums, in each of eight lanes of words: plain and weighted by place.
-std::uint64_t sum_of_bytes(std::span<const std::byte> bytes, std::uint64_t before) {
+// Named variables stay in registers: the compiler keeps arrays of them in memory.
+void TileSum::add(std::span<const std::byte> bytes) {
   TROUPE_CHECK(bytes.size() % kBlock == 0);
-  std::array<Lanes, kRows> plain{}, weighted{};
-  for (std::size_t at = 0; at < bytes.size(); at += kBlock) {
-    std::array<Lanes, kRows> words;
-    std::memcpy(words.data(), bytes.data() + at, kBlock);
-    for (std::size_t row = 0; row < kRows; ++row) {
-      plain[row] += words[row];
-      weighted[row] += plain[row];
-    }
+  const auto lanes_at = [](const void* from) {
+    Lanes lanes;
+    std::memcpy(&lanes, from, sizeof lanes);
+    return lanes;
+  };
+  Lanes p0 = lanes_at(&plain_[0]), p1 = lanes_at(&plain_[2]);
+  Lanes p2 = lanes_at(&plain_[4]), p3 = lanes_at(&plain_[6]);
+  Lanes w0 = lanes_at(&weighted_[0]), w1 = lanes_at(&weighted_[2]);
+  Lanes w2 = lanes_at(&weighted_[4]), w3 = lanes_at(&weighted_[6]);
+  const std::byte* const end = bytes.data() + bytes.size();
+  for (const std::byte* at = bytes.data(); at != end; at += kBlock) {
+    w0 += p0 += lanes_at(at);
+    w1 += p1 += lanes_at(at + 16);
+    w2 += p2 += lanes_at(at + 32);
+    w3 += p3 += lanes_at(at + 48);
   }
-  std::uint64_t sum = before;
-  for (std::size_t row = 0; row < kRows; ++row) {
-    for (int lane = 0; lane < 2; ++lane)
-      sum = mixed(mixed(sum, plain[row][lane]), weighted[row][lane]);
-  }
+  const std::array<Lanes, 4> plain = {p0, p1, p2, p3}, weighted = {w0, w1, w2, w3};
+  std::memcpy(plain_.data(), plain.data(), sizeof plain_);
+  std::memcpy(weighted_.data(), weighted.data(), sizeof weighted_);
+}
+
+std::uint64_t TileSum::value() const {
+  std::uint64_t sum = 0;
+  for (std::size_t lane = 0; lane < kLanes; ++lane)
+    sum = mixed(mixed(sum, plain_[lane]), weighted_[lane]);
   return sum;
 }
 

@@ -2,6 +2,7 @@
 // Sums over the tiles of a state, that lie beside it: whether its bytes are still those that its
 // last update wrote, and whether two copies of it are the same.
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -10,9 +11,18 @@
 
 namespace troupe::train {
 
-// Of bytes, whole 64 at a time: it changes with every single bit, and with the order of words. Runs
-// as fast as memory is read. `before`: the sum of what came before them.
-std::uint64_t sum_of_bytes(std::span<const std::byte> bytes, std::uint64_t before = 0);
+// Of bytes that come in pieces of whole 64: it changes with every single bit, and with the order of
+// words. Runs as fast as the nearest cache is read.
+class TileSum {
+ public:
+  void add(std::span<const std::byte> bytes);
+  std::uint64_t value() const;
+
+ private:
+  // Fletcher's sums in each of eight lanes of words: plain, and weighted by place.
+  static constexpr std::size_t kLanes = 8;
+  std::array<std::uint64_t, kLanes> plain_{}, weighted_{};
+};
 
 // A tile is one thread's at a time.
 class TileSums {

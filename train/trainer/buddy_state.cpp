@@ -27,37 +27,17 @@ std::span<std::byte> slice(std::span<std::byte> buffer, std::int64_t offset, std
                         static_cast<std::size_t>(elements) * element_bytes);
 }
 
-// The tiles of a part.
-class TileReader {
- public:
-  explicit TileReader(const UpdatedPart& part) : part_(part) {
-    for (const UpdateRange& range : part.ranges) {
-      for (std::int64_t at = 0; at < range.elements; at += kTileElements)
-        tiles_.push_back({.parameters = range.parameters + at,
-                          .gradients = range.gradients + at,
-                          .slots = range.slots + at});
-    }
+// As HostUpdate adds a tile's chunks.
+std::uint64_t tile_sum(const UpdatedPart& part, const UpdateRange& tile) {
+  const std::size_t bytes = dtype_size(part.buffers.state);
+  TileSum sum;
+  for (std::int64_t at = 0; at < kTileElements; at += kUpdateElements) {
+    sum.add(slice(part.buffers.parameters, tile.parameters + at, kUpdateElements, bytes));
+    for (const SlotBuffer& slot : part.buffers.slots)
+      sum.add(slice(slot.data, tile.slots + at, kUpdateElements, bytes));
   }
-  std::int64_t count() const { return std::ssize(tiles_); }
-  std::uint64_t sum(std::int64_t tile) const {
-    const UpdateRange& at = tiles_[static_cast<std::size_t>(tile)];
-    const std::size_t bytes = dtype_size(part_.buffers.state);
-    std::uint64_t sum =
-        sum_of_bytes(slice(part_.buffers.parameters, at.parameters, kTileElements, bytes));
-    for (const SlotBuffer& slot : part_.buffers.slots)
-      sum = sum_of_bytes(slice(slot.data, at.slots, kTileElements, bytes), sum);
-    return sum;
-  }
-  std::span<const float> gradients(std::int64_t tile) const {
-    return part_.buffers.gradients.subspan(
-        static_cast<std::size_t>(tiles_[static_cast<std::size_t>(tile)].gradients),
-        static_cast<std::size_t>(kTileElements));
-  }
-
- private:
-  const UpdatedPart& part_;
-  std::vector<UpdateRange> tiles_;
-};
+  return sum.value();
+}
 
 // The first of those that threads have found.
 class FirstTile {
@@ -83,10 +63,14 @@ std::size_t UpdatedPart::tiles() const {
 }
 
 std::vector<std::uint64_t> UpdatedPart::tile_sums(const ParallelFor& parallel_for) const {
-  const TileReader tiles(*this);
-  std::vector<std::uint64_t> sums(static_cast<std::size_t>(tiles.count()));
-  parallel_for(tiles.count(), [&](std::int64_t tile, int) {
-    sums[static_cast<std::size_t>(tile)] = tiles.sum(tile);
+  std::vector<UpdateRange> tiles;
+  for (const UpdateRange& range : ranges) {
+    for (std::int64_t at = 0; at < range.elements; at += kTileElements)
+      tiles.push_back({.parameters = range.parameters + at, .slots = range.slots + at});
+  }
+  std::vector<std::uint64_t> sums(tiles.size());
+  parallel_for(std::ssize(tiles), [&](std::int64_t tile, int) {
+    sums[static_cast<std::size_t>(tile)] = tile_sum(*this, tiles[static_cast<std::size_t>(tile)]);
   });
   return sums;
 }
@@ -138,25 +122,26 @@ Result<std::unique_ptr<BuddyState>> BuddyState::open(const BuddyTask& task, int 
 BuddyState::Damage BuddyState::update(const OptimizerStep& step, std::int64_t number) {
   const auto prepared = update_.prepare(step);
   update_.restore(number);
-  const TileReader tiles(part_);
   FirstTile damaged;
   parallel_for_(update_.tiles(), [&](std::int64_t tile, int slot) {
-    if (update_.is_untouched(number, tile)) {
-      const auto noted = sums_.before(tile, number);
-      if (noted && *noted != tiles.sum(tile)) damaged.note(tile);
-    }
-    update_.update_tile(*prepared, number, slot, tile, tiles.gradients(tile));
-    sums_.note(tile, number, tiles.sum(tile));
+    const auto noted =
+        update_.is_untouched(number, tile) ? sums_.before(tile, number) : std::nullopt;
+    TileSum before, after;
+    const auto gradients =
+        part_.buffers.gradients.subspan(static_cast<std::size_t>(update_.tile(tile).gradients),
+                                        static_cast<std::size_t>(kTileElements));
+    update_.update_tile(*prepared, number, slot, tile, gradients, &before, &after);
+    if (noted && *noted != before.value()) damaged.note(tile);
+    sums_.note(tile, number, after.value());
   });
   return damaged.found() ? Damage(damage_text(damaged.tile())) : std::nullopt;
 }
 
 BuddyState::Damage BuddyState::verify() {
-  const TileReader tiles(part_);
   FirstTile damaged;
   parallel_for_(update_.tiles(), [&](std::int64_t tile, int) {
     const auto noted = sums_.last(tile);
-    if (noted && *noted != tiles.sum(tile)) damaged.note(tile);
+    if (noted && *noted != tile_sum(part_, update_.tile(tile))) damaged.note(tile);
   });
   return damaged.found() ? Damage(damage_text(damaged.tile())) : std::nullopt;
 }
