@@ -58,9 +58,10 @@ def _pairs(place, bin_folder, options, machines, strategy):
 
 def loss(figures, bin_folder, options):
     for strategy in ("ddp", "zero3"):
-        for silent in (False, True):
+        for kind in ("closed", "silent"):
             with Workplace(options.keep) as place:
-                torture_nodes.torture(figures, place, bin_folder, options, 2, strategy, silent, options.kills)
+                torture_nodes.torture(figures, place, bin_folder, options, 2, strategy, torture_nodes.Loss(kind),
+                                      options.kills)
 
 
 PARTS = {"price": price, "loss": loss}

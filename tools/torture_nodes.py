@@ -1,8 +1,10 @@
-"""tools/torture nodes: whole machines lost at random moments of a training, with all their memory. A spare machine is
-there. No step that was finished is lost, and the weights are the undisturbed run's."""
+"""tools/torture nodes: whole machines lost at random moments of a training, with all their memory, or cut off for a
+while and joined again. A spare machine is there. No step that was finished is lost, and the weights are the undisturbed
+run's."""
 
 import os
 import random
+import time
 
 from harness import results
 from harness.figures import Fault, median, percentile
@@ -18,8 +20,8 @@ RECOVERY_TIMEOUT_S = 60
 STEPS_BETWEEN = (3, 8)
 STEPS_AFTER = 10
 PACE_STEPS = 40
-# What a loss takes of a run's time besides: the recovery, and the next spare machine's start.
-LOSS_S = {False: 2.5, True: 6.0}
+# What a loss takes of a run's time besides: the recovery, and the next spare machine's start or return.
+LOSS_S = {"closed": 2.5, "silent": 6.0}
 
 
 def _settings(place, options, machines, strategy, steps, base):
@@ -45,16 +47,40 @@ def _base(place, bin_folder, options):
     return run.folder
 
 
-def _lose(machines, number, silent):
-    """The machine is gone; `silent`: the cable first, so that no connection closes. When."""
-    if not silent:
-        return machines.kill(number)
-    at = machines.cut(number)
-    machines.kill(number)
-    return at
+class Loss:
+    """How machines are lost. closed: all processes killed at once; silent: the cable is cut before, so that no connection
+    closes; cut-N: the cable is cut, and joined again after N seconds."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.cut_s = float(kind.removeprefix("cut-")) if kind.startswith("cut-") else None
+        self.heals = self.cut_s is not None and self.cut_s < SILENCE_S  # before anybody takes it for lost
+        # Until the head takes the machine for lost, at most.
+        self.silence_s = 0 if kind == "closed" else min(SILENCE_S, self.cut_s or SILENCE_S)
+        self.takes_s = LOSS_S.get(kind, 6.0 + (self.cut_s or 0))
+
+    def strike(self, machines, number):
+        """When the machine was lost."""
+        if self.kind == "closed":
+            return machines.kill(number)
+        at = machines.cut(number)
+        if self.cut_s is None:
+            machines.kill(number)
+        return at
+
+    def mend(self, machines, number, at):
+        """It is there again, with nothing of what it had in memory, or as it was."""
+        if self.cut_s is not None:
+            time.sleep(max(0.0, at + self.cut_s - time.monotonic()))
+            machines.mend(number)
+            machines.wait_for(lambda: machines.nodes(number), f"machine {number} again")
+            return
+        if self.kind == "silent":
+            machines.mend(number)
+        machines.start(number)
 
 
-def _strike_all(run, machines, chance, kills, step_s, silent):
+def _strike_all(run, machines, chance, kills, step_s, loss):
     """Seconds from each loss to the end of the first step that was begun after it, beyond a normal step."""
     took = []
     run.wait_for_step(5, RECOVERY_TIMEOUT_S)
@@ -65,15 +91,16 @@ def _strike_all(run, machines, chance, kills, step_s, silent):
         run.random_moment(chance, step_s)
         victim = chance.choice(victims)
         last = run.last_step()
-        at = _lose(machines, victim, silent)
+        at = loss.strike(machines, victim)
+        if loss.heals:
+            loss.mend(machines, victim, at)
         run.wait(lambda: any(when > at for step, when in run.step_at.items() if step > last + 1),
                  RECOVERY_TIMEOUT_S, f"a step after loss {number + 1}, of machine {victim}")
         # The step under way at the loss may stand: the one behind it is the first that was begun afterwards.
         first = last + 1 if run.step_at[last + 1] - at > step_s / 2 else last + 2
         took.append(run.step_at[first] - at - step_s)
-        if silent:
-            machines.mend(victim)
-        machines.start(victim)
+        if not loss.heals:
+            loss.mend(machines, victim, at)
     return took
 
 
@@ -84,11 +111,11 @@ def nodes(figures, place, bin_folder, options):
             if strategy == "hsdp" and count < 4:
                 continue  # a shard group and its copy are two machines each
             for loss in options.losses.split(","):
-                torture(figures, place, bin_folder, options, count, strategy, loss == "silent", kills)
+                torture(figures, place, bin_folder, options, count, strategy, Loss(loss), kills)
 
 
-def torture(figures, place, bin_folder, options, count, strategy, silent, kills):
-    what = f"{strategy}, {count} machines, {'silent' if silent else 'closed'}"
+def torture(figures, place, bin_folder, options, count, strategy, loss, kills):
+    what = f"{strategy}, {count} machines, {loss.kind}"
     name = what.replace(", ", "-").replace(" ", "-")
     chance = random.Random(options.seed)
     with Machines(place, bin_folder, count + 1) as machines:
@@ -101,21 +128,21 @@ def torture(figures, place, bin_folder, options, count, strategy, silent, kills)
 
         step_s = undisturbed(PACE_STEPS, "pace")[1].step_s()
         settings, plain = undisturbed(
-            int(10 + kills * (STEPS_BETWEEN[1] + LOSS_S[silent] / step_s)) + STEPS_AFTER, "undisturbed")
+            int(10 + kills * (STEPS_BETWEEN[1] + loss.takes_s / step_s)) + STEPS_AFTER, "undisturbed")
         run = Run(place, bin_folder, name, settings, **begun).start()
-        took = _strike_all(run, machines, chance, kills, step_s, silent)
+        took = _strike_all(run, machines, chance, kills, step_s, loss)
         run.finish(options.timeout)
-    _judge(figures, run, plain, what, kills, took, SILENCE_S if silent else 0)
+    _judge(figures, run, plain, what, kills, took, loss)
 
 
-def _judge(figures, run, plain, what, kills, took, silence_s):
+def _judge(figures, run, plain, what, kills, took, loss):
     for difference in run.differences(plain):
         figures.note(f"  {what}: {difference}")
     recovered = results.events(run.folder, "recovered")
     lost = sum(event["lost_steps"] for event in recovered)
     again = [results.recomputed_steps(event) for event in recovered]
     figures.add(f"{what}: a normal step", plain.step_s() * 1e3, "ms")
-    figures.add(f"{what}: machines killed", kills, "")
+    figures.add(f"{what}: machines lost", kills, "")
     figures.add(f"{what}: steps lost", lost, "steps")
     figures.add(f"{what}: next step beyond a normal one, p50", median(took), "s")
     figures.add(f"{what}: next step beyond a normal one, p90", percentile(took, 0.9), "s")
@@ -123,7 +150,8 @@ def _judge(figures, run, plain, what, kills, took, silence_s):
     figures.bar(f"{what}: weights and every step's loss and norm equal to the undisturbed run's",
                 not run.differences(plain))
     figures.bar(f"{what}: no committed step lost, at most one computed again in each recovery",
-                bool(recovered) and lost == 0 and max(again) <= 1 and not run.repeated)
+                (recovered or loss.heals) and lost == 0 and max(again, default=0) <= 1 and not run.repeated)
+    silence_s = loss.silence_s
     beyond = " beyond the failure detector's time-out" if silence_s else ""
     figures.bar(f"{what}: p50 at most {P50_BAR_S} s{beyond}", median(took) <= P50_BAR_S + silence_s)
     figures.bar(f"{what}: max at most {MAX_BAR_S} s{beyond}", max(took) <= MAX_BAR_S + silence_s)

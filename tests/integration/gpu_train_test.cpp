@@ -162,8 +162,8 @@ TEST_CASE("on a GPU that takes one process a spare says so, and the trainer is s
   auto environment = environment_with_devices(2);
   environment["TROUPE_FAKE_CUDA_EXCLUSIVE"] = tiny.path();
   const GpuCluster cluster(tiny, 2, environment);
-  auto arguments = tiny.train_arguments("gpu", {{"max_steps", "60"},
-                                                {"save_steps", "100"},
+  auto arguments = tiny.train_arguments("gpu", {{"max_steps", "200"},
+                                                {"save_steps", "200"},
                                                 {"troupe.device", "cuda"},
                                                 {"troupe.spares", "1"}});
   arguments.insert(arguments.end(), {"--address", cluster.address()});

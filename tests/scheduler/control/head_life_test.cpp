@@ -218,20 +218,28 @@ TEST_CASE("a kill frees the place only when the exit is seen") {
 }
 
 TEST_CASE(
-    "a silent node is dead after its time-out, and its actors start elsewhere after the fence") {
+    "a silent node is dead after its time-out; actors that must not run twice start elsewhere "
+    "after the fence, others at once") {
+  bool fenced = false;
+  SUBCASE("must not") { fenced = true; }
+  SUBCASE("may") {}
   Desk desk;
   desk.node(kNodeOne, kIdOne, 1);
-  desk.create({Desk::spec(kActor, 1, 3)});
+  auto spec = Desk::spec(kActor, 1, 3);
+  if (fenced) spec.on_head_loss = wire::OnHeadLoss::kFence;
+  desk.create({spec});
   desk.ready(kNodeOne, kActor, 1);
   desk.node(kNodeTwo, kIdTwo, 1);
   desk.pass(milliseconds(2'400), {{kNodeTwo, kIdTwo}});
   CHECK(desk.head.nodes().at(kIdOne).info.state == wire::NodeState::kAlive);
   desk.pass(milliseconds(200), {{kNodeTwo, kIdTwo}});
   CHECK(desk.head.nodes().at(kIdOne).info.state == wire::NodeState::kDead);
-  CHECK(desk.info().state == wire::ActorState::kRestarting);
-  desk.pass(milliseconds(800), {{kNodeTwo, kIdTwo}});
-  CHECK(desk.info().state == wire::ActorState::kRestarting);
-  desk.pass(milliseconds(300), {{kNodeTwo, kIdTwo}});
+  if (fenced) {
+    CHECK(desk.info().state == wire::ActorState::kRestarting);
+    desk.pass(milliseconds(800), {{kNodeTwo, kIdTwo}});
+    CHECK(desk.info().state == wire::ActorState::kRestarting);
+    desk.pass(milliseconds(300), {{kNodeTwo, kIdTwo}});
+  }
   CHECK(desk.info().state == wire::ActorState::kStarting);
   CHECK(desk.info().node_id == kIdTwo);
   CHECK(desk.info().generation == 2);
@@ -495,11 +503,18 @@ TEST_CASE("stopping ends actors, nodes, then the head") {
   CHECK(holds_alternative<EndHead>(desk.commands.back()));
 }
 
-TEST_CASE("a node of which nothing is left is dead at once; its actors come back after its lease") {
+TEST_CASE(
+    "a node of which nothing is left is dead at once, and its actors come back; those that must "
+    "not run twice after its lease") {
   Desk desk;
   desk.node(kNodeOne, kIdOne, 1);
   desk.node(kNodeTwo, kIdTwo, 1);
-  desk.create({Desk::spec(kActor, 1, 1)});
+  auto spec = Desk::spec(kActor, 1, 1);
+  bool fenced = false;
+  SUBCASE("must not") { fenced = true; }
+  SUBCASE("may") {}
+  if (fenced) spec.on_head_loss = wire::OnHeadLoss::kFence;
+  desk.create({spec});
   desk.ready(desk.info().node_id == kIdOne ? kNodeOne : kNodeTwo, kActor, 1);
   const NodeId lost = desk.info().node_id;
   const PeerId other = lost == kIdOne ? kNodeTwo : kNodeOne;
@@ -512,8 +527,10 @@ TEST_CASE("a node of which nothing is left is dead at once; its actors come back
   SUBCASE("it is gone") {
     desk.take(desk.head.apply(gone, desk.now));
     CHECK(desk.head.nodes().at(lost).info.state == wire::NodeState::kDead);
-    desk.pass(milliseconds(3400), {{other, other_id}});
-    CHECK(desk.sent<wire::StartActor>(other).empty());
+    if (fenced) {
+      desk.pass(milliseconds(3400), {{other, other_id}});
+      CHECK(desk.sent<wire::StartActor>(other).empty());
+    }
     desk.pass(milliseconds(200), {{other, other_id}});
     CHECK(desk.sent<wire::StartActor>(other).size() == 1);
   }

@@ -530,15 +530,16 @@ void World::check() {
   check_budgets();
 }
 
-// However the head and the nodes see it: an actor has one process, and no node runs more than it
-// has.
+// However the head and the nodes see it: an actor has one process, but where the node of the older
+// one is cut off and the actor may run twice; and no node runs more than it has.
 void World::check_processes() const {
   std::map<ActorId, int> processes;
   for (const auto& [id, node] : nodes_) {
     wire::Resources used;
     if (!node.alive) continue;
     for (const auto& [key, running] : node.running) {
-      ++processes[key.first];
+      const bool may_run_twice = running.spec.on_head_loss == wire::OnHeadLoss::kKeep;
+      if (!node.silent || !may_run_twice) ++processes[key.first];
       add(used, running.spec.resources);
     }
     REQUIRE_MESSAGE(fits(used, node.whole), "node runs more than it has");
