@@ -23,7 +23,7 @@ class Machines:
     def __init__(self, place, bin_folder, count, cpus=1, insecure=False, pinned=False):
         self._place = place
         self._program = os.path.join(bin_folder, "troupe")
-        self._count = count
+        self.count = count
         self._cpus = cpus
         self._pinned = pinned
         self.environment = {"TROUPE_INSECURE": "1"} if insecure else {}
@@ -50,10 +50,10 @@ class Machines:
                 self._ip("-n", self._hub, "link", "add", f"to{number}", "type", "veth", "peer", "name", "cable",
                          "netns", name)
                 self._ip("-n", self._hub, "link", "set", f"to{number}", "master", "hub", "up")
-                self._ip("-n", name, "addr", "add", f"10.215.0.{11 + number}/24", "dev", "cable")
+                self._ip("-n", name, "addr", "add", self.address_of(number) + "/24", "dev", "cable")
                 self._ip("-n", name, "link", "set", "cable", "up")
             self._start_head()
-            for number in range(self._count):
+            for number in range(self.count):
                 self.start(number)
         except Fault:
             self._take_down()
@@ -94,6 +94,12 @@ class Machines:
         self.address = f"{told['address']}:{told['port']}"
         self.token_file = told["token_file"]
 
+    def address_of(self, number):
+        return f"10.215.0.{11 + number}"
+
+    def is_up(self, number):
+        return number in self._workers and self._workers[number].poll() is None
+
     # --- one of them
 
     def start(self, number, wait=True):
@@ -130,6 +136,20 @@ class Machines:
 
     def mend(self, number):
         self._ip("-n", self._hub, "link", "set", f"to{number}", "up")
+
+    def leave(self, number):
+        """Its worker gets SIGTERM."""
+        worker = next((pid for pid in self.pids(number) if processes.arguments(pid)[1:2] == ["worker"]), None)
+        if worker is None or not processes.send(worker, signal.SIGTERM):
+            raise Fault(f"machine {number} has no worker")
+
+    def slow(self, number, ms):
+        """Everything that goes to it takes so long more; 0: no longer."""
+        words = ["tc", "-n", self._hub, "qdisc", "replace", "dev", f"to{number}", "root"]
+        words += ["netem", "delay", f"{ms}ms"] if ms else ["pfifo_fast"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Fault(f"machine {number} is not slowed down, the kernel has no netem: {done.stderr.strip()}")
 
     def pids(self, number):
         """Its processes, as they are numbered outside."""
