@@ -122,7 +122,7 @@ Status GenerationStart::begin(RunGeneration& generation, TrainerLoaded& loaded) 
         TROUPE_RETURN_IF_ERROR(meet(generation, session));
         loaded.how = session.copies_from() < 0 ? LoadedFrom::kMemory : LoadedFrom::kReplica;
         if (loaded.how == LoadedFrom::kReplica) {
-          loaded.reason = fmt::format("its memory is gone, rank {} {}", session.copies_from(),
+          loaded.reason = fmt::format("rank {} {}", session.copies_from(),
                                       session.copies_kept() ? "kept a copy" : "holds the same");
         }
         loaded.finished_step = session.finishes_step();

@@ -60,10 +60,14 @@ void RecoveryTimeline::loaded(const TrainerLoaded& loaded, TimePoint now) {
   data_.loaded_at = now;
   if (!data_.resumed) data_.resumed = loaded.step;
   if (!is_memory(loaded.how)) data_.from = loaded.how;
-  if (loaded.how == LoadedFrom::kReplica) add_once(data_.copied, loaded.rank);
   if (loaded.finished_step) add_once(data_.finished, loaded.rank);
   data_.begins_again = data_.begins_again || loaded.recomputes > 0;
-  if (data_.reason.empty()) data_.reason = loaded.reason;
+  if (loaded.how == LoadedFrom::kReplica) {
+    data_.reason += (data_.copied.empty() ? "" : ", ") + loaded.reason;
+    add_once(data_.copied, loaded.rank);
+  } else if (data_.reason.empty()) {
+    data_.reason = loaded.reason;
+  }
 }
 
 std::string RecoveryTimeline::how_resumed() const {
@@ -72,8 +76,8 @@ std::string RecoveryTimeline::how_resumed() const {
                                                              : "from the beginning";
   if (data_.from != LoadedFrom::kMemory && !data_.reason.empty()) text += ": " + data_.reason;
   if (!data_.copied.empty()) {
-    text += fmt::format("; {} had lost it, and took over the state of a rank that holds the same",
-                        join_ranks(data_.copied));
+    text += fmt::format("; {} had lost it, and took it over{}{}", join_ranks(data_.copied),
+                        data_.reason.empty() ? "" : ": ", data_.reason);
   }
   if (!data_.finished.empty()) {
     text +=

@@ -80,15 +80,16 @@ TEST_CASE("a machine whose state another rank holds: who took it over is said") 
   events.start()
       .add(12'340, killed(1, 40))
       .add(12'430, {.event = "respawn", .generation = 1, .rank = 1, .node = "c3d4", .step = 40})
-      .add(12'640, {.event = "resume",
-                    .generation = 2,
-                    .step = 41,
-                    .cause = "from memory; rank 1 had lost it, and took over the state of a rank "
-                             "that holds the same"})
+      .add(12'640,
+           {.event = "resume",
+            .generation = 2,
+            .step = 41,
+            .cause = "from memory; rank 1 had lost it, and took it over: rank 2 kept a copy"})
       .add(12'800, recovered(42))
       .end(60'000, 100);
-  CHECK(events.told().find("The ranks went on from memory; rank 1 had lost it, and took over") !=
-        std::string::npos);
+  CHECK(events.told().find(
+            "The ranks went on from memory; rank 1 had lost it, and took it over: rank 2 kept a "
+            "copy") != std::string::npos);
 }
 
 TEST_CASE("a healthy run says so") {
