@@ -119,6 +119,8 @@ Result<std::unique_ptr<BuddyState>> BuddyState::open(const BuddyTask& task, int 
   return std::unique_ptr<BuddyState>(new BuddyState(std::move(layout), std::move(state), task));
 }
 
+Status BuddyState::drop(SurvivingMemory& memory) { return TrainingState::drop_kept(memory); }
+
 BuddyState::Damage BuddyState::update(const OptimizerStep& step, std::int64_t number) {
   const auto prepared = update_.prepare(step);
   update_.restore(number);

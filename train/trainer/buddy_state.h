@@ -60,6 +60,9 @@ class BuddyState {
   // step is loaded.
   static Result<std::unique_ptr<BuddyState>> open(const BuddyTask& task, int owner);
 
+  // Of what an earlier object of `memory` kept nothing is left.
+  static Status drop(SurvivingMemory& memory);
+
   int owner() const { return layout_.rank(); }
   StepTransaction& transaction() { return state_.transaction(); }
   const UpdatedPart& part() const { return part_; }

@@ -161,6 +161,10 @@ Status GenerationStart::begin(RunGeneration& generation, TrainerLoaded& loaded) 
         break;
     }
   }
+  // Nobody's gradients will come for it any more.
+  const bool keeps_on =
+      generation.purpose != GenerationPurpose::kTrain || parts_.buddies.kept_by(parts_.rank) >= 0;
+  if (parts_.kept && !keeps_on) TROUPE_RETURN_IF_ERROR(parts_.drop_kept());
   loaded.step = parts_.step();
   return {};
 }

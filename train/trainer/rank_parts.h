@@ -103,6 +103,8 @@ struct RankParts {
   UpdatedPart own_part() { return UpdatedPart::of(*layout, state().kept()); }
   // What there is of `owner`'s state here, or new memory.
   Result<std::unique_ptr<BuddyState>> open_kept(int owner);
+  // Keeps nothing any more, and gives the memory back.
+  Status drop_kept();
   // The samples that the next step's plan names.
   const TokenDataset& dataset() const { return own_data ? own_data->dataset() : bundle.dataset; }
   // The step that was finished last, as its record tells it.

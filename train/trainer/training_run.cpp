@@ -232,6 +232,12 @@ Result<GenerationCompute> TrainingRun::join(std::shared_ptr<collective::Communic
   return parts_.rank_compute->join(std::move(world), links);
 }
 
+Status RankParts::drop_kept() {
+  kept.reset();
+  transaction().set_keeps(-1);
+  return BuddyState::drop(*memory);
+}
+
 Result<std::unique_ptr<BuddyState>> RankParts::open_kept(int owner) {
   return BuddyState::open({.own = *layout,
                            .state = {.state = state_dtype(config()),

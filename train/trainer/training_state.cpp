@@ -162,6 +162,13 @@ Result<TrainingState> TrainingState::open(const RankLayout& layout, const StateO
   return made(std::move(segment), false);
 }
 
+// Its place is taken by an empty page: the owner of `memory` lets go of what it had.
+Status TrainingState::drop_kept(SurvivingMemory& memory) {
+  const auto nothing = TROUPE_TRY(
+      memory::Segment::create("troupe-nothing-kept", kPageBytes, memory::Populate::kNow));
+  return memory.keep(kKeptName, nothing);
+}
+
 ArenaPlan TrainingState::device_plan(const RankLayout& layout, const StateOptions& options) {
   ArenaPlan plan;
   const auto add = [&](const std::string& part, MemoryPurpose purpose, std::size_t bytes) {

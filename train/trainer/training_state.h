@@ -55,6 +55,8 @@ class TrainingState {
   // touched: no page fault and no lack of memory comes later.
   static Result<TrainingState> open(const RankLayout& layout, const StateOptions& options,
                                     SurvivingMemory& memory, const std::string& label);
+  // What was kept of another rank's state goes.
+  static Status drop_kept(SurvivingMemory& memory);
   // The same on a GPU; new memory of it has any content. What an earlier process left on another
   // GPU is not taken. A device that cannot export its memory keeps nothing: `log` is told what that
   // means. kOutOfMemory by purpose.

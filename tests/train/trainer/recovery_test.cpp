@@ -1,5 +1,6 @@
 // Ranks that die at any point of a run and go on from the memory that survives them.
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include "tests/train/trainer/run_fixture.h"
@@ -165,6 +166,14 @@ void check_kill(const World& world, const Oracle& oracle, const std::vector<std:
   CHECK(history_of(dir.file("out")) == oracle.history);
 }
 
+// From one point of those that are struck to the next: about `count` of them, or, with
+// TROUPE_EVERY_POINT in the environment, all.
+std::int64_t stride_of(const Oracle& oracle, std::int64_t count) {
+  if (std::getenv("TROUPE_EVERY_POINT") != nullptr) return 1;
+  // It has nothing in common with the rhythm of steps and units.
+  return oracle.points[0] / count | 1;
+}
+
 TEST_CASE("a rank killed at any point: no step is lost, and the bits are the same") {
   const std::vector<World> worlds = {{"ddp"}, {"zero1"}, {"zero2"}, {"zero3"}, {"hsdp", 4, 2, 2}};
   for (const World& world : worlds) {
@@ -172,8 +181,7 @@ TEST_CASE("a rank killed at any point: no step is lost, and the bits are the sam
     troupe::tests::TemporaryDirectory dir;
     const Oracle oracle = undisturbed(dir.file("oracle"), world);
     const int last = world.ranks - 1;
-    // A stride that has nothing in common with the rhythm of steps and units.
-    const std::int64_t stride = oracle.points[0] / 14 | 1;
+    const std::int64_t stride = stride_of(oracle, 14);
     int turn = 0;
     for (std::int64_t point = 1 + stride / 2; point < oracle.points[0]; point += stride, ++turn) {
       CAPTURE(point);
@@ -190,7 +198,7 @@ TEST_CASE("a machine lost at any point: where another holds the same, no step is
     CAPTURE(world.strategy);
     troupe::tests::TemporaryDirectory dir;
     const Oracle oracle = undisturbed(dir.file("oracle"), world);
-    const std::int64_t stride = oracle.points[0] / 12 | 1;
+    const std::int64_t stride = stride_of(oracle, 12);
     int turn = 0;
     for (std::int64_t point = 1 + stride / 2; point < oracle.points[0]; point += stride, ++turn) {
       CAPTURE(point);
@@ -217,7 +225,7 @@ TEST_CASE("a machine lost at any point: where a buddy keeps a copy, no step is l
     World alone = world;
     alone.machines = 1;
     CHECK(undisturbed(dir.file("alone"), alone).model == oracle.model);
-    const std::int64_t stride = oracle.points[0] / 12 | 1;
+    const std::int64_t stride = stride_of(oracle, 12);
     int turn = 0;
     for (std::int64_t point = 1 + stride / 2; point < oracle.points[0]; point += stride, ++turn) {
       CAPTURE(point);
@@ -270,6 +278,50 @@ TEST_CASE("machines lost one after the other: what they kept for others is there
   CHECK(from_buddies > 5);
   // A copy that was not made again yet, lost with its keeper: nothing is left of that state.
   CHECK(from_checkpoint <= 15);
+}
+
+TEST_CASE(
+    "ranks that come together on one machine keep nothing; when they part, copies are made anew") {
+  const World world{.strategy = "zero3", .ranks = 2, .machines = 2};
+  troupe::tests::TemporaryDirectory dir;
+  const Oracle oracle = undisturbed(dir.file("oracle"), world);
+  auto ranks = make_ranks_of(dir.file("out"), world);
+  const auto kept_bytes = [&] { return (*ranks->memories[0]->take("kept"))->size(); };
+  const std::vector<std::string> apart = ranks->machines;
+  ranks->observers[0].abort_after = 1;
+  run_generation(*ranks, 1);
+  CHECK(kept_bytes() > 100'000);
+  ranks->machines = {"together", "together"};
+  ranks->observers[0].abort_after = 2;
+  run_generation(*ranks, 2);
+  CHECK(kept_bytes() == 4096);
+  ranks->machines = apart;
+  ranks->observers[0].abort_after = 3;
+  run_generation(*ranks, 3);
+  CHECK(kept_bytes() > 100'000);
+  ranks->observers[0].abort_after = -1;
+  ranks->memories[1] = std::make_unique<ProcessMemory>();
+  start_rank(*ranks, 1, dir.file("out"), change_of(world));
+  for (const Status& status : run_generation(*ranks, 4))
+    REQUIRE_MESSAGE(status.ok(), status.to_string());
+  CHECK(ranks->observers[1].load.how == LoadedFrom::kReplica);
+  CHECK(file(dir.file("out/model.safetensors")) == oracle.model);
+  CHECK(step_lines(dir.file("out")) == oracle.steps);
+}
+
+TEST_CASE("copies that were asked for and cannot be are refused at the start") {
+  const World world{.strategy = "zero3", .ranks = 2};
+  troupe::tests::TemporaryDirectory dir;
+  RunChange change = change_of(world);
+  change.change = [of_world = change.change](RunBundle& bundle) {
+    of_world(bundle);
+    bundle.config.troupe.replicas = "1";
+  };
+  auto ranks = make_ranks(dir.file("out"), change);
+  for (const Status& status : run_generation(*ranks, 1)) {
+    CHECK(status.code() == Code::kInvalidArgument);
+    CHECK(status.message() == "troupe.replicas=1: all ranks are on one machine; use auto or 0");
+  }
 }
 
 TEST_CASE("a state lost with its copy: the last checkpoint, said so") {
