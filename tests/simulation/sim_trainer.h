@@ -8,8 +8,8 @@
 #include "run.h"
 #include "task.h"
 #include "train/optimizer/update_log.h"
+#include "train/sharding/buddy_plan.h"
 #include "train/trainer/generation_queue.h"
-#include "train/transaction/buddy_plan.h"
 #include "train/transaction/recovery_session.h"
 #include "train/transaction/step_session.h"
 

@@ -32,7 +32,7 @@ constexpr std::size_t kHostfileBytesMax = 1u << 20;
 // A host's trainers may take so long to end when it leaves.
 constexpr Duration kLeaveGrace = std::chrono::seconds(2);
 constexpr Duration kTellAgain = std::chrono::seconds(10);
-// What telling a run to save may take.
+// How long it may take to tell a run that it is to save, in seconds.
 constexpr double kTellTimeoutS = 10;
 
 Result<std::int64_t> cpus_here(CommandContext& context) {

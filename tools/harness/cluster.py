@@ -6,11 +6,10 @@ import os
 import subprocess
 import time
 
-from . import processes
+from . import head, processes
 from .figures import Fault
 
 _READY_S = 20
-_ASK_S = 5
 
 
 class Cluster:
@@ -87,29 +86,10 @@ class Cluster:
             return file.read()[-2000:]
 
     def _ask(self, *words):
-        try:
-            done = subprocess.run([self._program, *words, "--address", self.address], env=self._place.environment(),
-                                  capture_output=True, text=True, timeout=_ASK_S, check=False)
-        except subprocess.TimeoutExpired:
-            raise Fault(f"troupe {words[0]} did not answer within {_ASK_S} s") from None
-        if done.returncode != 0:
-            raise Fault(f"troupe {' '.join(words)}: {done.stderr.strip()[-500:]}")
-        return done.stdout
+        return head.ask([self._program], words, self.address, self._place.environment())
 
     def wait_for(self, condition, what, timeout_s=_READY_S):
-        """Until condition() holds; questions that are not answered meanwhile are asked again."""
-        until = time.monotonic() + timeout_s
-        while True:
-            try:
-                if value := condition():
-                    return value
-                seen = "not so"
-            except Fault as fault:
-                seen = str(fault)
-            if time.monotonic() > until:
-                raise Fault(f"{what} was not there within {timeout_s} s: {seen}")
-            # Each question is a process of its own: few of them, beside a run that is measured.
-            time.sleep(0.1)
+        return head.wait_for(condition, what, timeout_s)
 
     # --- what it says of itself
 

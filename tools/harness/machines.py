@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from . import processes
+from . import head, processes
 from .figures import Fault
 
 _READY_S = 30
@@ -169,15 +169,8 @@ class Machines:
     # --- what the head says
 
     def _ask(self, *words):
-        try:
-            done = subprocess.run([*self.inside_hub, self._program, *words, "--address", self.address],
-                                  env={**self._place.environment(), **self.environment}, capture_output=True, text=True, timeout=5,
-                                  check=False)
-        except subprocess.TimeoutExpired:
-            raise Fault(f"troupe {words[0]} did not answer within 5 s") from None
-        if done.returncode != 0:
-            raise Fault(f"troupe {' '.join(words)}: {done.stderr.strip()[-500:]}")
-        return json.loads(done.stdout)
+        return json.loads(head.ask([*self.inside_hub, self._program], words, self.address,
+                                   {**self._place.environment(), **self.environment}))
 
     def nodes(self, number):
         """The living nodes that were started on it."""
@@ -185,14 +178,4 @@ class Machines:
                 if node["state"] == "alive" and node.get("labels", {}).get("machine") == str(number)]
 
     def wait_for(self, condition, what, timeout_s=_READY_S):
-        until = time.monotonic() + timeout_s
-        while True:
-            try:
-                if condition():
-                    return
-                seen = "not so"
-            except Fault as fault:
-                seen = str(fault)
-            if time.monotonic() > until:
-                raise Fault(f"{what} was not there within {timeout_s} s: {seen}")
-            time.sleep(0.1)
+        return head.wait_for(condition, what, timeout_s)

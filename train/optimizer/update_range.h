@@ -21,4 +21,13 @@ struct UpdateRange {
   friend bool operator==(const UpdateRange&, const UpdateRange&) = default;
 };
 
+// So many elements of a range, from its element `at` on.
+constexpr UpdateRange part_of(const UpdateRange& range, std::int64_t at, std::int64_t elements) {
+  return {.flat = range.flat + at,
+          .parameters = range.parameters + at,
+          .gradients = range.gradients + at,
+          .slots = range.slots + at,
+          .elements = elements};
+}
+
 }  // namespace troupe::train

@@ -1,5 +1,6 @@
 #include "train/sharding/host_update.h"
 
+#include <array>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -10,26 +11,43 @@ namespace {
 
 constexpr std::size_t kChunk = static_cast<std::size_t>(kUpdateElements);
 
+// What the update of a chunk changes: its parameters, then its part of each of the optimizer's
+// slots.
+class Parts {
+ public:
+  Parts(const StateBuffers& buffers, const UpdateRange& chunk) {
+    const std::size_t size = dtype_size(buffers.state);
+    const auto add = [&](std::span<std::byte> region, std::int64_t offset) {
+      parts_[count_++] = region.subspan(index(offset) * size, kChunk * size);
+    };
+    add(buffers.parameters, chunk.parameters);
+    for (const SlotBuffer& slot : buffers.slots) add(slot.data, chunk.slots);
+  }
+  std::span<const std::span<std::byte>> all() const { return std::span(parts_).first(count_); }
+
+ private:
+  std::array<std::span<std::byte>, 1 + kOptimizerSlotsMax> parts_;
+  std::size_t count_ = 0;
+};
+
 }  // namespace
 
-HostUpdate::HostUpdate(OptimizerShard shard, UpdateLog* log, UpdateObserver observer)
-    : shard_(std::move(shard)), log_(log), observer_(std::move(observer)) {
-  for (const UpdateRange& range : shard_.ranges) {
-    for (std::int64_t at = 0; at < range.elements; at += kTileElements) {
-      tiles_.push_back({.flat = range.flat + at,
-                        .parameters = range.parameters + at,
-                        .gradients = range.gradients + at,
-                        .slots = range.slots + at,
-                        .elements = kTileElements});
-    }
-  }
+void add_chunk(const StateBuffers& buffers, const UpdateRange& chunk, TileSum& sum) {
+  const Parts parts(buffers, chunk);
+  for (const std::span<std::byte> part : parts.all()) sum.add(part);
 }
+
+HostUpdate::HostUpdate(OptimizerShard shard, UpdateLog* log, UpdateObserver observer)
+    : shard_(std::move(shard)),
+      log_(log),
+      observer_(std::move(observer)),
+      tiles_(tiles_of(shard_.ranges)) {}
 
 void HostUpdate::restore(std::int64_t number) {
   if (!log_) return;
   TROUPE_CHECK(number >= 1);
   log_->restore(number, [this](std::int64_t chunk) {
-    const Parts parts = parts_of(place_of(chunk));
+    const Parts parts(shard_.buffers, place_of(chunk));
     return std::vector<std::span<std::byte>>(parts.all().begin(), parts.all().end());
   });
 }
@@ -51,22 +69,17 @@ void HostUpdate::update_tile(const PreparedUpdate& prepared, std::int64_t number
                              TileSum* after) {
   const std::int64_t first = tile * kChunksPerTile;
   for (std::int64_t i = 0; i < kChunksPerTile; ++i) {
-    if (before) add_chunk(first + i, *before);
+    if (before) add_chunk(shard_.buffers, place_of(first + i), *before);
     update_chunk(prepared, number, slot, first + i, gradients.subspan(index(i) * kChunk, kChunk));
-    if (after) add_chunk(first + i, *after);
+    if (after) add_chunk(shard_.buffers, place_of(first + i), *after);
   }
-}
-
-void HostUpdate::add_chunk(std::int64_t chunk, TileSum& sum) const {
-  const Parts parts = parts_of(place_of(chunk));
-  for (const std::span<std::byte> part : parts.all()) sum.add(part);
 }
 
 void HostUpdate::update_chunk(const PreparedUpdate& prepared, std::int64_t number, int slot,
                               std::int64_t chunk, std::span<const float> gradients) {
   if (log_ && log_->done(number, chunk)) return;
   const UpdateRange place = place_of(chunk);
-  const Parts parts = parts_of(place);
+  const Parts parts(shard_.buffers, place);
   const auto update = [&] {
     train::update_chunk(prepared, *shard_.groups,
                         {.begin = place.flat,
@@ -83,24 +96,8 @@ void HostUpdate::update_chunk(const PreparedUpdate& prepared, std::int64_t numbe
 }
 
 UpdateRange HostUpdate::place_of(std::int64_t chunk) const {
-  UpdateRange at = tiles_[index(chunk / kChunksPerTile)];
-  const std::int64_t within = chunk % kChunksPerTile * kUpdateElements;
-  at.flat += within;
-  at.parameters += within;
-  at.gradients += within;
-  at.slots += within;
-  return at;
-}
-
-HostUpdate::Parts HostUpdate::parts_of(const UpdateRange& place) const {
-  const std::size_t size = dtype_size(shard_.buffers.state);
-  const auto part = [size](std::span<std::byte> region, std::int64_t offset) {
-    return region.subspan(index(offset) * size, kChunk * size);
-  };
-  Parts parts;
-  parts.add(part(shard_.buffers.parameters, place.parameters));
-  for (const SlotBuffer& slot : shard_.buffers.slots) parts.add(part(slot.data, place.slots));
-  return parts;
+  return part_of(tiles_[index(chunk / kChunksPerTile)], chunk % kChunksPerTile * kUpdateElements,
+                 kUpdateElements);
 }
 
 }  // namespace troupe::train

@@ -2,7 +2,6 @@
 // A rank's update in memory of the host, tile by tile under the log: what the CPU does for itself,
 // and for a GPU whose optimizer is offloaded.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,6 +12,9 @@
 #include "train/sharding/tile_sums.h"
 
 namespace troupe::train {
+
+// Adds what the update of a chunk changes.
+void add_chunk(const StateBuffers& buffers, const UpdateRange& chunk, TileSum& sum);
 
 class HostUpdate {
  public:
@@ -35,35 +37,21 @@ class HostUpdate {
   bool is_untouched(std::int64_t number, std::int64_t tile) const;
   // What of a tile the update of that number has not done. `slot`: no two calls at a time have the
   // same. `gradients`: the tile's. `before`, `after`: sums of what it held and holds, chunk by
-  // chunk (add_chunk); null: not wanted.
+  // chunk (add_chunk()); null: not wanted.
   void update_tile(const PreparedUpdate& prepared, std::int64_t number, int slot, std::int64_t tile,
                    std::span<const float> gradients, TileSum* before = nullptr,
                    TileSum* after = nullptr);
-  // What the update of a chunk changes. Tiles' chunks follow one another.
-  void add_chunk(std::int64_t chunk, TileSum& sum) const;
   void forget();
 
  private:
-  // What the update of a chunk changes: its parameters, then its part of each of the optimizer's
-  // slots.
-  class Parts {
-   public:
-    void add(std::span<std::byte> part) { parts_[count_++] = part; }
-    std::span<const std::span<std::byte>> all() const { return std::span(parts_).first(count_); }
-
-   private:
-    std::array<std::span<std::byte>, 1 + kOptimizerSlotsMax> parts_;
-    std::size_t count_ = 0;
-  };
   void update_chunk(const PreparedUpdate& prepared, std::int64_t number, int slot,
                     std::int64_t chunk, std::span<const float> gradients);
   UpdateRange place_of(std::int64_t chunk) const;
-  Parts parts_of(const UpdateRange& place) const;
 
   const OptimizerShard shard_;
   UpdateLog* const log_;
   const UpdateObserver observer_;
-  std::vector<UpdateRange> tiles_;
+  const std::vector<UpdateRange> tiles_;
 };
 
 }  // namespace troupe::train

@@ -11,6 +11,7 @@
 #include "train/cuda/communicator/nccl_communicator.h"
 #include "train/cuda/device/host_transfer.h"
 #include "train/cuda/operators/gemm_algorithms.h"
+#include "train/sharding/buddy_plan.h"
 #include "train/sharding/cuda_optimizer_device.h"
 #include "train/sharding/device_scratch.h"
 #include "train/sharding/gather_schedule.h"
@@ -187,12 +188,12 @@ double reduction_bytes(const PlanRequest& request) {
 
 }  // namespace
 
-// The ranks that hold a state are dp_shard apart.
 bool keeps_copies(const PlanRequest& request) {
-  const Mesh& mesh = request.mesh;
-  const std::int64_t apart = std::int64_t{mesh.dp_replicate - 1} * mesh.dp_shard;
-  return request.copies && !request.on_gpu && mesh.size() > request.ranks_on_node &&
-         apart < request.ranks_on_node;
+  if (!request.copies || request.on_gpu) return false;
+  std::vector<std::uint64_t> machines;
+  for (int rank = 0; rank < request.mesh.size(); ++rank)
+    machines.push_back(static_cast<std::uint64_t>(rank / std::max(1, request.ranks_on_node)));
+  return !BuddyPlan::make(request.mesh.replicas(), machines).none();
 }
 
 MemoryPlan plan_memory(const PlanRequest& request) {

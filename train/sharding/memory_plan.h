@@ -79,8 +79,7 @@ struct MemoryPlan {
   std::int64_t total() const { return state() + gathered + activations + rest(); }
 };
 
-// Whether ranks keep copies of each other's states: they are asked for, and some state lies on one
-// of several machines alone.
+// Whether ranks keep copies of each other's states: they are asked for, and BuddyPlan has some.
 bool keeps_copies(const PlanRequest& request);
 
 // Of the rank that owns most.

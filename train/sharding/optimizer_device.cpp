@@ -85,6 +85,15 @@ std::vector<UpdateRange> OptimizerShard::ranges_of(const RankLayout& layout, Reg
   return ranges;
 }
 
+std::vector<UpdateRange> tiles_of(std::span<const UpdateRange> ranges) {
+  std::vector<UpdateRange> tiles;
+  for (const UpdateRange& range : ranges) {
+    for (std::int64_t at = 0; at < range.elements; at += kTileElements)
+      tiles.push_back(part_of(range, at, kTileElements));
+  }
+  return tiles;
+}
+
 std::int64_t OptimizerShard::elements() const {
   std::int64_t sum = 0;
   for (const UpdateRange& range : ranges) sum += range.elements;

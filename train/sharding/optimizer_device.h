@@ -53,6 +53,9 @@ struct OptimizerShard {
   std::int64_t chunks() const { return elements() / kUpdateElements; }
 };
 
+// The ranges, cut into tiles, in their order.
+std::vector<UpdateRange> tiles_of(std::span<const UpdateRange> ranges);
+
 // Told what an update has come to, so that faults can strike there. From any of its threads.
 using UpdateObserver = std::function<void(std::uint64_t chunk, std::string_view moment)>;
 

@@ -1,8 +1,10 @@
 #include "train/sharding/tile_sums.h"
 
 #include <cstring>
+#include <limits>
 
 #include "runtime/base/check.h"
+#include "runtime/base/hash.h"
 #include "train/sharding/index.h"
 
 namespace troupe::train {
@@ -10,12 +12,6 @@ namespace {
 
 typedef std::uint64_t Lanes __attribute__((vector_size(16)));
 constexpr std::size_t kBlock = 64;
-
-std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t x = (a ^ (b + 0x9E3779B97F4A7C15u)) * 0xBF58476D1CE4E5B9u;
-  x ^= x >> 29;
-  return x * 0x94D049BB133111EBu;
-}
 
 }  // namespace
 
@@ -44,10 +40,8 @@ void TileSum::add(std::span<const std::byte> bytes) {
 }
 
 std::uint64_t TileSum::value() const {
-  std::uint64_t sum = 0;
-  for (std::size_t lane = 0; lane < kLanes; ++lane)
-    sum = mixed(mixed(sum, plain_[lane]), weighted_[lane]);
-  return sum;
+  const std::array sums = {plain_, weighted_};
+  return xxh3_64(std::as_bytes(std::span(sums)));
 }
 
 TileSums::TileSums(std::span<std::byte> memory)
@@ -65,9 +59,7 @@ std::optional<std::uint64_t> TileSums::before(std::int64_t tile, std::int64_t st
 }
 
 std::optional<std::uint64_t> TileSums::last(std::int64_t tile) const {
-  const Entry& entry = entries_[index(tile)];
-  if (entry.step.load(std::memory_order_acquire) == 0) return std::nullopt;
-  return entry.sum;
+  return before(tile, std::numeric_limits<std::int64_t>::max());
 }
 
 // While the sum is written the entry counts for nothing: a process may be killed in between.

@@ -8,18 +8,10 @@
 #include <fmt/format.h>
 
 #include "runtime/base/check.h"
+#include "train/trainer/state_io.h"
 
 namespace troupe::train {
 namespace {
-
-// In pieces, each of which is a sign of life.
-Status broadcast_pieces(collective::Communicator& group, int root, std::span<std::byte> bytes) {
-  for (std::size_t at = 0; at < bytes.size(); at += HostAccess::kPieceBytes) {
-    const std::size_t size = std::min(HostAccess::kPieceBytes, bytes.size() - at);
-    TROUPE_RETURN_IF_ERROR(group.broadcast(bytes.subspan(at, size), root));
-  }
-  return {};
-}
 
 std::span<std::byte> slice(std::span<std::byte> buffer, std::int64_t offset, std::int64_t elements,
                            std::size_t element_bytes) {
@@ -27,15 +19,10 @@ std::span<std::byte> slice(std::span<std::byte> buffer, std::int64_t offset, std
                         static_cast<std::size_t>(elements) * element_bytes);
 }
 
-// As HostUpdate adds a tile's chunks.
 std::uint64_t tile_sum(const UpdatedPart& part, const UpdateRange& tile) {
-  const std::size_t bytes = dtype_size(part.buffers.state);
   TileSum sum;
-  for (std::int64_t at = 0; at < kTileElements; at += kUpdateElements) {
-    sum.add(slice(part.buffers.parameters, tile.parameters + at, kUpdateElements, bytes));
-    for (const SlotBuffer& slot : part.buffers.slots)
-      sum.add(slice(slot.data, tile.slots + at, kUpdateElements, bytes));
-  }
+  for (std::int64_t at = 0; at < kTileElements; at += kUpdateElements)
+    add_chunk(part.buffers, part_of(tile, at, kUpdateElements), sum);
   return sum.value();
 }
 
@@ -56,21 +43,11 @@ class FirstTile {
 
 }  // namespace
 
-std::size_t UpdatedPart::tiles() const {
-  std::int64_t elements = 0;
-  for (const UpdateRange& range : ranges) elements += range.elements;
-  return static_cast<std::size_t>(elements / kTileElements);
-}
-
 std::vector<std::uint64_t> UpdatedPart::tile_sums(const ParallelFor& parallel_for) const {
-  std::vector<UpdateRange> tiles;
-  for (const UpdateRange& range : ranges) {
-    for (std::int64_t at = 0; at < range.elements; at += kTileElements)
-      tiles.push_back({.parameters = range.parameters + at, .slots = range.slots + at});
-  }
-  std::vector<std::uint64_t> sums(tiles.size());
-  parallel_for(std::ssize(tiles), [&](std::int64_t tile, int) {
-    sums[static_cast<std::size_t>(tile)] = tile_sum(*this, tiles[static_cast<std::size_t>(tile)]);
+  const std::vector<UpdateRange> cut = tiles();
+  std::vector<std::uint64_t> sums(cut.size());
+  parallel_for(std::ssize(cut), [&](std::int64_t tile, int) {
+    sums[static_cast<std::size_t>(tile)] = tile_sum(*this, cut[static_cast<std::size_t>(tile)]);
   });
   return sums;
 }
@@ -119,8 +96,6 @@ Result<std::unique_ptr<BuddyState>> BuddyState::open(const BuddyTask& task, int 
   return std::unique_ptr<BuddyState>(new BuddyState(std::move(layout), std::move(state), task));
 }
 
-Status BuddyState::drop(SurvivingMemory& memory) { return TrainingState::drop_kept(memory); }
-
 BuddyState::Damage BuddyState::update(const OptimizerStep& step, std::int64_t number) {
   const auto prepared = update_.prepare(step);
   update_.restore(number);
@@ -140,6 +115,8 @@ BuddyState::Damage BuddyState::update(const OptimizerStep& step, std::int64_t nu
 }
 
 BuddyState::Damage BuddyState::verify() {
+  const RankPosition at = transaction().position();
+  if (!at.loaded || at.phase == CommitPhase::kCommitted) return std::nullopt;
   FirstTile damaged;
   parallel_for_(update_.tiles(), [&](std::int64_t tile, int) {
     const auto noted = sums_.last(tile);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/collective/communicator.h"
+#include "train/sharding/buddy_plan.h"
 #include "train/sharding/host_update.h"
 #include "train/sharding/optimizer_device.h"
 #include "train/sharding/rank_layout.h"
@@ -17,7 +18,6 @@
 #include "train/trainer/host_access.h"
 #include "train/trainer/surviving_memory.h"
 #include "train/trainer/training_state.h"
-#include "train/transaction/buddy_plan.h"
 
 namespace troupe::train {
 
@@ -28,12 +28,11 @@ struct UpdatedPart {
   std::vector<UpdateRange> ranges;
 
   static UpdatedPart of(const RankLayout& layout, const StateBuffers& buffers);
-  std::size_t tiles() const;
+  std::vector<UpdateRange> tiles() const { return tiles_of(ranges); }
   // Of its parameters and slots, tile by tile in the order of the ranges (TileSums).
   std::vector<std::uint64_t> tile_sums(const ParallelFor& parallel_for) const;
 };
-// Collective in a group: the root's parameters and slots into everybody's. Pieces of it are signs
-// of life.
+// Collective in a group: all members get the root's parameters and slots (broadcast_pieces()).
 Status broadcast_state(collective::Communicator& group, int root, const UpdatedPart& part);
 // The same with reduced gradients.
 Status broadcast_gradients(collective::Communicator& group, int root, const UpdatedPart& part);
@@ -60,9 +59,6 @@ class BuddyState {
   // step is loaded.
   static Result<std::unique_ptr<BuddyState>> open(const BuddyTask& task, int owner);
 
-  // Of what an earlier object of `memory` kept nothing is left.
-  static Status drop(SurvivingMemory& memory);
-
   int owner() const { return layout_.rank(); }
   StepTransaction& transaction() { return state_.transaction(); }
   const UpdatedPart& part() const { return part_; }
@@ -71,7 +67,8 @@ class BuddyState {
   // where in the model it lies: then nothing may be done with the state any more but forget() it.
   using Damage = std::optional<std::string>;
   Damage update(const OptimizerStep& step, std::int64_t number);
-  // The same of all tiles, which no update is under way in.
+  // The same of all tiles, without an update. Nothing is looked at where no step is loaded, or
+  // while an update is under way, which verifies what it has not changed yet.
   Damage verify();
   // Where it differs from its owner's state, of which `sums` are the tile_sums().
   Damage compare(std::span<const std::uint64_t> sums);

@@ -88,17 +88,10 @@ struct CopiedState {
 };
 static_assert(std::is_trivially_copyable_v<CopiedState>);
 
-// All members get what lies in the root's buffer, in the memory of whatever device. In pieces, each
-// of which is a sign of life.
+// The same as broadcast_pieces(), in the memory of whatever device.
 Status broadcast_buffer(collective::Communicator& group, int root, std::span<std::byte> buffer,
                         HostAccess& access) {
-  if (access.in_place()) {
-    for (std::size_t at = 0; at < buffer.size(); at += HostAccess::kPieceBytes) {
-      const std::size_t bytes = std::min(HostAccess::kPieceBytes, buffer.size() - at);
-      TROUPE_RETURN_IF_ERROR(group.broadcast(buffer.subspan(at, bytes), root));
-    }
-    return {};
-  }
+  if (access.in_place()) return broadcast_pieces(group, root, buffer);
   if (group.rank() != root) {
     return access.write(
         buffer, [&](std::size_t, std::span<std::byte> out) { return group.broadcast(out, root); });
@@ -178,14 +171,13 @@ Status GenerationStart::meet(RunGeneration& generation, RecoverySession& session
                .finished_step = aftermath.finished_step,
                .gemm_flops_per_s = follow_.gemm_flops_per_s_here,
                .machine = xxh3_64(std::as_bytes(std::span(f.machine)))};
-  if (f.kept && f.kept->transaction().position().loaded &&
-      f.kept->transaction().position().phase != CommitPhase::kCommitted) {
+  if (f.kept) {
     if (const auto damage = f.kept->verify()) {
       f.kept->forget();
       generation.observer.warning(*damage);
     }
+    mine.kept = {f.kept->owner(), f.kept->transaction().position()};
   }
-  if (f.kept) mine.kept = {f.kept->owner(), f.kept->transaction().position()};
   const auto ranks = static_cast<std::size_t>(generation.world.world_size());
   std::vector<Arrival> all(ranks);
   const std::vector<std::size_t> counts(ranks, sizeof mine);

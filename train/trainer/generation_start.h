@@ -39,7 +39,7 @@ class GenerationStart {
   // Who keeps whose state in this generation, and the links for it.
   Status plan_buddies(RunGeneration& generation, std::span<const int> states,
                       std::span<const std::uint64_t> machines);
-  // What follows steps goes on from where another rank has come.
+  // Logs, evaluations and saves go on from the step to which another rank, `other`, has done them.
   void go_on_as(Aftermath other);
   // The states that ranks are to keep and do not have, from their owners.
   Status renew(RunGeneration& generation, RecoverySession& session);

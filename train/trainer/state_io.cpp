@@ -460,6 +460,14 @@ std::vector<TensorPiece> pieces_of(const RankLayout& layout, const Part& part, D
 
 }  // namespace
 
+Status broadcast_pieces(collective::Communicator& group, int root, std::span<std::byte> bytes) {
+  for (std::size_t at = 0; at < bytes.size(); at += HostAccess::kPieceBytes) {
+    const std::size_t size = std::min(HostAccess::kPieceBytes, bytes.size() - at);
+    TROUPE_RETURN_IF_ERROR(group.broadcast(bytes.subspan(at, size), root));
+  }
+  return {};
+}
+
 Status broadcast_text(collective::Communicator& world, std::string& text, int root) {
   auto size = static_cast<std::int64_t>(text.size());
   TROUPE_RETURN_IF_ERROR(world.broadcast(std::span(&size, 1), root));

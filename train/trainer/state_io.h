@@ -31,6 +31,9 @@ struct StateSource {
   DerivedBase* base = nullptr;
 };
 
+// All members get the root's bytes. In pieces of at most HostAccess::kPieceBytes, each of which is
+// a sign of life.
+Status broadcast_pieces(collective::Communicator& group, int root, std::span<std::byte> bytes);
 // The root's text becomes everybody's.
 Status broadcast_text(collective::Communicator& world, std::string& text, int root = 0);
 

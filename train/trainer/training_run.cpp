@@ -235,7 +235,7 @@ Result<GenerationCompute> TrainingRun::join(std::shared_ptr<collective::Communic
 Status RankParts::drop_kept() {
   kept.reset();
   transaction().set_keeps(-1);
-  return BuddyState::drop(*memory);
+  return TrainingState::drop_kept(*memory);
 }
 
 Result<std::unique_ptr<BuddyState>> RankParts::open_kept(int owner) {

@@ -303,8 +303,9 @@ Status TrainingStep::give_up_kept(const std::string& why) {
 Status TrainingStep::compare_states(collective::Communicator& group) {
   const bool keeps = group.rank() != 0;
   const UpdatedPart& part = keeps ? tools_.kept->part() : tools_.own_part;
-  std::vector<std::uint64_t> sums(part.tiles());
-  if (!keeps) sums = part.tile_sums(parallel_for_on(tools_.compute.threads()));
+  std::vector<std::uint64_t> sums = keeps
+                                        ? std::vector<std::uint64_t>(part.tiles().size())
+                                        : part.tile_sums(parallel_for_on(tools_.compute.threads()));
   TROUPE_RETURN_IF_ERROR(group.broadcast(std::as_writable_bytes(std::span(sums)), 0));
   BuddyState::Damage difference;
   if (keeps) difference = tools_.kept->compare(sums);

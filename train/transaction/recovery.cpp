@@ -118,7 +118,7 @@ RecoveryDecision decide_from(const Memories& memories) {
     all_prepared = all_prepared && state.position.phase == CommitPhase::kPrepared;
   for (const Standing& state : standing) {
     const RankPosition& at = state.position;
-    // Of what a rank keeps of another it has the record itself.
+    // A rank that keeps another's state has the record of the step with its own.
     if (state.kept) continue;
     if (!all_prepared && at.step == behind && at.phase != CommitPhase::kCommitted) continue;
     decision.kind = RecoveryDecision::Kind::kFinish;

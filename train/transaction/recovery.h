@@ -14,7 +14,7 @@
 
 namespace troupe::train {
 
-// Where the copy of another rank's state stands that a rank keeps (buddy_plan.h).
+// Where the copy of another rank's state stands that a rank keeps (train/sharding/buddy_plan.h).
 struct KeptPosition {
   std::int32_t owner = -1;  // whose state; −1: it keeps none
   RankPosition position;

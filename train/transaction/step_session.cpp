@@ -23,11 +23,13 @@ void StepSession::computed(const CommitRecord& record) {
   if (kept_ && !TROUPE_CANARY("prepares-before-its-buddy")) kept_->prepare(record_);
   transaction_.prepare(record_);
   next_ = Next::kVote;
-  if (TROUPE_CANARY("commits-before-votes")) {
-    transaction_.commit(record_);
-    if (kept_) kept_->commit(record_);
-    next_ = kept_ ? Next::kUpdateKept : Next::kUpdate;
-  }
+  if (TROUPE_CANARY("commits-before-votes")) commit();
+}
+
+void StepSession::commit() {
+  transaction_.commit(record_);
+  if (kept_) kept_->commit(record_);
+  next_ = kept_ ? Next::kUpdateKept : Next::kUpdate;
 }
 
 StepVote StepSession::vote() const { return {generation_, record_.step}; }
@@ -44,10 +46,8 @@ Status StepSession::voted(std::span<const StepVote> by_rank) {
                  "generation {}",
                  rank, vote.step, vote.generation, mine.step, mine.generation);
   }
-  transaction_.commit(record_);
   if (kept_ && TROUPE_CANARY("prepares-before-its-buddy")) kept_->prepare(record_);
-  if (kept_) kept_->commit(record_);
-  next_ = kept_ ? Next::kUpdateKept : Next::kUpdate;
+  commit();
   return {};
 }
 

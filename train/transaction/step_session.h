@@ -6,8 +6,9 @@
 //   kCompute → computed() → kVote → voted() → kUpdateKept → kept_updated()
 //     → kUpdate → updated() → kPublish → published() → kDone
 //
-// What the rank keeps of another's state (buddy_plan.h) goes through the same phases, each time
-// before its own: that the rank has prepared says that the gradients of both are complete.
+// What the rank keeps of another's state (train/sharding/buddy_plan.h) goes through the same
+// phases, each time before its own: that the rank has prepared says that the gradients of both are
+// complete.
 //
 // A rank that fails or ends on the way leaves a transaction that the next generation goes on from
 // (recovery_session.h).
@@ -58,6 +59,7 @@ class StepSession {
 
  private:
   void check(Next expected) const;
+  void commit();
 
   StepTransaction& transaction_;
   StepTransaction* const kept_;

@@ -111,7 +111,8 @@ class StepTransaction {
   const CommitRecord& committed() const;
   // Of the step under way, which is prepared or committed; a bug in any other phase.
   const CommitRecord& prepared() const;
-  // The rank whose state this one keeps in the same machine's memory (buddy_plan.h); −1: none.
+  // The rank whose state this one keeps in the same machine's memory (train/sharding/buddy_plan.h);
+  // −1: none.
   int keeps() const { return static_cast<int>(memory_.keeps.load(std::memory_order_acquire)) - 1; }
   void set_keeps(int owner) { memory_.keeps.store(owner + 1, std::memory_order_release); }
   const Aftermath& aftermath() const;

@@ -1,4 +1,4 @@
-#include "train/transaction/buddy_plan.h"
+#include "train/sharding/buddy_plan.h"
 
 #include <algorithm>
 #include <map>
