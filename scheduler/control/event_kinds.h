@@ -22,6 +22,8 @@ struct EventKind {
 inline constexpr std::array kEventKinds{
     EventKind{"node_joined", Severity::kInfo, "a node joined the cluster"},
     EventKind{"node_returned", Severity::kInfo, "a node came back within its grace period"},
+    EventKind{"node_numbered", Severity::kInfo,
+              "a node that stood by got the number of one that was lost"},
     EventKind{"node_disconnected", Severity::kWarning,
               "a node's connection closed; it may come back"},
     EventKind{"node_draining", Severity::kInfo, "a node takes no new actors"},

@@ -54,7 +54,9 @@ const NodeRecord& Nodes::joined(PeerId peer, const wire::NodeInfo& info) {
   const bool returned = known && !node.dead();
   const bool draining = returned && node.info.state == wire::NodeState::kDraining;
   const std::int64_t joined = returned ? node.info.joined_unix_us : context_.unix_us();
+  const Labels before = returned ? std::move(node.info.labels) : Labels();
   node.info = info;
+  number(node, before);
   node.info.name = unique_name(info.name, info.node_id);
   node.info.state = draining ? wire::NodeState::kDraining : wire::NodeState::kAlive;
   node.info.joined_unix_us = joined;
@@ -98,6 +100,67 @@ void Nodes::died(const NodeRecord& record) {
   if (node.peer != 0) connections_.end(std::exchange(node.peer, 0));
   refresh(node);
   changed(node);
+  pass_numbers_on();
+}
+
+void Nodes::number(NodeRecord& node, const Labels& before) {
+  Labels& labels = node.info.labels;
+  node.unnumbered.clear();
+  for (const auto& [label, value] : labels) {
+    if (const auto bound = first_free_of(value)) node.unnumbered.emplace(label, *bound);
+  }
+  for (const auto& [label, bound] : node.unnumbered) {
+    const auto had = before.find(label);
+    if (had == before.end()) {
+      labels.erase(label);
+    } else {
+      labels[label] = had->second;
+    }
+  }
+  std::erase_if(node.unnumbered, [&](const auto& one) { return labels.contains(one.first); });
+  give_numbers(node);
+}
+
+bool Nodes::give_numbers(NodeRecord& node) {
+  const auto given = std::erase_if(node.unnumbered, [&](const auto& one) {
+    const auto& [label, bound] = one;
+    std::set<std::string_view> taken;
+    for (const auto& [id, other] : all()) {
+      const auto value = other.info.labels.find(label);
+      if (!other.dead() && value != other.info.labels.end()) taken.insert(value->second);
+    }
+    for (std::int64_t number = 0; number < bound; ++number) {
+      std::string text = std::to_string(number);
+      if (taken.contains(text)) continue;
+      node.info.labels[label] = std::move(text);
+      return true;
+    }
+    return false;
+  });
+  return given > 0;
+}
+
+void Nodes::pass_numbers_on() {
+  std::vector<std::pair<std::int64_t, NodeId>> waiting;
+  for (const auto& [id, node] : all()) {
+    if (node.usable() && !node.unnumbered.empty())
+      waiting.emplace_back(node.info.joined_unix_us, id);
+  }
+  std::sort(waiting.begin(), waiting.end());
+  for (const auto& [joined, id] : waiting) {
+    NodeRecord& node = records_[id];
+    const Labels before = node.info.labels;
+    if (!give_numbers(node)) continue;
+    std::string got;
+    for (const auto& [label, value] : node.info.labels) {
+      if (!before.contains(label))
+        got += fmt::format("{}{}={}", got.empty() ? "" : ", ", label, value);
+    }
+    context_.log("node_numbered", {id}, "node {} is {} from now on", node.info.name, got);
+    refresh(node);
+    changed(node);
+    line_.came_room();
+  }
 }
 
 void Nodes::forget_old() {

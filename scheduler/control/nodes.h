@@ -5,6 +5,7 @@
 
 #include "scheduler/control/connections.h"
 #include "scheduler/control/waiting_line.h"
+#include "scheduler/policy/labels.h"
 
 namespace troupe::scheduler {
 
@@ -91,6 +92,12 @@ class Nodes : public Table<NodeId, NodeRecord> {
 
  private:
   std::string unique_name(const std::string& wanted, NodeId node_id) const;
+  // Takes the labels that the head numbers out of the node's; those of `before` it had already.
+  void number(NodeRecord& node, const Labels& before);
+  // Whether there was a free number for a label that waits for one.
+  bool give_numbers(NodeRecord& node);
+  // What a node that died had goes to those that wait, the first to have joined first.
+  void pass_numbers_on();
   void look_at(NodeRecord& node, TimePoint at);
   void suspect(NodeRecord& node, bool suspected);
   void forget_stray(const LeaseKey& key);

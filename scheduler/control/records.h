@@ -45,6 +45,8 @@ struct NodeRecord {
   TimePoint excused_for{};  // the last_heard of a silence in which the head itself stood still
   // When it fell due to be judged for a silence, where it was looked at once since.
   TimePoint first_look_for{};
+  // Labels for which no number was free (first_free_of()), with their bounds.
+  std::map<std::string, std::int64_t> unnumbered;
   // Lost some of what it had, which is held still: what comes free is gone until the total is this.
   std::optional<wire::Resources> shrinks_to;
   // Not connected: until when it may come back before it counts as dead.

@@ -1,6 +1,7 @@
 #include "scheduler/policy/labels.h"
 
 #include <algorithm>
+#include <charconv>
 
 namespace troupe::scheduler {
 namespace {
@@ -8,6 +9,8 @@ namespace {
 constexpr std::size_t kLabelsMax = 256;
 constexpr std::size_t kTermsMax = 32;
 constexpr std::size_t kValuesMax = 1024;
+constexpr std::string_view kFirstFree = "first_free(";
+constexpr std::int64_t kNumbersMax = 1 << 16;
 
 Status bad_term(std::string_view key, std::string_view text) {
   return error(Code::kInvalidArgument,
@@ -90,7 +93,24 @@ Status check_labels(const Labels& labels) {
                  labels.size(), kLabelsMax);
   }
   if (labels.contains("")) return Status(Code::kInvalidArgument, "a label of a node has no name");
+  for (const auto& [key, value] : labels) {
+    if (!value.starts_with(kFirstFree) || first_free_of(value)) continue;
+    return error(Code::kInvalidArgument,
+                 "label '{}' of a node is '{}': write first_free(N), N from 1 to {}", key, value,
+                 kNumbersMax);
+  }
   return {};
+}
+
+std::optional<std::int64_t> first_free_of(std::string_view value) {
+  if (!value.starts_with(kFirstFree) || !value.ends_with(')')) return std::nullopt;
+  value.remove_prefix(kFirstFree.size());
+  value.remove_suffix(1);
+  std::int64_t count = 0;
+  const auto [end, ec] = std::from_chars(value.data(), value.data() + value.size(), count);
+  if (ec != std::errc() || end != value.data() + value.size()) return std::nullopt;
+  if (count < 1 || count > kNumbersMax) return std::nullopt;
+  return count;
 }
 
 bool matches(const wire::LabelTerm& term, const Labels& labels) {

@@ -14,7 +14,7 @@
  * ranks' memories say, when all of the old generation are dead or stopped. Where a rank has neither memory nor replica,
  * all go back to the checkpoint (step 0 here).
  *
- * BUG=1..9 plant mistakes that the assertions must find.
+ * BUG=1..8 plant mistakes that the assertions must find.
  */
 #ifndef RANKS
 #define RANKS 3
@@ -35,15 +35,10 @@
 #define BUDDY(r) ((r + 1) % RANKS)            /* on whose machine the replica of r lies */
 #define BEFORE(r) ((r + RANKS - 1) % RANKS)   /* whose replica lies on the machine of r */
 
-#define KEPT_PREPARED(r) (has_replica[BEFORE(r)] && replica_gradient[BEFORE(r)] == generation && replica_step[BEFORE(r)] == step[r])
 #if BUG == 1                                   /* is PREPARED before it has the gradient of what it keeps */
 #define MAY_PREPARE(r) true
 #else
-#if BUG == 9                                   /* any gradient of this generation will do, the last step's too */
-#define MAY_PREPARE(r) (has_replica[BEFORE(r)] && replica_gradient[BEFORE(r)] == generation)
-#else
-#define MAY_PREPARE(r) KEPT_PREPARED(r)
-#endif
+#define MAY_PREPARE(r) (has_replica[BEFORE(r)] && replica_gradient[BEFORE(r)] != 0)
 #endif
 #if BUG == 2                                   /* the buddy takes a gradient of an older generation */
 #define TAKES(r) true

@@ -56,16 +56,19 @@ json::Object to_json(const train::TrainingSummary& summary) {
 }
 
 // The log of a run without a terminal. A second machine may share the folder.
-std::string detached_log(const train::LoadedConfig& loaded) {
-  const std::string name = loaded.launch.node_rank > 0
-                               ? fmt::format("train-node-{}.log", loaded.launch.node_rank)
-                               : std::string(kDetachedLog);
+std::string detached_log(const train::LoadedConfig& loaded, bool joins) {
+  const std::string number = loaded.launch.numbered_on_arrival()
+                                 ? scheduler::host_name()
+                                 : std::to_string(loaded.launch.node_rank);
+  const std::string name =
+      joins ? fmt::format("train-node-{}.log", number) : std::string(kDetachedLog);
   return join_path(loaded.config.training.output_dir, name);
 }
 
-Status detach(const train::LoadedConfig& loaded, const std::vector<std::string>& arguments,
-              bool json_wanted, CommandContext& context) {
-  const std::string log = detached_log(loaded);
+Status detach(const train::LoadedConfig& loaded, bool joins,
+              const std::vector<std::string>& arguments, bool json_wanted,
+              CommandContext& context) {
+  const std::string log = detached_log(loaded, joins);
   TROUPE_RETURN_IF_ERROR(context.files.create_directories(loaded.config.training.output_dir));
   std::vector<std::string> words = {"train"};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -134,12 +137,13 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
     print(train::explain(loaded));
     return {};
   }
+  const bool joins = TROUPE_TRY(joins_another(context, loaded));
   if (detach_wanted) {
     auto others = all;
     take(others, train_flags::kDetach);
-    return detach(loaded, others, json_wanted, context);
+    return detach(loaded, joins, others, json_wanted, context);
   }
-  if (loaded.launch.node_rank > 0) {
+  if (joins) {
     if (report) report->started("");
     context.exit_code = TROUPE_TRY(join_as_worker(context, loaded, step != nullptr));
     return {};
@@ -168,7 +172,7 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
   if (strikes) environment.struck_from_outside = [&] { return strikes->struck(); };
   environment.contents = std::move(run.contents);
   environment.note = note_of_this_process(context, arguments);
-  if (report) environment.note.log = train::absolute_path(detached_log(loaded));
+  if (report) environment.note.log = train::absolute_path(detached_log(loaded, false));
   std::optional<train::RunRegistry> registry;
   if (const auto home = scheduler::troupe_directory(context.environment); home.ok()) {
     environment.registry =
@@ -256,6 +260,9 @@ void add_train_command(CLI::App& app, CommandContext& context) {
       .example(
           "USE_RAY=1 NNODES=2 NODE_RANK=1 MASTER_ADDR=10.0.0.2 MASTER_PORT=6379 \\\n"
           "  troupe train x.yaml                   the second of two machines")
+      .example(
+          "USE_RAY=1 NNODES=2 RDZV_ID=job MASTER_ADDR=10.0.0.2 MASTER_PORT=6379 \\\n"
+          "  troupe train x.yaml                   the same on all; a third one stands by")
       .example("troupe train x.yaml --detach          goes on when the terminal is gone")
       .example("troupe train x.yaml --explain         what becomes of every key")
       .example(

@@ -98,8 +98,11 @@ Status measure(train::TrainingCluster& cluster, std::set<int>* missing = nullptr
 
 // Until a machine is there for every NODE_RANK. Who is awaited is said at once, when one comes, and
 // every ten seconds.
-Status wait_for_machines(train::TrainingCluster& cluster, Duration timeout, int interrupt_fd,
-                         train::ProgressOutput& output, const RemoteHosts* started) {
+Status wait_for_machines(train::TrainingCluster& cluster, const train::LoadedConfig& loaded,
+                         int interrupt_fd, train::ProgressOutput& output,
+                         const RemoteHosts* started) {
+  const Duration timeout = std::chrono::seconds(loaded.config.troupe.join_timeout_s);
+  const bool numbered = loaded.launch.numbered_on_arrival();
   const SystemClock clock;
   const TimePoint began = clock.now();
   const auto seconds = [](Duration time) {
@@ -117,13 +120,15 @@ Status wait_for_machines(train::TrainingCluster& cluster, Duration timeout, int 
       output.write(fmt::format("{0} of {0} nodes are there\n", cluster.machines));
       return {};
     }
-    const std::string which = fmt::format("NODE_RANK={}", join_numbers(numbers));
+    const std::string which = numbered ? fmt::format("{} more", numbers.size())
+                                       : fmt::format("NODE_RANK={}", join_numbers(numbers));
     if (now - began >= timeout) {
       return error(Code::kDeadlineExceeded,
                    "{} of {} nodes are missing after {} s (troupe.join_timeout_s): start the same "
-                   "command with {} on the machines that lack it, with the same MASTER_ADDR and "
+                   "command{} on the machines that lack it, with the same MASTER_ADDR and "
                    "MASTER_PORT",
-                   missing.size(), cluster.machines, seconds(timeout), which);
+                   missing.size(), cluster.machines, seconds(timeout),
+                   numbered ? "" : " with " + which);
     }
     if (!told_at || told != missing || now - *told_at >= kTellAgain) {
       output.write(fmt::format(
@@ -200,17 +205,17 @@ Result<train::TrainingCluster> first_of_several(CommandContext& context,
   options.labels[train::kNodeRankLabel] = "0";
   auto cluster = TROUPE_TRY(Cluster::start_embedded(options));
   const auto& address = cluster.head_address();
+  const std::string numbers = launch.numbered_on_arrival()
+                                  ? std::string()
+                                  : fmt::format(" and NODE_RANK=1…{}", launch.node_count() - 1);
   output.write(fmt::format(
-      "{}\nnode 0 of {}: the others run the same command with MASTER_ADDR={} MASTER_PORT={} and "
-      "NODE_RANK=1…{}, and the same {}\n",
-      choice.notice(), launch.node_count(), address.host, address.port, launch.node_count() - 1,
-      token.file));
+      "{}\nnode 0 of {}: the others run the same command with MASTER_ADDR={} MASTER_PORT={}{}, "
+      "and the same {}\n",
+      choice.notice(), launch.node_count(), address.host, address.port, numbers, token.file));
   train::TrainingCluster result{.cluster = std::move(cluster),
                                 .embedded = true,
                                 .machines = static_cast<int>(launch.node_count())};
-  TROUPE_RETURN_IF_ERROR(
-      wait_for_machines(result, std::chrono::seconds(loaded.config.troupe.join_timeout_s),
-                        interrupt_fd, output, nullptr));
+  TROUPE_RETURN_IF_ERROR(wait_for_machines(result, loaded, interrupt_fd, output, nullptr));
   return result;
 }
 
@@ -231,8 +236,7 @@ Result<train::TrainingCluster> first_of_hosts(CommandContext& context,
       context, hosts.hosts, hosts.own, std::vector<std::vector<std::string>>(hosts.hosts.size()),
       {}, result.cluster.head_address(), token, kLeaveGrace));
   TROUPE_RETURN_IF_ERROR(
-      wait_for_machines(result, std::chrono::seconds(loaded.config.troupe.join_timeout_s),
-                        interrupt_fd, output, hosts.remote.get()));
+      wait_for_machines(result, loaded, interrupt_fd, output, hosts.remote.get()));
   return result;
 }
 
@@ -354,6 +358,13 @@ Status save_and_stop_run(CommandContext& context, const std::string& address) {
       .get(found->deadline.remaining());
 }
 
+Result<bool> joins_another(CommandContext& context, const train::LoadedConfig& loaded) {
+  const auto& launch = loaded.launch;
+  if (!launch.numbered_on_arrival()) return launch.node_rank > 0;
+  if (train::resolve_address(loaded.config, launch)) return false;
+  return !TROUPE_TRY(is_this_machine(context, *launch.master_addr));
+}
+
 Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& loaded,
                            bool head_gets_signals) {
   const auto& launch = loaded.launch;
@@ -367,14 +378,18 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
   std::function<Status()> on_terminate;
   if (!head_gets_signals)
     on_terminate = [&context, address] { return save_and_stop_run(context, address); };
-  const std::string reason = TROUPE_TRY(run_worker(
-      context, {.address = address,
-                .join_timeout_s = timeout_s,
-                .orphan_timeout_s = timeout_s,
-                .labels = {fmt::format("{}={}", train::kNodeRankLabel, launch.node_rank)},
-                .head_gets_signals = head_gets_signals,
-                .passes_signals_on = !head_gets_signals,
-                .on_terminate = on_terminate}));
+  // Those beyond NNODES get the number of a machine that is lost.
+  const std::string number = launch.numbered_on_arrival()
+                                 ? fmt::format("first_free({})", launch.node_count())
+                                 : std::to_string(launch.node_rank);
+  const std::string reason = TROUPE_TRY(
+      run_worker(context, {.address = address,
+                           .join_timeout_s = timeout_s,
+                           .orphan_timeout_s = timeout_s,
+                           .labels = {fmt::format("{}={}", train::kNodeRankLabel, number)},
+                           .head_gets_signals = head_gets_signals,
+                           .passes_signals_on = !head_gets_signals,
+                           .on_terminate = on_terminate}));
   if (const auto exit_code = exit_code_of_run(reason)) return *exit_code;
   context.err << fmt::format("troupe train: the run was stopped: {}\n", reason);
   return 1;

@@ -45,7 +45,10 @@ Result<train::TrainingCluster> make_training_cluster(CommandContext& context,
                                                      train::ProgressOutput& output,
                                                      HostsOfRun* hosts = nullptr);
 
-// NODE_RANK > 0: this machine is a worker node of the run until it ends; then the run's exit code.
+// Whether this machine joins the run that another one leads: NODE_RANK > 0, or RDZV_ID and another
+// machine's MASTER_ADDR.
+Result<bool> joins_another(CommandContext& context, const train::LoadedConfig& loaded);
+// Of such a machine: it is a worker node of the run until it ends; then the run's exit code.
 // `head_gets_signals`: as JoinOptions has it.
 Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& loaded,
                            bool head_gets_signals = false);

@@ -133,7 +133,11 @@ std::map<std::string, std::string> training_environment(const TorchrunFlags& fla
                                                {"MAX_RESTARTS", flags.max_restarts}};
   if (options.nodes_max > 1) {
     variables["NNODES"] = std::to_string(options.nodes_max);
-    variables["NODE_RANK"] = flags.node_rank;
+    if (options.rendezvous == Rendezvous::kDynamic) {
+      variables["RDZV_ID"] = flags.rdzv_id;
+    } else {
+      variables["NODE_RANK"] = flags.node_rank;
+    }
     variables["MASTER_ADDR"] = options.head_host;
     variables["MASTER_PORT"] = std::to_string(options.head_port.value_or(kStaticPort));
   }

@@ -21,6 +21,7 @@ class LaunchReader {
     const auto rank = number({"NODE_RANK", "PET_NODE_RANK"}, 0, kNodesMax - 1);
     out_.node_rank = rank.value_or(0);
     out_.node_rank_given = rank.has_value();
+    out_.rendezvous = text({"RDZV_ID"}).has_value();
     // torchrun counts for itself what is named so.
     if (const auto given = text({"PET_NPROC_PER_NODE"});
         given && given->value != "auto" && given->value != "gpu") {
@@ -116,7 +117,8 @@ class LaunchReader {
     } else if (*least < *most) {
       wrong("MIN_NNODES",
             fmt::format("environment {}: from {} to {} nodes are not supported: a run keeps the "
-                        "nodes that it began with; use NNODES={}, or any number between",
+                        "number of nodes that it began with; use NNODES={}, or any number between "
+                        "(with RDZV_ID, nodes beyond that stand by for lost ones)",
                         shown, *least, *most, *most),
             Code::kUnsupported);
     } else if (out_.nnodes && *out_.nnodes != *least) {
@@ -154,14 +156,13 @@ void check_launch(const LaunchEnvironment& launch, const TrainConfig& config,
                                    "{} trainers",
                                    launch.node_count(), per_node, kTrainersMax));
   }
-  // torchrun numbers the nodes of such a run itself, so that the same command may be given on all.
-  const auto job = environment.get("RDZV_ID");
-  if (job && !job->empty() && launch.node_count() > 1 && !launch.node_rank_given) {
+  if (launch.numbered_on_arrival() && !resolve_address(config, launch) &&
+      (!launch.master_addr || !launch.master_port)) {
     problems.add_named(
         Code::kInvalidArgument, "RDZV_ID",
-        fmt::format("environment RDZV_ID={}: nodes are not numbered in the order in which they "
-                    "come; give NODE_RANK=0 on the one at MASTER_ADDR, and 1 to {} on the others",
-                    *job, launch.node_count() - 1));
+        fmt::format("environment RDZV_ID={}: {} nodes meet at MASTER_ADDR and MASTER_PORT; set "
+                    "both, to the same on all of them (the one at MASTER_ADDR is node 0)",
+                    environment.get("RDZV_ID").value_or(""), launch.node_count()));
   }
   if (!launch.gpu_ids_key.empty() && resolve_address(config, launch)) {
     problems.add_named(

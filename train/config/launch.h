@@ -18,6 +18,7 @@ struct LaunchEnvironment {
   std::optional<std::int64_t> nnodes;  // NNODES, or MIN_NNODES where MAX_NNODES is equal
   std::int64_t node_rank = 0;          // NODE_RANK
   bool node_rank_given = false;
+  bool rendezvous = false;                     // RDZV_ID is set
   std::optional<std::int64_t> nproc_per_node;  // NPROC_PER_NODE
   std::optional<std::string> master_addr;      // MASTER_ADDR
   std::optional<std::int64_t> master_port;     // MASTER_PORT
@@ -32,6 +33,9 @@ struct LaunchEnvironment {
   std::string processes_from = "NNODES × NPROC_PER_NODE";
 
   std::int64_t node_count() const { return nnodes.value_or(1); }
+  // The same command is given on all nodes, as torchrun has it with --rdzv-id: the one at
+  // MASTER_ADDR is node 0, the others are numbered in the order in which they come.
+  bool numbered_on_arrival() const { return rendezvous && node_count() > 1 && !node_rank_given; }
 };
 
 // Problems name the variable. An empty value counts as not set. accelerate's variables:

@@ -90,8 +90,10 @@ void add_llamafactory(Rows& t) {
       .used("CUDA_VISIBLE_DEVICES", "0,1", "the GPUs of this machine that trainers may use")
       .used("MAX_RESTARTS", "3", "restart budget, unless troupe.max_restarts is given")
       .used("ALLOW_EXTRA_ARGS", "1", "unknown keys are passed over with a warning")
-      .inert("RDZV_ID", "job",
-             "a run has an id of its own, and its nodes meet at MASTER_ADDR and MASTER_PORT")
+      .used("RDZV_ID", "job",
+            "without NODE_RANK, nodes are numbered in the order in which they come, the one at "
+            "MASTER_ADDR first; those beyond NNODES stand by for lost ones",
+            "NNODES=2 MASTER_ADDR=10.0.0.2 MASTER_PORT=6379")
       .inert(
           "OPTIM_TORCH|PYTORCH_CUDA_ALLOC_CONF|PYTORCH_ALLOC_CONF|"
           "TORCH_NCCL_AVOID_RECORD_STREAMS",
@@ -140,8 +142,7 @@ void add_torchrun(Rows& t) {
                "nodes meet at node 0, and no other service is asked; unset it, and give "
                "MASTER_ADDR and MASTER_PORT")
       .refused("PET_RDZV_ENDPOINT", "10.0.0.2:29400", "",
-               "nodes are not numbered in the order in which they come; unset it, and give "
-               "MASTER_ADDR, MASTER_PORT and NODE_RANK")
+               "use MASTER_ADDR and MASTER_PORT for its two halves, and RDZV_ID or NODE_RANK")
       .inert(
           "PET_MONITOR_INTERVAL|PET_START_METHOD|PET_EVENT_LOG_HANDLER|PET_LOGS_SPECS|PET_ROLE|"
           "PET_LOG_DIR|PET_REDIRECTS|PET_TEE|PET_LOCAL_RANKS_FILTER|PET_MODULE|PET_NO_PYTHON|"
@@ -323,7 +324,7 @@ bool check_numbering(const Numbering& numbering, const Environment& environment,
   if (!rank || (rank->value == 0 && (!size || size->value <= 1))) return false;
   const bool several_nodes = launch.node_count() > 1;
   if (size && several_nodes && size->value == launch.node_count()) {
-    if (rank->value == launch.node_rank) return false;
+    if (rank->value == launch.node_rank || launch.numbered_on_arrival()) return false;
     problems.add_named(
         Code::kInvalidArgument, rank->name,
         fmt::format("environment {}={} and NODE_RANK={} disagree about which of the {} nodes this "

@@ -20,8 +20,10 @@ using std::chrono::milliseconds;
 inline constexpr PeerId kDriver = 1;
 inline constexpr PeerId kNodeOne = 11;
 inline constexpr PeerId kNodeTwo = 12;
+inline constexpr PeerId kNodeThree = 13;
 inline const NodeId kIdOne{1, 1};
 inline const NodeId kIdTwo{2, 2};
+inline const NodeId kIdThree{3, 3};
 inline const ActorId kActor{7, 7};
 
 struct Desk {

@@ -15,8 +15,6 @@ namespace {
 
 const GroupId kGroup{5, 5};
 const GroupId kOther{6, 6};
-constexpr PeerId kNodeThree = 13;
-const NodeId kIdThree{3, 3};
 
 wire::ActorSpec in_group(ActorId id, GroupId group, std::int32_t index = -1, std::int64_t cpus = 1,
                          std::int32_t restarts = 0) {

@@ -184,6 +184,16 @@ TEST_CASE("a training of ours is given what its launcher would have set") {
   CHECK(two.environment.at("NODE_RANK") == "1");
   CHECK(two.environment.at("MASTER_ADDR") == "192.168.0.1");
   CHECK(two.environment.at("MASTER_PORT") == "29501");
+  CHECK_FALSE(two.environment.contains("RDZV_ID"));
+  // The same line on every node.
+  const auto same = world.troupe({"torchrun", "--nnodes=2", "--nproc_per_node=8", "--rdzv_id=77",
+                                  "--rdzv_backend=c10d", "--rdzv_endpoint=192.168.0.1:29400", "-m",
+                                  "axolotl.cli.train", "config.yaml"});
+  CHECK(same.environment.at("NNODES") == "2");
+  CHECK(same.environment.at("RDZV_ID") == "77");
+  CHECK_FALSE(same.environment.contains("NODE_RANK"));
+  CHECK(same.environment.at("MASTER_ADDR") == "192.168.0.1");
+  CHECK(same.environment.at("MASTER_PORT") == "29400");
 }
 
 TEST_CASE("troupe run has torchrun's flags, and runs programs as they are") {

@@ -1,6 +1,8 @@
 // `troupe train` on "machines" of this one that are told where the first is, by the launchers'
 // variables.
 
+#include <csignal>
+
 #include "tests/support/free_port.h"
 #include "tests/support/runs/tiny_run.h"
 #include "tests/support/text.h"
@@ -44,6 +46,40 @@ TEST_CASE("a first node that was told loopback listens there, and the others end
     CHECK(train({{"troupe.chaos", "kill@step=2,rank=1"}, {"troupe.max_restarts", "0"}}) > 0);
     nodes.tiny.check_nothing_left();
   }
+}
+
+TEST_CASE("numbered on arrival, a machine beyond NNODES takes the place of one that leaves") {
+  Nodes nodes;
+  const auto options = nodes.tiny.options({{"NNODES", "2"},
+                                           {"RDZV_ID", "job"},
+                                           {"MASTER_ADDR", nodes.address},
+                                           {"MASTER_PORT", nodes.port}});
+  const auto words = nodes.tiny.train_arguments("out", {{"max_steps", "5000"}});
+  BackgroundCommand lead(words, options);
+  REQUIRE_MESSAGE(lead.wait_for_output("waiting for 1 more", kPatience), lead.output());
+  CHECK(contains(lead.output(),
+                 "the others run the same command with MASTER_ADDR=127.0.0.1 "
+                 "MASTER_PORT=" +
+                     nodes.port + ", and the same"));
+  // What the command does on other machines: this one would lead, too.
+  const std::vector<string> joins = {words.front(), "worker",
+                                     "--address",   nodes.address + ":" + nodes.port,
+                                     "--labels",    "troupe-node-rank=first_free(2)"};
+  BackgroundCommand second(joins, options);
+  REQUIRE_MESSAGE(lead.wait_for_output("2 of 2 nodes are there", kPatience), lead.output());
+  BackgroundCommand spare(joins, options);
+  REQUIRE_MESSAGE(spare.wait_for_output("joined", kPatience), spare.output());
+  REQUIRE_MESSAGE(lead.wait_for_output("step 2", kPatience), lead.output());
+  second.kill(SIGTERM);
+  REQUIRE_MESSAGE(lead.wait_for_output("recovered in", kPatience), lead.output());
+  CHECK_FALSE(contains(lead.output(), "loaded step"));  // from rank 0's memory
+  lead.kill(SIGTERM);
+  CHECK(lead.wait(kPatience) == 143);
+  INFO(lead.output());
+  CHECK(contains(lead.output(), "stopped at step"));
+  CHECK(spare.wait(kPatience) >= 0);
+  CHECK(second.wait(kPatience) >= 0);
+  nodes.tiny.check_nothing_left();
 }
 
 TEST_CASE("nodes that wait for each other say for whom, and for how long at most") {

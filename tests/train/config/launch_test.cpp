@@ -100,10 +100,21 @@ TEST_CASE("a number of nodes that may change is refused, one that may not is obe
   CHECK(contains(read({{"MIN_NNODES", "2"}}).status.message(), "says nothing without MAX_NNODES"));
   CHECK(contains(read({{"MIN_NNODES", "2"}, {"MAX_NNODES", "2"}, {"NNODES", "3"}}).status.message(),
                  "disagree"));
-  // torchrun would number the nodes.
-  CHECK(contains(read({{"NNODES", "2"}, {"RDZV_ID", "job"}}).status.message(),
-                 "give NODE_RANK=0 on the one at MASTER_ADDR, and 1 to 1 on the others"));
-  CHECK(read({{"NNODES", "2"}, {"RDZV_ID", "job"}, {"NODE_RANK", "0"}}).status.ok());
+}
+
+TEST_CASE("with RDZV_ID nodes are numbered in the order in which they come") {
+  const auto same_on_all = read(
+      {{"NNODES", "2"}, {"RDZV_ID", "job"}, {"MASTER_ADDR", "10.0.0.2"}, {"MASTER_PORT", "6379"}});
+  CHECK(same_on_all.status.ok());
+  CHECK(same_on_all.launch.numbered_on_arrival());
+  for (const char* alone : {"MASTER_ADDR", "MASTER_PORT"}) {
+    CHECK(contains(read({{"NNODES", "2"}, {"RDZV_ID", "job"}, {alone, "2"}}).status.message(),
+                   "RDZV_ID=job: 2 nodes meet at MASTER_ADDR and MASTER_PORT; set both"));
+  }
+  const auto by_hand = read({{"NNODES", "2"}, {"RDZV_ID", "job"}, {"NODE_RANK", "0"}});
+  CHECK(by_hand.status.ok());
+  CHECK_FALSE(by_hand.launch.numbered_on_arrival());
+  CHECK_FALSE(read({{"RDZV_ID", "job"}}).launch.numbered_on_arrival());
 }
 
 TEST_CASE("the world size and where it came from") {
