@@ -19,6 +19,8 @@ namespace troupe::tools {
 namespace {
 
 constexpr Duration kFirstTaskTimeout = std::chrono::seconds(60);
+// SLURM starts a step's tasks together; some are slower.
+constexpr Duration kLateTaskTimeout = std::chrono::seconds(10);
 // A shared folder's cache may hide a new file for a minute.
 constexpr Duration kTokenTimeout = std::chrono::seconds(300);
 constexpr Duration kLookForStep = std::chrono::milliseconds(50);
@@ -81,6 +83,13 @@ void SlurmStep::serve() {
     ::poll(fds, 2, -1);  // ends with the run
     accept_waiting();
     if (fds[1].revents != 0) break;
+  }
+  // Who comes when a short run has ended would look for this task in vain.
+  const Deadline late = Deadline::after(kLateTaskTimeout);
+  while (std::ssize(others) + 1 < task_.tasks_here() && !late.passed()) {
+    pollfd fd{socket_.get(), POLLIN, 0};
+    ::poll(&fd, 1, static_cast<int>(kLookForStep / std::chrono::milliseconds(1)));
+    accept_waiting();
   }
   const auto code = static_cast<std::uint8_t>(exit_code_);
   for (const UniqueFd& other : others) {

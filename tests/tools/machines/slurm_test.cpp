@@ -31,7 +31,10 @@ n=0
 while [ $n -lt $nodes ]; do
   l=0
   while [ $l -lt $tasks ]; do
-    SLURM_NODEID=$n SLURM_LOCALID=$l SLURM_PROCID=$((n * tasks + l)) "$@" &
+    (
+      [ $l = 0 ] || sleep ${FAKE_LATE_S:-0}
+      SLURM_NODEID=$n SLURM_LOCALID=$l SLURM_PROCID=$((n * tasks + l)) exec "$@"
+    ) &
     pids="$pids $!"
     l=$((l + 1))
   done
@@ -109,6 +112,16 @@ struct Cluster {
 };
 
 bool has_text(const string& text, const string& part) { return text.find(part) != string::npos; }
+
+TEST_CASE("a task that starts when the run has ended ends as it did, and at once") {
+  Cluster cluster;
+  cluster.home.more().environment["FAKE_LATE_S"] = "0.7";
+  const auto run = cluster.run(1, 2, {"run", "--no-python", "sh", "-c", "exit 9"});
+  INFO(run.err);
+  INFO(run.out);
+  CHECK(run.exit_code == 9);
+  CHECK(has_text(run.out, "a task ended with 9\na task ended with 9\n"));
+}
 
 TEST_CASE("troupe run under srun: tasks are the ranks' places, and all end as the run does") {
   Cluster cluster;
