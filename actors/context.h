@@ -8,6 +8,7 @@
 // own thread: its constructor and its methods).
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -63,6 +64,8 @@ class ActorContext : public Actors {
   // The number of this process of the actor, from 1.
   std::uint64_t generation() const { return generation_; }
   NodeId node_id() const { return node_id_; }
+  // The node's labels, as it was started with them.
+  const std::map<std::string, std::string>& node_labels() const { return node_labels_; }
   // The placement group whose bundle it runs in; empty, and -1, where it runs in none.
   GroupId placement_group() const { return spec_.placement_group; }
   int bundle_index() const { return spec_.bundle_index; }
@@ -146,12 +149,14 @@ class ActorContext : public Actors {
  private:
   friend struct detail::Access;
   ActorContext(wire::ActorSpec spec, std::uint64_t generation, NodeId node_id,
+               std::map<std::string, std::string> node_labels,
                std::shared_ptr<detail::ActorClient> client, std::shared_ptr<Executor> executor,
                detail::HostServices& host, Logger log, std::uint32_t light_number = kNoLightNumber,
                std::uint64_t light_index = 0)
       : spec_(std::move(spec)),
         generation_(generation),
         node_id_(node_id),
+        node_labels_(std::move(node_labels)),
         client_(std::move(client)),
         executor_(std::move(executor)),
         host_(host),
@@ -163,6 +168,7 @@ class ActorContext : public Actors {
   const wire::ActorSpec spec_;
   const std::uint64_t generation_;
   const NodeId node_id_;
+  const std::map<std::string, std::string> node_labels_;
   const std::shared_ptr<detail::ActorClient> client_;
   const std::shared_ptr<Executor> executor_;
   detail::HostServices& host_;

@@ -360,8 +360,9 @@ Status Host::prepare(Started& started) {
   const net::Token token = options.environment->token;
   client_ = std::make_shared<ActorClient>(std::move(options));
   begin_securing(token);
-  context_ = Access::make_unique<ActorContext>(spec_, generation_, node_id_, client_, mailbox_,
-                                               *this, Logger::to_stderr(label()));
+  context_ =
+      Access::make_unique<ActorContext>(spec_, generation_, node_id_, message.node_labels, client_,
+                                        mailbox_, *this, Logger::to_stderr(label()));
   {
     MutexLock lock(known_mutex_);
     state_known_ = message.has_saved_state;

@@ -154,7 +154,8 @@ ActorContext& LightTable::context_of(std::uint32_t number) {
   Extras& own = extras(number);
   own.services = std::make_unique<Services>(*this, number);
   own.context = Access::make_unique<ActorContext>(
-      own_spec_, parts_.generation, parts_.node_id, parts_.client, executor, *own.services,
+      own_spec_, parts_.generation, parts_.node_id, parts_.host_context.node_labels(),
+      parts_.client, executor, *own.services,
       Logger::to_stderr(fmt::format("{}[{}]", parts_.label, first_index_ + number)), number,
       first_index_ + number);
   return *own.context;

@@ -32,8 +32,9 @@ struct HostStart {
   std::uint32_t protocol_version = kProtocolVersion;  // of the node; 0: of before nodes said theirs
   // The name of the node with which the state that the actor had saved was lost; empty: none was.
   std::string state_lost_with;
+  std::map<std::string, std::string> node_labels;
   TROUPE_WIRE(HostStart, spec, generation, node_id, node_endpoint, head_endpoint, token,
-              has_saved_state, security, protocol_version, state_lost_with);
+              has_saved_state, security, protocol_version, state_lost_with, node_labels);
 };
 // node → host, with one descriptor: an authenticated connection whose target was this actor; or a
 // stranger's, of which nothing is known but that it named this actor.

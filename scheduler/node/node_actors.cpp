@@ -115,6 +115,7 @@ void NodeState::tell_start(const Actor& actor) {
   start.node_id = config_.node.node_id;
   start.has_saved_state = actor.saved_state != kNoFd;
   start.state_lost_with = actor.state_lost_with;
+  start.node_labels = config_.node.labels;
   commands_.push_back(node_command::TellHost{actor.host, std::move(start), actor.saved_state});
 }
 

@@ -719,6 +719,7 @@ struct HostStart {
   security @7 :UInt8;
   protocolVersion @8 :UInt32;
   stateLostWith @9 :Text;
+  nodeLabels @10 :List(PairOfTextText);
 }
 
 struct HostConnection {

@@ -90,6 +90,13 @@ void add_troupe_keys(KeyTable& t) {
           "memory, so that a lost machine costs no step; auto: where a run spans several and its "
           "plan has room",
           TROUPE_FIELD(troupe.replicas));
+  t.text("troupe.failure_domain", "rack")
+      .implemented(
+          "the label of nodes that are lost together ('troupe worker --labels rack=a'): such a "
+          "copy "
+          "lies with another value of it, where the ranks' nodes have several and none of them has "
+          "more than half of the ranks; else, and where nodes have no such label, on another node",
+          TROUPE_FIELD(troupe.failure_domain));
   t.optional("troupe.hang_timeout_ms", ValueType::kInteger)
       .implemented(
           "a trainer that does not move for so long is replaced; 0: never (default: 3000, "

@@ -269,6 +269,7 @@ struct TroupeSection {
   std::optional<std::int64_t> max_restarts;  // deaths in a row without a new step; default 3
   std::int64_t spares = 0;                   // per node that runs trainers
   std::string replicas = "auto";             // auto, 0, 1: of a state that only one machine holds
+  std::string failure_domain = "rack";       // a label of nodes
   // Without any progress of a rank; 0: not watched. Default: 3000, with GPUs 30000.
   std::optional<std::int64_t> hang_timeout_ms;
   std::optional<std::string> address;  // HOST:PORT of a running head

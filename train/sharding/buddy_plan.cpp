@@ -1,6 +1,7 @@
 #include "train/sharding/buddy_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -66,6 +67,17 @@ BuddyPlan BuddyPlan::make(std::span<const int> states, std::span<const std::uint
     } while (rank != first);
   }
   return plan;
+}
+
+BuddyPlan BuddyPlan::make(std::span<const int> states, std::span<const std::uint64_t> machines,
+                          std::span<const std::uint64_t> domains) {
+  const bool several = std::ranges::adjacent_find(domains, std::not_equal_to()) != domains.end();
+  if (several) {
+    BuddyPlan plan = make(states, domains);
+    plan.across_domains_ = !plan.none();
+    if (!plan.leaves_some_alone()) return plan;
+  }
+  return make(states, machines);
 }
 
 }  // namespace troupe::train

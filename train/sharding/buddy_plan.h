@@ -21,12 +21,18 @@ class BuddyPlan {
   // `states`, by rank: those with equal numbers hold the same bytes (Mesh::replicas()). `machines`,
   // by rank: those with equal numbers are lost together. All ranks make the same plan.
   static BuddyPlan make(std::span<const int> states, std::span<const std::uint64_t> machines);
+  // The same with buddies in another failure domain, which is several machines that may be lost
+  // together (`domains`, by rank), where that leaves no state alone; else on another machine.
+  static BuddyPlan make(std::span<const int> states, std::span<const std::uint64_t> machines,
+                        std::span<const std::uint64_t> domains);
 
   bool none() const { return buddy_of_.empty(); }
   // Why none() is; a clause.
   const std::string& why_none() const { return why_none_; }
   // Some state lies on one of several machines alone, and nobody keeps a copy of it.
   bool leaves_some_alone() const { return leaves_some_alone_; }
+  // Buddies are in different failure domains.
+  bool across_domains() const { return across_domains_; }
   // Who keeps the rank's state, and whose state the rank keeps; −1: nobody, nobody's.
   int buddy_of(int rank) const { return none() ? -1 : at(buddy_of_, rank); }
   int kept_by(int rank) const { return none() ? -1 : at(kept_by_, rank); }
@@ -44,6 +50,7 @@ class BuddyPlan {
   std::vector<int> buddy_of_, kept_by_, turns_;
   std::string why_none_ = "nothing was planned";
   bool leaves_some_alone_ = false;
+  bool across_domains_ = false;
 };
 
 }  // namespace troupe::train

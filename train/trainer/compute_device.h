@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -80,6 +81,7 @@ struct ComputeTask {
 struct DeviceLinks {
   std::string node;     // equal where ranks may share a GPU: the machine as it was started
   std::string machine;  // equal where ranks' memories are lost together: the node
+  std::map<std::string, std::string> labels;  // of the node (troupe.failure_domain)
   // Of waits in collectives, as ddp_timeout says; the environment's where it does not.
   std::optional<Duration> timeout;
   bool deterministic = true;  // sums by the fixed tree; else in the library's own order

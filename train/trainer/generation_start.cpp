@@ -39,7 +39,7 @@ struct Arrival {
   std::int64_t finished_step = -1;
   double gemm_flops_per_s = 0;
   KeptPosition kept;
-  std::uint64_t machine = 0;  // a hash of its name
+  std::uint64_t machine = 0, domain = 0;  // hashes of their names
 };
 static_assert(std::is_trivially_copyable_v<Arrival>);
 
@@ -170,7 +170,8 @@ Status GenerationStart::meet(RunGeneration& generation, RecoverySession& session
   Arrival mine{.position = session.position(),
                .finished_step = aftermath.finished_step,
                .gemm_flops_per_s = follow_.gemm_flops_per_s_here,
-               .machine = xxh3_64(std::as_bytes(std::span(f.machine)))};
+               .machine = xxh3_64(std::as_bytes(std::span(f.machine))),
+               .domain = xxh3_64(std::as_bytes(std::span(f.domain)))};
   if (f.kept) {
     if (const auto damage = f.kept->verify()) {
       f.kept->forget();
@@ -185,7 +186,7 @@ Status GenerationStart::meet(RunGeneration& generation, RecoverySession& session
       std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), counts));
   std::vector<RankPosition> positions;
   std::vector<KeptPosition> kept;
-  std::vector<std::uint64_t> machines;
+  std::vector<std::uint64_t> machines, domains;
   f.gemm_flops_per_s = 0;
   const bool rates_known =
       std::ranges::all_of(all, [](const Arrival& a) { return a.gemm_flops_per_s > 0; });
@@ -193,10 +194,11 @@ Status GenerationStart::meet(RunGeneration& generation, RecoverySession& session
     positions.push_back(arrival.position);
     kept.push_back(arrival.kept);
     machines.push_back(arrival.machine);
+    domains.push_back(arrival.domain);
     if (rates_known) f.gemm_flops_per_s += arrival.gemm_flops_per_s;
   }
   const std::vector<int> states = f.layout->mesh().replicas();
-  TROUPE_RETURN_IF_ERROR(plan_buddies(generation, states, machines));
+  TROUPE_RETURN_IF_ERROR(plan_buddies(generation, BuddyPlan::make(states, machines, domains)));
   session.met({.positions = positions, .states = states, .kept = kept}, f.buddies.kept());
   const RecoveryDecision& decision = session.decision();
   if (decision.kind == RecoveryDecision::Kind::kLoad) return {};
@@ -277,13 +279,11 @@ void GenerationStart::go_on_as(Aftermath other) {
   parts_.transaction().set_aftermath(other);
 }
 
-Status GenerationStart::plan_buddies(RunGeneration& generation, std::span<const int> states,
-                                     std::span<const std::uint64_t> machines) {
+Status GenerationStart::plan_buddies(RunGeneration& generation, BuddyPlan plan) {
   RankParts& f = parts_;
   f.buddies = {};
   const std::string& wanted = f.config().troupe.replicas;
   if (!kRecovery || wanted == "0" || generation.purpose != GenerationPurpose::kTrain) return {};
-  BuddyPlan plan = BuddyPlan::make(states, machines);
   const bool on_cpu = f.options.compute.kind == ComputeKind::kCpu;
   const bool alone = plan.leaves_some_alone() || (!plan.none() && !on_cpu);
   const std::string why = plan.none() ? plan.why_none() : "states on GPUs have no copies yet";
@@ -303,9 +303,12 @@ Status GenerationStart::plan_buddies(RunGeneration& generation, std::span<const 
   f.buddies = std::move(plan);
   generation.buddies = TROUPE_TRY(BuddyLinks::make(generation.world, f.buddies));
   if (says)
-    generation.observer.notice(
-        "each rank's state has a copy on another machine, which takes every step, too: the loss of "
-        "a machine costs no step (troupe.replicas)");
+    generation.observer.notice(fmt::format(
+        "each rank's state has a copy on another machine{}, which takes every step, too: the loss "
+        "of a machine costs no step (troupe.replicas)",
+        f.buddies.across_domains()
+            ? fmt::format(" with another label '{}'", f.config().troupe.failure_domain)
+            : ""));
   return {};
 }
 

@@ -37,8 +37,7 @@ class GenerationStart {
   // record, and how far the work that follows steps has come. The record of this rank's source.
   Result<CommitRecord> copy_states(RunGeneration& generation, const RecoverySession& session);
   // Who keeps whose state in this generation, and the links for it.
-  Status plan_buddies(RunGeneration& generation, std::span<const int> states,
-                      std::span<const std::uint64_t> machines);
+  Status plan_buddies(RunGeneration& generation, BuddyPlan plan);
   // Logs, evaluations and saves go on from the step to which another rank, `other`, has done them.
   void go_on_as(Aftermath other);
   // The states that ranks are to keep and do not have, from their owners.

@@ -86,8 +86,9 @@ struct RankParts {
   std::unique_ptr<RankLayout> layout;
   std::unique_ptr<RankCompute> rank_compute;
   HeldPieces held;  // of the save under way
-  // As DeviceLinks has it, of the generation under way.
-  std::string machine;
+  // Of the generation under way: the rank's machine as DeviceLinks has it, and what is lost with
+  // it at most.
+  std::string machine, domain;
   BuddyPlan buddies;                 // of the generation under way
   std::unique_ptr<BuddyState> kept;  // of another rank; null: this one keeps nothing
   double gemm_flops_per_s = 0;       // of all ranks

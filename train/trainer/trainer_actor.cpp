@@ -462,6 +462,7 @@ Result<GenerationCompute> TrainerActor::join(
   GenerationCompute compute =
       TROUPE_TRY(run_->join(world, {.node = machine_name(files_, context_.node_id()),
                                     .machine = context_.node_id().to_string(),
+                                    .labels = context_.node_labels(),
                                     .notice = [&](const std::string& text) {
                                       if (tells) context_.log().info("{}", text);
                                     }}));

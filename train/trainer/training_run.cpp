@@ -229,6 +229,8 @@ Result<GenerationCompute> TrainingRun::join(std::shared_ptr<collective::Communic
       seconds != TrainingSection().ddp_timeout_s)
     links.timeout = std::chrono::seconds(seconds);
   parts_.machine = links.machine;
+  const auto domain = links.labels.find(parts_.config().troupe.failure_domain);
+  parts_.domain = domain == links.labels.end() ? links.machine : domain->second;
   return parts_.rank_compute->join(std::move(world), links);
 }
 

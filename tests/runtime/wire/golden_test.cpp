@@ -36,7 +36,7 @@ constexpr std::uint64_t kControlHashes[] = {
     0x5e35849205d37c8b,
 };
 constexpr std::uint64_t kHostHashes[] = {
-    0xc2e0c441e81c6911, 0xbe08740c89692e8e, 0x882fcaa63f1ad52d, 0x810157aeb7909962,
+    0xe3a4cd45011f043c, 0xbe08740c89692e8e, 0x882fcaa63f1ad52d, 0x810157aeb7909962,
     0x344a6fb4fdb68570, 0x5810c28abfaab380, 0x33786a227b3c9e22, 0x07a5775f660008b8,
     0x198a1febf02e6ad2, 0x491c7e8984356654, 0x2d6285b56724432c,
 };

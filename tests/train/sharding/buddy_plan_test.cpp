@@ -48,6 +48,27 @@ TEST_CASE("on equal machines a buddy has its rank's place on the next machine") 
   for (int rank = 0; rank < 6; ++rank) CHECK(plan.buddy_of(rank) == (rank + 2) % 6);
 }
 
+TEST_CASE(
+    "a buddy is in another failure domain where there are several, if that leaves nobody alone") {
+  const auto machines = on_machines({1, 1, 1, 1});
+  const std::vector<std::uint64_t> two{7, 7, 8, 8}, one{7, 7, 7, 7}, most{7, 7, 7, 8};
+  const BuddyPlan across = BuddyPlan::make(all_different(4), machines, two);
+  for (int rank = 0; rank < 4; ++rank) CHECK(across.buddy_of(rank) == (rank + 2) % 4);
+  CHECK(across.across_domains());
+  const auto buddies = [](const BuddyPlan& plan) {
+    std::vector<int> of;
+    for (int rank = 0; rank < 4; ++rank) of.push_back(plan.buddy_of(rank));
+    return of;
+  };
+  const auto next = buddies(BuddyPlan::make(all_different(4), machines));
+  CHECK(buddies(BuddyPlan::make(all_different(4), machines, one)) == next);
+  CHECK(buddies(BuddyPlan::make(all_different(4), machines, most)) == next);
+  // Two shard groups, each in a rack: their states lie in both.
+  CHECK(BuddyPlan::make(std::vector{0, 1, 0, 1}, machines, two).none());
+  // Both copies of a state in one rack are lost with it.
+  CHECK_FALSE(BuddyPlan::make(std::vector{0, 0, 1, 1}, machines, two).none());
+}
+
 TEST_CASE("nobody keeps anything where it would be of no use, and the plan says why") {
   CHECK(BuddyPlan::make(all_different(4), on_machines({4})).why_none() ==
         "all ranks are on one machine");
