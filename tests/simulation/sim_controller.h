@@ -50,6 +50,7 @@ class Controller final : public Process {
   void carry_out(const train::BeginGeneration& action);
   void carry_out(const train::AbortGeneration& action);
   void carry_out(const train::SaveAndStop&) {}
+  void carry_out(const train::PauseAfterStep&) {}  // its worlds do not change
   void carry_out(const train::RecordEvent& action);
   void carry_out(const train::EndRun& action);
 

@@ -144,7 +144,7 @@ class HangWatch {
   std::optional<Stalled> judge_all() const;
   std::vector<Stuck::Waiting> waiting(int except) const;
 
-  const HangSettings settings_;
+  HangSettings settings_;
   std::vector<Rank> ranks_;
   std::optional<std::uint64_t> generation_;
   bool stall_told_ = false;

@@ -68,7 +68,7 @@ class StragglerWatch {
   std::vector<StragglerReport> compare();
   StragglerReport report(int index, const std::vector<double>& factors) const;
 
-  const StragglerSettings settings_;
+  StragglerSettings settings_;
   std::vector<Rank> ranks_;
 };
 

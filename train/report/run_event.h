@@ -29,6 +29,8 @@ inline constexpr const char* kWaiting = "waiting";  // for ranks' places; told a
 inline constexpr const char* kRespawn = "respawn";  // a rank has a new process
 inline constexpr const char* kSpare = "spare";      // a rank was given to a spare process
 inline constexpr const char* kReload = "reload";    // a rank read a checkpoint again
+// The world has `world_size` ranks from here on, as machines come and go: `cause`.
+inline constexpr const char* kResize = "resize";
 inline constexpr const char* kResume = "resume";    // a new generation goes on after `step`
 inline constexpr const char* kRecovered = "recovered";    // the first step after a failure stands
 inline constexpr const char* kController = "controller";  // a new controller took the run over

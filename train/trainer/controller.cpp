@@ -7,6 +7,13 @@
 #include "train/trainer/told_reports.h"
 
 namespace troupe::train {
+namespace {
+
+constexpr Duration kTick = std::chrono::seconds(1);
+// Whether a machine is done without is looked at more often.
+constexpr Duration kElasticTick = std::chrono::milliseconds(200);
+
+}  // namespace
 
 TrainController::TrainController(ActorContext& context, RunSpec spec)
     : context_(context),
@@ -59,7 +66,10 @@ RunSettings TrainController::settings() const {
           .restarts_max = spec_.restarts_max,
           .respawn_timeout = std::chrono::milliseconds(spec_.join_timeout_ms),
           .save_timeout = std::chrono::milliseconds(spec_.stop_timeout_ms),
-          .post_mortem_timeout = TrainerFleet::kPostMortemTimeout};
+          .post_mortem_timeout = TrainerFleet::kPostMortemTimeout,
+          .ranks_per_machine = spec_.elastic() ? spec_.ranks_per_node : 0,
+          .machines_min = spec_.machines_min,
+          .first_machines = {spec_.first_machines.begin(), spec_.first_machines.end()}};
 }
 
 // --- the run's data, the driver ------------------------------------------------------------------
@@ -107,7 +117,7 @@ Status TrainController::start() {
   journal_.record({.event = events::kStart,
                    .path = spec_.resume_path,
                    .run = spec_.run,
-                   .world_size = spec_.world_size});
+                   .world_size = state().world_size()});
   act({SaveMemory{}});
   start_watching();
   return {};
@@ -115,7 +125,7 @@ Status TrainController::start() {
 
 void TrainController::start_watching() {
   watch_.emplace(
-      spec_.world_size,
+      state().world_size(),
       RankWatch::Options{.hang_timeout = std::chrono::milliseconds(spec_.hang_timeout_ms),
                          .read =
                              [this](ActorId actor, const std::string& segment, std::size_t bytes,
@@ -130,7 +140,8 @@ void TrainController::start_watching() {
   look_at_ranks();
   clock_thread_ = std::thread([this] {
     MutexLock lock(clock_mutex_);
-    while (!clock_changed_.wait_until(clock_mutex_, Deadline::after(std::chrono::seconds(1)),
+    while (!clock_changed_.wait_until(clock_mutex_,
+                                      Deadline::after(spec_.elastic() ? kElasticTick : kTick),
                                       [this]() TROUPE_NO_ANALYSIS { return clock_stops_; })) {
       context_.executor().post([this, at = clock_.now()] { tick(at); });
     }
@@ -139,8 +150,10 @@ void TrainController::start_watching() {
 
 void TrainController::look_at_ranks() {
   if (!watch_) return;
-  RankWatch::Ranks ranks{
-      .generation = state().generation(), .running = state().running(), .saving = state().saving()};
+  RankWatch::Ranks ranks{.world = state().world().number,
+                         .generation = state().generation(),
+                         .running = state().running(),
+                         .saving = state().saving()};
   for (const int number : state().places().by_rank()) {
     const auto* place = state().places().find(number);
     ranks.processes.emplace_back();
@@ -266,6 +279,8 @@ void TrainController::carry_out(const TellUser& action) {
 
 void TrainController::carry_out(const BeginGeneration& action) {
   GenerationPlan plan{.generation = action.generation, .purpose = action.purpose};
+  plan.world = action.world;
+  plan.former = action.former;
   for (const int trainer : action.trainers) plan.ranks.push_back(fleet_[trainer].id());
   for (std::size_t i = 0; i < spec_.faults.size(); ++i) {
     if (!strikes_at_point(spec_.faults[i]) || fired_[i] >= spec_.faults[i].times) continue;
@@ -291,6 +306,17 @@ void TrainController::carry_out(const AbortGeneration& action) {
 void TrainController::carry_out(const SaveAndStop&) {
   // Lost with the process; the next generation's rank 0 is told again.
   static_cast<void>(fleet_[state().trainer_of(0)].call<&TrainerActor::save_and_stop>());
+}
+
+void TrainController::carry_out(const PauseAfterStep&) {
+  // Lost with the process; RunState asks again.
+  static_cast<void>(fleet_[state().trainer_of(0)].call<&TrainerActor::pause>());
+}
+
+bool TrainController::machine_leaves(std::int32_t machine) {
+  tell(MachineLeaves{machine});
+  const auto& leaving = state().memory().leaving;
+  return std::ranges::find(leaving, machine) != leaving.end();
 }
 
 void TrainController::carry_out(const RecordEvent& action) {

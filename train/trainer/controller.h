@@ -57,6 +57,11 @@ class TrainController {
   // From the driver: ends the run.
   void stop(Status reason);
 
+  // A machine of a run whose world may change announces its end. False: the run cannot do without
+  // it, or does not change. True: has_machine() will be false once it is needed no more.
+  bool machine_leaves(std::int32_t machine);
+  bool has_machine(std::int32_t machine) const { return state().has_machine(machine); }
+
   // For the next process of this controller.
   ControllerMemory save() const;
   Status load(ControllerMemory memory);
@@ -67,7 +72,8 @@ class TrainController {
   static constexpr auto methods =
       troupe::methods<&TrainController::start, &TrainController::report,
                       &TrainController::fault_fired, &TrainController::save_and_stop,
-                      &TrainController::save_to, &TrainController::stop>;
+                      &TrainController::save_to, &TrainController::stop,
+                      &TrainController::machine_leaves, &TrainController::has_machine>;
 
  private:
   void take_bundle(ByteStream stream, bool same_node);
@@ -96,6 +102,7 @@ class TrainController {
   void carry_out(const SaveAndStop& action);
   void carry_out(const RecordEvent& action);
   void carry_out(const EndRun& action);
+  void carry_out(const PauseAfterStep& action);
   void show(std::int32_t rank, const StepReport& message);
   void show(std::int32_t rank, const EvaluationReport& message);
   void show(std::int32_t rank, const CheckpointReport& message);

@@ -51,7 +51,7 @@ struct TellUser {
 };
 using ControllerAction =
     std::variant<SaveMemory, WatchTrainers, GiveData, RestartTrainer, LookBack, TellUser,
-                 BeginGeneration, AbortGeneration, SaveAndStop, RecordEvent, EndRun>;
+                 BeginGeneration, AbortGeneration, SaveAndStop, RecordEvent, EndRun, PauseAfterStep>;
 using ControllerActions = std::vector<ControllerAction>;
 
 class ControllerSession {

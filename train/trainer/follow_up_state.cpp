@@ -64,13 +64,17 @@ bool FollowUpState::records(int rank) const {
 }
 
 Status FollowUpState::share_history(collective::Communicator& group, int root) {
-  if (!history_) history_ = TROUPE_TRY(SurvivingLog::open(*parts_.memory, "history"));
+  if (!history_) history_ = TROUPE_TRY(SurvivingLog::open(*parts_.memory, kHistoryName));
   std::string text;
   if (group.rank() == root) {
     for (const std::string& line : history_->lines()) text += line + "\n";
   }
   TROUPE_RETURN_IF_ERROR(broadcast_text(group, text, root));
-  if (group.rank() == root) return {};
+  return group.rank() == root ? Status() : take_history(text);
+}
+
+Status FollowUpState::take_history(const std::string& text) {
+  if (!history_) history_ = TROUPE_TRY(SurvivingLog::open(*parts_.memory, kHistoryName));
   history_->clear();
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) TROUPE_RETURN_IF_ERROR(history_->append(line));
@@ -80,7 +84,7 @@ Status FollowUpState::share_history(collective::Communicator& group, int root) {
 Status FollowUpState::open_recorder(const FollowUp* left, const Unlogged& unlogged) {
   RankParts& f = parts_;
   recorder.reset();
-  if (!history_) history_ = TROUPE_TRY(SurvivingLog::open(*f.memory, "history"));
+  if (!history_) history_ = TROUPE_TRY(SurvivingLog::open(*f.memory, kHistoryName));
   std::optional<RecorderPosition> position;
   if (!left) {
     history_->clear();

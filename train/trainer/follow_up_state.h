@@ -46,6 +46,8 @@ class FollowUpState {
   Status open_recorder(const FollowUp* left, const Unlogged& unlogged = {});
   // Collective among ranks that record, or will: the root's history lies in everybody's memory.
   Status share_history(collective::Communicator& group, int root);
+  // The history of another one, line by line.
+  Status take_history(const std::string& text);
   // Collective, behind a first step, which no measuring should hold up: the ranks' rates of
   // products, measured once in a process, become RankParts::gemm_flops_per_s.
   Status agree_on_gemm_rate(collective::Communicator& world);

@@ -34,6 +34,8 @@ bool GenerationQueue::begin(GenerationPlan plan) {
   if (plan.generation <= newest_) return false;
   newest_ = plan.generation;
   newest_rank_ = rank_in(plan);
+  newest_world_ = plan.world;
+  newest_former_ = plan.former;
   plans_.push_back(std::move(plan));
   return true;
 }
@@ -73,6 +75,8 @@ GenerationQueue::Departure GenerationQueue::leave(Status ended, bool can_begin_a
   if (ended.ok()) return {.message = TrainerFinished{rank_, generation}};
   if (const auto step = saved_step_of(ended))
     return {.message = TrainerSaved{rank_, generation, *step}};
+  if (const auto step = paused_step_of(ended); step && !is_cancelled)
+    return {.message = TrainerPaused{rank_, generation, *step}};
   ended.with("rank", rank_);
   if (can_begin_again && (is_cancelled || others_fault(ended))) {
     return {.message = TrainerStopped{rank_, generation, ended},
@@ -87,6 +91,8 @@ GenerationQueue::Departure GenerationQueue::leave(Status ended, bool can_begin_a
 TrainerStatus GenerationQueue::status(TrainerStatus process) const {
   process.generation = newest_;
   process.rank = newest_rank_;
+  process.world = newest_world_;
+  process.former = newest_former_;
   process.in_generation = running_ != 0 || waiting();
   return process;
 }

@@ -68,6 +68,8 @@ class GenerationQueue {
   std::deque<GenerationPlan> plans_;
   std::uint64_t newest_ = 0;  // of the plans that came
   std::int32_t newest_rank_ = -1;
+  World newest_world_;  // and those before it
+  std::vector<World> newest_former_;
   std::uint64_t running_ = 0;
   std::uint64_t aborted_ = 0;  // all generations up to this are
   Status abort_reason_;

@@ -136,6 +136,10 @@ Status GenerationStart::begin(RunGeneration& generation, TrainerLoaded& loaded) 
         session.copied(TROUPE_TRY(copy_states(generation, session)));
         break;
       case Next::kLoad:
+        if (const auto record = TROUPE_TRY(take_over(generation, loaded))) {
+          session.loaded(*record);
+          break;
+        }
         loaded.reason = why_not_memory(session.decision(), generation.number, parts_.buddies);
         session.loaded(TROUPE_TRY(load(generation, loaded)));
         break;
@@ -358,7 +362,7 @@ Status GenerationStart::share_record(RunGeneration& generation, RecoverySession&
 
 Status GenerationStart::publish(RunGeneration& generation, const RecoverySession& session) {
   RankParts& f = parts_;
-  if (session.decision().kind == RecoveryDecision::Kind::kLoad)
+  if (session.decision().kind == RecoveryDecision::Kind::kLoad && !takes_over_)
     return parameters_loaded(generation);
   place(f.transaction().record());
   // Owners' parameters may not have reached all, nor where they are used.
@@ -375,6 +379,30 @@ void GenerationStart::place(const CommitRecord& record) {
       go_on_from(f.planned, f.config().training, record.step, f.sampler.steps_at(record.cursor));
   f.evaluation.schedule = f.facts;
   f.sampler.set_even_batches(f.facts.step_offset == 0);
+}
+
+Result<std::optional<CommitRecord>> GenerationStart::take_over(RunGeneration& generation,
+                                                               TrainerLoaded& loaded) {
+  RankParts& f = parts_;
+  takes_over_ = false;
+  for (const auto& former : f.former) {
+    const auto handed = TROUPE_TRY(former->hand_over(generation));
+    if (!handed) continue;
+    takes_over_ = true;
+    finished_by_all_ = handed->finished_by_all;
+    go_on_as(handed->aftermath);
+    if (follow_.records()) TROUPE_RETURN_IF_ERROR(follow_.take_history(handed->history));
+    if (f.layout->frozen()) {
+      const BaseSource derived_from = base_source();
+      DerivedBase base(f.files, derived_from, f.bundle.model, f.model->model_layout());
+      TROUPE_RETURN_IF_ERROR(
+          load_frozen_part(generation, derived_from.is_derived() ? &base : nullptr));
+    }
+    loaded.how = LoadedFrom::kReplica;
+    loaded.reason = "the memory of the world before";
+    return std::optional<CommitRecord>(handed->record);
+  }
+  return std::optional<CommitRecord>();
 }
 
 Result<CommitRecord> GenerationStart::load(RunGeneration& generation, TrainerLoaded& loaded) {

@@ -4,6 +4,7 @@
 // RecoverySession's; how each is done stands here.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "runtime/collective/communicator.h"
@@ -46,6 +47,9 @@ class GenerationStart {
   Status publish(RunGeneration& generation, const RecoverySession& session);
   // The steps from `record` to the end: as many as its samples leave.
   void place(const CommitRecord& record);
+  // The state of a world of another size becomes this one's, where all of it is in the ranks'
+  // memories.
+  Result<std::optional<CommitRecord>> take_over(RunGeneration& generation, TrainerLoaded& loaded);
   // The record of what was loaded.
   Result<CommitRecord> load(RunGeneration& generation, TrainerLoaded& loaded);
   BaseSource base_source() const;
@@ -63,7 +67,8 @@ class GenerationStart {
   RankParts& parts_;
   FollowUpState& follow_;
   RunSaves& saves_;
-  FollowUp left_;  // where a generation that goes on from memory takes its reports up
+  FollowUp left_;            // where a generation that goes on from memory takes its reports up
+  bool takes_over_ = false;  // in this generation
   std::int64_t finished_by_all_ = -1;  // the last step of which all that follows was done
 };
 

@@ -27,6 +27,7 @@
 #include "train/trainer/buddy_state.h"
 #include "train/trainer/compute_device.h"
 #include "train/trainer/evaluator.h"
+#include "train/trainer/former_world.h"
 #include "train/trainer/held_pieces.h"
 #include "train/trainer/own_data.h"
 #include "train/trainer/run_bundle.h"
@@ -40,6 +41,9 @@ namespace troupe::train {
 struct TrainingRunOptions {
   std::string run;  // id: checkpoints of this run are told from others by it
   int world_size = 1;
+  // Of the world that the configuration's batch is of, whatever number of ranks there are now; 0:
+  // world_size.
+  int batch_world_size = 0;
   int ranks_per_node = 1;  // shard groups of hybrid strategies are nodes unless a mesh is given
   int threads = 1;
   // Communication has a core for itself beside the rank's threads.
@@ -53,6 +57,8 @@ struct TrainingRunOptions {
   // As ComputeTask has them: the process may wait long for its rank.
   bool stands_by = false;
   Duration memory_patience{};
+
+  int batch_world() const { return batch_world_size > 0 ? batch_world_size : world_size; }
 };
 
 // What is made once.
@@ -76,6 +82,7 @@ struct RankParts {
   BestModel best;
   EvaluationPlan evaluation;
   std::optional<Evaluator> evaluator;
+  Strategy strategy = Strategy::kDdp;
   EngineOptions engine_options;
   std::shared_ptr<const Optimizer> optimizer;
   std::unique_ptr<OwnData> own_data;  // null: the bundle's data set
@@ -92,6 +99,8 @@ struct RankParts {
   BuddyPlan buddies;                 // of the generation under way
   std::unique_ptr<BuddyState> kept;  // of another rank; null: this one keeps nothing
   double gemm_flops_per_s = 0;       // of all ranks
+  // Of worlds of other sizes, the newest first, while their memory may be needed.
+  std::vector<std::unique_ptr<FormerWorld>> former;
 
   TrainingState& state() { return rank_compute->state(); }
   StepTransaction& transaction() { return state().transaction(); }
@@ -102,6 +111,7 @@ struct RankParts {
   std::int64_t step() { return rank_compute ? transaction().position().step : 0; }
   StepTransaction* kept_transaction() { return kept ? &kept->transaction() : nullptr; }
   UpdatedPart own_part() { return UpdatedPart::of(*layout, state().kept()); }
+  BuddyTask buddy_task(const RankLayout& own, SurvivingMemory& in, std::string label);
   // What there is of `owner`'s state here, or new memory.
   Result<std::unique_ptr<BuddyState>> open_kept(int owner);
   // Keeps nothing any more, and gives the memory back.

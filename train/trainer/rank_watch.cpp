@@ -1,4 +1,5 @@
 #include "train/trainer/rank_watch.h"
+#include "train/trainer/progress_memory.h"
 
 #include <algorithm>
 #include <utility>
@@ -22,7 +23,9 @@ HangSettings hang_settings(Duration hang_timeout) {
 
 }  // namespace
 
-std::string progress_segment_name(int rank) { return fmt::format("rank-{}/progress", rank); }
+std::string progress_segment_name(int world, int rank) {
+  return fmt::format("{}/{}", rank_memory(world, rank), kProgressName);
+}
 
 RankWatch::RankWatch(int world_size, Options options)
     : options_(std::move(options)),
@@ -68,6 +71,13 @@ void RankWatch::run() {
 
 void RankWatch::take(const Ranks& ranks) {
   const TimePoint now = clock_.now();
+  if (ranks.world != seen_.world) {
+    const auto size = ranks.processes.size();
+    hangs_ = HangWatch(static_cast<int>(size), hang_settings(options_.hang_timeout));
+    stragglers_ = StragglerWatch(static_cast<int>(size));
+    seen_ = {.world = ranks.world, .processes = {size, std::nullopt}};
+    changes_.assign(size, {});
+  }
   for (std::size_t rank = 0; rank < seen_.processes.size(); ++rank) {
     const auto& process = ranks.processes[rank];
     if (process == seen_.processes[rank]) continue;
@@ -86,8 +96,9 @@ RankWatch::Noticed RankWatch::look() {
   for (std::size_t i = 0; i < seen_.processes.size(); ++i) {
     if (!seen_.processes[i]) continue;
     const int rank = static_cast<int>(i);
-    const auto bytes = options_.read(seen_.processes[i]->actor, progress_segment_name(rank),
-                                     sizeof(ProgressRecord), Deadline::after(interval_));
+    const auto bytes =
+        options_.read(seen_.processes[i]->actor, progress_segment_name(seen_.world, rank),
+                      sizeof(ProgressRecord), Deadline::after(interval_));
     auto snapshot = bytes.ok() ? read_progress(*bytes) : std::nullopt;
     if (snapshot && snapshot->pid != seen_.processes[i]->pid) snapshot.reset();
     hangs_.read(rank, snapshot, clock_.now());

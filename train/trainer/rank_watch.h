@@ -20,7 +20,7 @@
 namespace troupe::train {
 
 // "rank-3/progress": the segment in which a rank's process records where it is.
-std::string progress_segment_name(int rank);
+std::string progress_segment_name(int world, int rank);
 
 class RankWatch {
  public:
@@ -34,6 +34,7 @@ class RankWatch {
   };
   // Who is to be looked at.
   struct Ranks {
+    int world = 0;  // its number: with another one, ranks are others
     std::uint64_t generation = 0;
     bool running = false;                           // the generation has begun and is not lost
     bool saving = false;                            // it is told whether bytes go to a disk

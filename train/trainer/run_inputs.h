@@ -153,6 +153,21 @@ struct TrainerSlow {
   std::int64_t step = 0;
   std::string text;
 };
+// The rank left the generation after `step`, as PauseAfterStep wants.
+struct TrainerPaused {
+  int rank = 0;
+  std::uint64_t generation = 0;
+  std::int64_t step = 0;
+};
+// The machine of a run whose world may change announces its end.
+struct MachineLeaves {
+  int machine = 0;
+};
+// Which trainer has which rank, from one change of the world's size to the next.
+struct World {
+  std::int32_t number = 0;             // 0: the run's first; each change has the next one
+  std::vector<std::int32_t> trainers;  // by rank
+};
 // Where a trainer is that a new controller found without its predecessor's memory; see
 // RunState::adopt_found().
 struct TrainerFound {
@@ -165,6 +180,8 @@ struct TrainerFound {
   std::int64_t step = 0;
   std::string gpu = {};
   bool fit = true;
+  World world = {};  // of that plan
+  std::vector<World> former = {};
 };
 // Told about once a second.
 struct TimePassed {};
@@ -181,7 +198,7 @@ struct RunInputs
                    PostMortem, TrainerGone, TrainerFormed, TrainerLoaded, StepFinished,
                    TrainerStopped, TrainerFinished, TrainerSaved, TrainerSaving, SaveMoves,
                    TrainerFailed, TrainerWaiting, TrainerStuck, GenerationStalled, TrainerSlow,
-                   TimePassed, SaveRequested, StopRequested> {};
+                   TimePassed, SaveRequested, StopRequested, TrainerPaused, MachineLeaves> {};
 using RunInput = Variant<RunInputs>;
 
 // --- commands
@@ -197,6 +214,9 @@ struct BeginGeneration {
   std::uint64_t generation = 0;
   std::vector<int> trainers;  // by rank; of kSaveAlone: that of rank 0
   GenerationPurpose purpose = GenerationPurpose::kTrain;
+  // The world that it is of, and those before it, the newest first, whose memory may be needed yet.
+  World world = {};
+  std::vector<World> former = {};
 };
 // To every rank but the dead: leave the generation at once.
 struct AbortGeneration {
@@ -210,6 +230,9 @@ struct KillTrainer {
 };
 // To rank 0 of a generation that trains: save after the step under way, and leave with all others.
 struct SaveAndStop {};
+// To rank 0 of a generation that trains: all ranks leave after the step under way, and meet in
+// another world.
+struct PauseAfterStep {};
 // How long each part of a recovery took; parts that were not told are in the one after. They follow
 // each other: together they are the whole.
 struct RecoveryTimes {
@@ -237,6 +260,7 @@ struct RecordEvent {
   std::optional<std::int64_t> lost_steps;        // recovered only: finished before, undone
   std::optional<std::int64_t> recomputed_steps;  // recovered only: lost ones, and the one under way
   TimePoint at{};                                // when it happened
+  std::optional<std::int64_t> world_size = {};   // of a change of it: the new one
 };
 // The run has ended; nothing follows. Its status is saved_stop() where it was asked to save and to
 // stop and did.
@@ -245,7 +269,7 @@ struct EndRun {
 };
 
 struct RunCommands : Alternatives<BeginGeneration, AbortGeneration, KillTrainer, SaveAndStop,
-                                  RecordEvent, EndRun> {};
+                                  RecordEvent, EndRun, PauseAfterStep> {};
 using RunCommand = Variant<RunCommands>;
 
 }  // namespace troupe::train

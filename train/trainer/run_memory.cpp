@@ -33,6 +33,14 @@ RunMemory found_memory(const TrainerPlaces& places, std::span<const TrainerFound
       break;
     }
   }
+  // What the newest plan says of worlds.
+  const auto newest = std::ranges::find_if(found, [&](const TrainerFound& trainer) {
+    return trainer.generation == memory.generation && !trainer.world.trainers.empty();
+  });
+  if (newest != found.end()) {
+    memory.world = newest->world.number;
+    memory.former = newest->former;
+  }
   const RunMemory::Rank absent{.died_before = true, .absent_since = now};
   memory.ranks.assign(static_cast<std::size_t>(places.world_size()), absent);
   for (const TrainerFound& trainer : found) {

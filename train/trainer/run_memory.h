@@ -62,6 +62,12 @@ struct RunMemory {
   bool saving = false;
   std::optional<std::int64_t> saved_step;  // told by rank 0
   std::deque<HeldEvent> held;
+  // Of a run whose world may change (RunSettings::ranks_per_machine): the number of its world, and
+  // those before that a generation may have to go on from, the newest first.
+  std::int32_t world = 0;
+  std::vector<World> former;
+  bool pausing = false;               // rank 0 was told to pause
+  std::vector<std::int32_t> leaving;  // machines that announced their end
 };
 
 // Where all of it is lost: from what the trainers that live tell. Their generation is over for

@@ -36,6 +36,11 @@ struct RunSpec {
   // Ranks are dealt out to so many machines, which are known by kNodeRankLabel, in order and as
   // many to each as to the others. 0: to whatever nodes the head finds.
   std::int32_t machines = 0;
+  // Fewer than `machines`: the world may change, from so many machines on.
+  std::int32_t machines_min = 0;
+  // Those that it begins with, in a world that may change.
+  std::vector<std::int32_t> first_machines;
+  bool elastic() const { return !first_machines.empty(); }
   bool no_wait = true;  // refused where the cluster has no room now; else the run waits for it
   std::int64_t join_timeout_ms = 60'000;  // RunSettings::respawn_timeout
   std::int64_t stop_timeout_ms = 10'000;  // RunSettings::save_timeout

@@ -9,17 +9,30 @@
 
 namespace troupe::train {
 
+namespace {
+
+TrainerPlaces first_places(const RunSettings& settings) {
+  if (settings.ranks_per_machine == 0) return {settings.world_size, settings.spares};
+  std::vector<int> by_rank;
+  for (const int machine : settings.first_machines) {
+    for (int i = 0; i < settings.ranks_per_machine; ++i)
+      by_rank.push_back(machine * settings.ranks_per_machine + i);
+  }
+  return {by_rank, settings.world_size};
+}
+
+}  // namespace
+
 RunState::RunState(const RunSettings& settings)
-    : settings_(settings), places_(settings.world_size, settings.spares) {
-  known_.ranks.resize(static_cast<std::size_t>(settings.world_size));
+    : settings_(settings), places_(first_places(settings)) {
+  known_.ranks.resize(static_cast<std::size_t>(places_.world_size()));
 }
 
 RunState RunState::adopt(const RunSettings& settings, RunMemory memory, TimePoint now) {
   RunState state(settings);
-  state.places_ = TrainerPlaces(settings.world_size, memory.trainers);
+  state.places_ = TrainerPlaces(static_cast<int>(memory.ranks.size()), memory.trainers);
   if (memory.recovery) state.recovery_.emplace(*memory.recovery);
   state.known_ = std::move(memory);
-  TROUPE_CHECK(state.known_.ranks.size() == static_cast<std::size_t>(settings.world_size));
   // Nobody was asked while there was no controller: waits begin anew.
   for (Rank& rank : state.known_.ranks) {
     if (rank.absent_since) rank.absent_since = now;
@@ -38,10 +51,16 @@ RunState RunState::adopt(const RunSettings& settings, RunMemory memory, TimePoin
 RunState RunState::adopt_found(const RunSettings& settings, std::span<const TrainerFound> found,
                                std::uint64_t generations_before, TimePoint now,
                                std::int64_t steps_before, std::optional<Duration> silent_for) {
+  TrainerPlaces places = first_places(settings);
+  // Of a world that changes the newest plan says which one it is.
+  std::uint64_t newest = 0;
+  for (const TrainerFound& trainer : found) {
+    if (trainer.world.trainers.empty() || trainer.generation <= newest) continue;
+    newest = trainer.generation;
+    places.set_world(trainer.world.trainers);
+  }
   return adopt(settings,
-               found_memory(TrainerPlaces(settings.world_size, settings.spares), found,
-                            generations_before, now, steps_before, silent_for),
-               now);
+               found_memory(places, found, generations_before, now, steps_before, silent_for), now);
 }
 
 const RunMemory& RunState::memory() const {
@@ -65,6 +84,7 @@ std::vector<RunCommand> RunState::commands_again() const {
     commands.push_back(plan());
     if (known_.save_by && known_.purpose == GenerationPurpose::kTrain)
       commands.push_back(SaveAndStop{});
+    if (known_.pausing) commands.push_back(PauseAfterStep{});
   } else if (known_.generation > 0) {
     commands.push_back(AbortGeneration{
         known_.generation, error(Code::kAborted, "generation {} was lost", known_.generation)});
@@ -73,7 +93,7 @@ std::vector<RunCommand> RunState::commands_again() const {
 }
 
 RunState::Rank* RunState::rank_of(int rank) {
-  if (rank < 0 || rank >= settings_.world_size) return nullptr;
+  if (rank < 0 || rank >= places_.world_size()) return nullptr;
   return &known_.ranks[static_cast<std::size_t>(rank)];
 }
 
@@ -113,6 +133,10 @@ void RunState::on(const TrainerAlive& event, TimePoint now) {
     return rank_present(rank, fmt::format("rank {} has a new process", rank), events::kRespawn,
                         now);
   }
+  if (elastic()) {
+    if (known_.running) return pause_for_world(now);
+    return begin_when_ready(now);
+  }
   if (const auto rank = places_.rank_for_spare(event.trainer)) {
     rank_present(*rank, fmt::format("rank {} goes on with a spare", *rank), events::kSpare, now);
   }
@@ -141,7 +165,7 @@ void RunState::rank_present(int number, const std::string& how, const char* even
   const bool all = std::none_of(known_.ranks.begin(), known_.ranks.end(),
                                 [](const Rank& r) { return r.phase == RankPhase::kAbsent; });
   if (all && recovery_) recovery_->respawned(now);
-  begin_when_ready();
+  begin_when_ready(now);
 }
 
 void RunState::rank_replaced(int number, const std::string& node, TimePoint now) {
@@ -191,12 +215,19 @@ void RunState::on(const TrainerDied& event, TimePoint now) {
   Status status = event.cause;
   lose_generation(status.with("rank", number), now, died_again, true);
   if (ended()) return;
+  if (elastic()) return begin_when_ready(now);
   if (const auto spare = places_.replace(number)) {
     rank_present(number, fmt::format("rank {} goes on with a spare", number), events::kSpare, now);
   }
 }
 
 void RunState::spare_died(const TrainerDied& event, TimePoint now) {
+  if (elastic()) {
+    // Its machine is none of the world's. Whoever comes with its number does not leave.
+    if (!machine_alive(machine_of(event.trainer)))
+      std::erase(known_.leaving, machine_of(event.trainer));
+    return;
+  }
   record({.event = events::kDeath,
           .generation = known_.generation,
           .node = event.node,
@@ -253,7 +284,7 @@ void RunState::on(const TrainerLoaded& event, TimePoint now) {
     }
   }
   if (!recovery_ && known_.failures == 0) return;  // the first load of a run is no reload
-  const bool all_before = !recovery_ || recovery_->all_loaded(settings_.world_size);
+  const bool all_before = !recovery_ || recovery_->all_loaded(places_.world_size());
   if (recovery_) recovery_->loaded(event, now);
   if (!is_memory(event.how)) {
     record({.event = events::kReload,
@@ -265,7 +296,7 @@ void RunState::on(const TrainerLoaded& event, TimePoint now) {
             .cause = event.reason},
            now);
   }
-  if (!all_before && recovery_->all_loaded(settings_.world_size)) record_resume(event.step, now);
+  if (!all_before && recovery_->all_loaded(places_.world_size())) record_resume(event.step, now);
 }
 
 void RunState::record_resume(std::int64_t step, TimePoint now) {
@@ -285,6 +316,7 @@ bool RunState::repeats(const StepFinished& event) const {
 void RunState::on(const StepFinished& event, TimePoint now) {
   if (repeats(event)) return;
   known_.last_step = known_.told_step = event.step;
+  known_.former.clear();
   // Steps done again are no progress: a step that always kills would be tried for ever.
   if (event.step > known_.farthest_step) {
     known_.farthest_step = event.step;
@@ -293,7 +325,7 @@ void RunState::on(const StepFinished& event, TimePoint now) {
   // What was finished before and told only now is no step further.
   if (!recovery_ || event.step <= recovery_->resumed().value_or(0)) return;
   // A step needs every rank: who has not told that it loaded has done so, its word is on the way.
-  if (!recovery_->all_loaded(settings_.world_size)) {
+  if (!recovery_->all_loaded(places_.world_size())) {
     record_resume(recovery_->resumed().value_or(event.step - 1), now);
   }
   record_recovery(event.step, now);
@@ -332,18 +364,18 @@ void RunState::on(const TrainerStopped& event, TimePoint now) {
   rank->stuck_since.reset();
   if (known_.running && !recovery_) recovery(now).add_fault(event.rank, short_cause(event.cause));
   lose_generation(event.cause, now, false, false);
-  if (!ended()) begin_when_ready();
+  if (!ended()) begin_when_ready(now);
 }
 
 void RunState::on(const TrainerFinished& event, TimePoint now) {
   Rank* rank = running_rank(event.rank, event.generation);
-  if (!rank || !leave_in_order(*rank)) return;
+  if (!rank || !leave_in_order(*rank, now)) return;
   // A death at the very end leaves no step to do again.
   record_recovery(known_.last_step, now);
   end({});
 }
 
-void RunState::on(const TrainerSaved& event, TimePoint) {
+void RunState::on(const TrainerSaved& event, TimePoint now) {
   Rank* rank = running_rank(event.rank, event.generation);
   if (!rank) return;
   if (event.rank == 0) {
@@ -353,14 +385,14 @@ void RunState::on(const TrainerSaved& event, TimePoint) {
     if (!known_.running || known_.purpose == GenerationPurpose::kSaveAlone)
       return end(saved_stop(event.step));
   }
-  if (leave_in_order(*rank)) end(saved_stop(event.step));
+  if (leave_in_order(*rank, now)) end(saved_stop(event.step));
 }
 
-bool RunState::leave_in_order(Rank& rank) {
+bool RunState::leave_in_order(Rank& rank, TimePoint now) {
   if (!known_.running) {
     // Another rank was lost before all had finished: this one takes part in the next generation.
     rank.phase = RankPhase::kReady;
-    begin_when_ready();
+    begin_when_ready(now);
     return false;
   }
   rank.phase = RankPhase::kFinished;
@@ -392,6 +424,7 @@ void RunState::on(const TrainerWaiting& event, TimePoint now) {
   if (!rank || rank->waits_for == event.why) return;
   rank->waits_for = event.why;
   absent_told_.reset();  // it is said again, with the reason
+  if (elastic()) begin_when_ready(now);
   // The whole run stands in the line for its first places. The driver says so of its actors.
   if (known_.generation == 0 && place->rank == 0 && !rank->absent_since) {
     record({.event = events::kWaiting, .cause = event.why}, now);
@@ -458,7 +491,8 @@ void RunState::on(const TrainerSlow& event, TimePoint now) {
 
 void RunState::on(const TimePassed&, TimePoint now) {
   release_held(now, false);
-  begin_when_ready();
+  begin_when_ready(now);
+  pause_for_world(now);
   if (!ended()) end_for_absent_rank(now);
   if (!ended()) end_late_leaving(now);
   if (!ended()) kill_stuck_again(now);
@@ -585,7 +619,7 @@ void RunState::kill_stuck_again(TimePoint now) {
 
 std::vector<int> RunState::running_ranks() const {
   std::vector<int> ranks;
-  for (int rank = 0; rank < settings_.world_size; ++rank) {
+  for (int rank = 0; rank < places_.world_size(); ++rank) {
     if (known_.ranks[static_cast<std::size_t>(rank)].phase == RankPhase::kRunning)
       ranks.push_back(rank);
   }
@@ -603,6 +637,134 @@ void RunState::on(const SaveRequested&, TimePoint now) {
 }
 
 void RunState::on(const StopRequested& event, TimePoint) { end(event.reason); }
+
+void RunState::on(const TrainerPaused& event, TimePoint now) {
+  Rank* rank = running_rank(event.rank, event.generation);
+  if (!rank) return;
+  rank->phase = RankPhase::kReady;
+  // What rank 0 tells of the step is heard before this.
+  if (known_.running && event.rank == 0) {
+    known_.last_step = std::max(known_.last_step, event.step);
+    known_.running = false;
+    known_.lost_at = now;
+  }
+  begin_when_ready(now);
+}
+
+void RunState::on(const MachineLeaves& event, TimePoint now) {
+  if (!elastic() || !has_machine(event.machine) || leaves(event.machine)) return;
+  const auto staying = std::ranges::count_if(machines(), [this](int m) { return !leaves(m); });
+  if (staying <= settings_.machines_min) return;
+  known_.leaving.push_back(event.machine);
+  known_.running ? pause_for_world(now) : begin_when_ready(now);
+}
+
+bool RunState::has_machine(int machine) const {
+  return elastic() && std::ranges::any_of(places_.by_rank(), [&](int trainer) {
+           return machine_of(trainer) == machine;
+         });
+}
+
+bool RunState::leaves(int machine) const {
+  return std::ranges::find(known_.leaving, machine) != known_.leaving.end();
+}
+
+bool RunState::machine_alive(int machine) const {
+  for (int i = 0; i < settings_.ranks_per_machine; ++i) {
+    const auto* trainer = places_.find(machine * settings_.ranks_per_machine + i);
+    if (!trainer || !trainer->fit()) return false;
+  }
+  return true;
+}
+
+bool RunState::given_up(int machine, TimePoint now) const {
+  bool placeless = false;
+  for (std::size_t i = 0; i < known_.ranks.size(); ++i) {
+    if (machine_of(places_.trainer_of(static_cast<int>(i))) != machine) continue;
+    const Rank& rank = known_.ranks[i];
+    if (!rank.absent_since) continue;
+    if (now - *rank.absent_since < settings_.shrink_after) return false;
+    placeless = placeless || !rank.waits_for.empty();
+  }
+  return placeless;
+}
+
+std::vector<int> RunState::machines() const {
+  std::vector<int> machines;
+  for (const int trainer : places_.by_rank()) {
+    if (machines.empty() || machines.back() != machine_of(trainer))
+      machines.push_back(machine_of(trainer));
+  }
+  return machines;
+}
+
+std::optional<std::vector<int>> RunState::wanted_machines(TimePoint now) const {
+  std::vector<int> wanted;
+  for (int machine = 0; machine < settings_.world_size / settings_.ranks_per_machine; ++machine) {
+    if (leaves(machine)) continue;
+    if (machine_alive(machine))
+      wanted.push_back(machine);
+    else if (has_machine(machine) && !given_up(machine, now))
+      return std::nullopt;
+  }
+  if (std::ssize(wanted) < settings_.machines_min) return std::nullopt;
+  return wanted;
+}
+
+bool RunState::settle_world(TimePoint now) {
+  if (!running_ranks().empty()) return false;
+  const auto wanted = wanted_machines(now);
+  if (!wanted) return false;
+  if (*wanted != machines()) change_world(*wanted, now);
+  return true;
+}
+
+void RunState::change_world(const std::vector<int>& wanted, TimePoint now) {
+  const std::vector<int> before = machines();
+  std::string why;
+  const auto say = [&](int machine, const char* what) {
+    why += fmt::format("{}machine {} {}", why.empty() ? "" : ", ", machine, what);
+  };
+  for (const int machine : before) {
+    if (std::ranges::find(wanted, machine) == wanted.end())
+      say(machine, leaves(machine) ? "leaves" : "is lost");
+  }
+  for (const int machine : wanted) {
+    if (std::ranges::find(before, machine) == before.end()) say(machine, "came");
+  }
+  const int ranks_before = places_.world_size();
+  if (known_.generation > 0) known_.former.insert(known_.former.begin(), world());
+  ++known_.world;
+  std::vector<int> trainers;
+  for (const int machine : wanted) {
+    for (int i = 0; i < settings_.ranks_per_machine; ++i)
+      trainers.push_back(machine * settings_.ranks_per_machine + i);
+  }
+  places_.set_world(trainers);
+  known_.ranks.assign(trainers.size(),
+                      Rank{.phase = RankPhase::kReady, .generation = known_.generation});
+  if (recovery_) recovery_->respawned(now);
+  record({.event = events::kResize,
+          .generation = known_.generation,
+          .step = known_.last_step,
+          .text = fmt::format(
+              "the world has {} ranks on {} machine{} from here on, it had {} on {}: {}",
+              trainers.size(), wanted.size(), wanted.size() == 1 ? "" : "s", ranks_before,
+              before.size(), why),
+          .cause = why,
+          .world_size = std::ssize(trainers)},
+         now);
+}
+
+void RunState::pause_for_world(TimePoint now) {
+  if (!elastic() || ended() || !known_.running || known_.pausing || known_.save_by || recovery_ ||
+      known_.purpose != GenerationPurpose::kTrain)
+    return;
+  const auto wanted = wanted_machines(now);
+  if (!wanted || *wanted == machines()) return;
+  known_.pausing = true;
+  commands_.push_back(PauseAfterStep{});
+}
 
 void RunState::lose_generation(const Status& cause, TimePoint now, bool count_again,
                                bool is_cause) {
@@ -646,12 +808,13 @@ Status RunState::limit_reached(const Status& cause) const {
   return {};
 }
 
-void RunState::begin_when_ready() {
+void RunState::begin_when_ready(TimePoint now) {
   if (known_.running || ended()) return;
   if (known_.verdict) {
     if (running_ranks().empty()) end(Status(*known_.verdict));
     return;
   }
+  if (elastic() && !known_.save_by && !settle_world(now)) return;
   const bool ready = std::all_of(known_.ranks.begin(), known_.ranks.end(),
                                  [](const Rank& r) { return r.phase == RankPhase::kReady; });
   if (!ready) return;
@@ -662,6 +825,7 @@ void RunState::begin(GenerationPurpose purpose) {
   ++known_.generation;
   known_.purpose = purpose;
   known_.running = true;
+  known_.pausing = false;
   known_.lost_at.reset();
   known_.killed_at.reset();
   known_.loaded = false;
@@ -677,6 +841,10 @@ void RunState::begin(GenerationPurpose purpose) {
 
 BeginGeneration RunState::plan() const {
   BeginGeneration plan{known_.generation, places_.by_rank(), known_.purpose};
+  if (elastic()) {
+    plan.world = world();
+    plan.former = known_.former;
+  }
   if (known_.purpose == GenerationPurpose::kSaveAlone) plan.trainers.resize(1);
   return plan;
 }

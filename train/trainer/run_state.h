@@ -59,6 +59,13 @@ struct RunSettings {
   // A stuck rank whose process has not ended so long after it was to be killed is killed again: the
   // head may not have been there.
   Duration kill_again_after = std::chrono::seconds(5);
+  // > 0: the world may change. `world_size` is that of all machines that there may be; machine m
+  // has the trainers from m · ranks_per_machine on, and ranks go by the machines' numbers.
+  int ranks_per_machine = 0;
+  int machines_min = 1;             // fewer are waited for
+  std::vector<int> first_machines;  // that the run begins with
+  // So long after its ranks died a machine that nothing takes the place of is done without.
+  Duration shrink_after = std::chrono::seconds(1);
 };
 
 class RunState {
@@ -94,6 +101,10 @@ class RunState {
   int failures() const { return known_.failures; }
   int trainer_of(int rank) const { return places_.trainer_of(rank); }
   const TrainerPlaces& places() const { return places_; }
+  // The world of the present generation, or of the next one.
+  World world() const { return {known_.world, places_.by_rank()}; }
+  int world_size() const { return places_.world_size(); }
+  bool has_machine(int machine) const;
   // Of the ranks in the present generation, running or lost: those that have not left it.
   std::vector<int> running_ranks() const;
 
@@ -124,6 +135,8 @@ class RunState {
   void on(const TimePassed& event, TimePoint now);
   void on(const SaveRequested& event, TimePoint now);
   void on(const StopRequested& event, TimePoint now);
+  void on(const TrainerPaused& event, TimePoint now);
+  void on(const MachineLeaves& event, TimePoint now);
 
   Rank* rank_of(int rank);
   // The rank if it is in the present generation and has not left it.
@@ -140,7 +153,22 @@ class RunState {
   void lose_generation(const Status& cause, TimePoint now, bool count_again, bool is_cause);
   // ok: the run goes on after its failures so far, of which `cause` was the last.
   Status limit_reached(const Status& cause) const;
-  void begin_when_ready();
+  void begin_when_ready(TimePoint now);
+  // --- worlds that change
+  bool elastic() const { return settings_.ranks_per_machine > 0; }
+  int machine_of(int trainer) const { return trainer / settings_.ranks_per_machine; }
+  bool leaves(int machine) const;
+  bool machine_alive(int machine) const;
+  // Its ranks are gone, and nothing is in sight that takes their place.
+  bool given_up(int machine, TimePoint now) const;
+  std::vector<int> machines() const;
+  // Those of the next generation; nothing: some are waited for.
+  std::optional<std::vector<int>> wanted_machines(TimePoint now) const;
+  // Between generations: true where the next one may begin, in the world that there is now.
+  bool settle_world(TimePoint now);
+  void change_world(const std::vector<int>& machines, TimePoint now);
+  // Within a generation: asks it to pause where another world is wanted.
+  void pause_for_world(TimePoint now);
   void begin(GenerationPurpose purpose);
   // The command that begins the present generation.
   BeginGeneration plan() const;
@@ -152,7 +180,7 @@ class RunState {
   void end_late_leaving(TimePoint now);
   void kill_stuck_again(TimePoint now);
   // The rank left the generation as it should; true when all have.
-  bool leave_in_order(Rank& rank);
+  bool leave_in_order(Rank& rank, TimePoint now);
   // After a failure: every rank has loaded `step`.
   void record_resume(std::int64_t step, TimePoint now);
   // After a failure: `step` is the first that is finished again.

@@ -9,6 +9,9 @@
 
 namespace troupe::train {
 
+// Of the run's log history, on the ranks that keep it.
+inline constexpr const char* kHistoryName = "history";
+
 // A line counts when append() has returned; one that was half written by a process that was killed
 // does not. One thread at a time.
 class SurvivingLog {

@@ -62,7 +62,8 @@ RunEvent to_event(const RecordEvent& command) {
                  .waited_for_by = command.waited_for_by,
                  .detected_after_ms = command.detected_after_ms,
                  .recomputed_steps = command.recomputed_steps,
-                 .lost_steps = command.lost_steps};
+                 .lost_steps = command.lost_steps,
+                 .world_size = command.world_size};
   if (command.times) {
     const RecoveryTimes& times = *command.times;
     event.detected_after_ms = to_ms(times.detected_after);

@@ -106,6 +106,7 @@ class TrainerActor::Observer final : public TrainingObserver {
   }
   bool stop_requested() override { return trainer_.ending_ || trainer_.cancelled_; }
   bool save_and_stop_requested() override { return trainer_.save_and_stop_; }
+  bool pause_requested() override { return trainer_.pause_; }
 
  private:
   TrainerActor& trainer_;
@@ -210,6 +211,8 @@ void TrainerActor::abort(std::uint64_t generation, Status reason) {
 
 void TrainerActor::save_and_stop() { save_and_stop_ = true; }
 
+void TrainerActor::pause() { pause_ = true; }
+
 void TrainerActor::save_to(std::string folder) {
   MutexLock lock(mutex_);
   save_to_ = std::move(folder);
@@ -245,10 +248,11 @@ std::optional<GenerationPlan> TrainerActor::next_plan() {
       MutexLock lock(mutex_);
       // A start that failed used the data up: the first generation tells why.
       const auto can_take_part = [&]() TROUPE_NO_ANALYSIS {
-        return bundle_ || run_ || !early_failure_.ok();
+        return bundle_ || run_ || given_back_ || !early_failure_.ok();
       };
       const auto has_work = [&]() TROUPE_NO_ANALYSIS {
-        return ending_ || (generations_.waiting() && can_take_part()) || (!run_ && bundle_);
+        return ending_ || (generations_.waiting() && can_take_part()) ||
+               (!run_ && !given_back_ && bundle_);
       };
       changed_.wait_until(mutex_, Deadline::after(std::chrono::seconds(5)), has_work);
       if (ending_) return std::nullopt;
@@ -256,6 +260,7 @@ std::optional<GenerationPlan> TrainerActor::next_plan() {
         GenerationPlan plan = generations_.next();
         cancelled_ = !generations_.cancelled().ok();
         rank_ = generations_.rank();
+        pause_ = false;
         return plan;
       }
       if (!bundle_) continue;
@@ -314,7 +319,7 @@ void TrainerActor::leave(Status ended) {
   {
     MutexLock lock(mutex_);
     // A start that failed uses the data up, and no others will come.
-    const bool can_begin_again = run_ || (early_failure_.ok() && bundle_);
+    const bool can_begin_again = run_ || given_back_ || (early_failure_.ok() && bundle_);
     departure = generations_.leave(std::move(ended), can_begin_again);
     communicator = std::exchange(communicator_, nullptr);
   }
@@ -382,7 +387,8 @@ Status TrainerActor::prepare_run() {
   run_ = TROUPE_TRY(TrainingRun::create(
       files_, clock_, context_.log(), std::move(bundle),
       {.run = setup_.run,
-       .world_size = setup_.world_size,
+       .world_size = world_size_ > 0 ? world_size_ : setup_.world_size,
+       .batch_world_size = setup_.world_size,
        .ranks_per_node = setup_.ranks_per_node,
        .threads = setup_.threads,
        .overlaps = setup_.overlaps,
@@ -396,8 +402,41 @@ Status TrainerActor::prepare_run() {
   return {};
 }
 
-Status TrainerActor::keep_progress() {
-  memory_.emplace(context_, fmt::format("rank-{}", rank()));
+void TrainerActor::enter_world(const GenerationPlan& plan) {
+  if (world_ == plan.world.number) return;
+  const auto size = static_cast<int>(plan.ranks.size());
+  const int made_for = world_size_ > 0 ? world_size_ : setup_.world_size;
+  if (run_ && (run_->rank() >= 0 || made_for != size)) {
+    given_back_ = run_->give_bundle();
+    run_.reset();
+  }
+  world_ = plan.world.number;
+  world_size_ = size;
+  memory_.reset();
+}
+
+std::vector<FormerRanks> TrainerActor::former_ranks(const GenerationPlan& plan) {
+  std::vector<FormerRanks> worlds;
+  for (const World& former : plan.former) {
+    FormerRanks ranks{.world_size = static_cast<int>(former.trainers.size()), .ranks = {}};
+    for (const std::int32_t trainer : plan.world.trainers) {
+      const auto found = std::ranges::find(former.trainers, trainer);
+      ranks.ranks.push_back(
+          found == former.trainers.end() ? -1 : static_cast<int>(found - former.trainers.begin()));
+    }
+    if (const int own = ranks.ranks[static_cast<std::size_t>(rank())]; own >= 0) {
+      auto& memory = former_memories_[former.number];
+      if (!memory)
+        memory = std::make_unique<ActorMemory>(context_, rank_memory(former.number, own));
+      ranks.memory = memory.get();
+    }
+    worlds.push_back(std::move(ranks));
+  }
+  return worlds;
+}
+
+Status TrainerActor::keep_progress(int world) {
+  memory_.emplace(context_, rank_memory(world, rank()));
   // Whoever asks what the process before died of may come later than this.
   if (const auto before = TROUPE_TRY(memory_->take(kProgressName)))
     TROUPE_RETURN_IF_ERROR(memory_->keep(kProgressBeforeName, *before));
@@ -405,6 +444,7 @@ Status TrainerActor::keep_progress() {
 }
 
 Result<RunBundle> TrainerActor::take_bundle() {
+  if (given_back_) return std::move(*std::exchange(given_back_, std::nullopt));
   // Decoding may take long, and abort() needs the lock.
   std::optional<memory::Segment> segment;
   {
@@ -476,7 +516,8 @@ Result<GenerationCompute> TrainerActor::join(
 
 Status TrainerActor::train_generation(const GenerationPlan& plan) {
   recorder_.stage(step_, Stage::kForm);
-  if (!memory_) TROUPE_RETURN_IF_ERROR(keep_progress());
+  enter_world(plan);
+  if (!memory_) TROUPE_RETURN_IF_ERROR(keep_progress(plan.world.number));
   const auto world = TROUPE_TRY(meet(plan));
   TROUPE_RETURN_IF_ERROR(take_over(world));
   tell(TrainerFormed{rank(), plan.generation});
@@ -484,6 +525,7 @@ Status TrainerActor::train_generation(const GenerationPlan& plan) {
   TROUPE_RETURN_IF_ERROR(prepare(*world));
   if (plan.purpose == GenerationPurpose::kSaveAlone)
     return run_->save_alone(*world, plan.generation, observer);
+  TROUPE_RETURN_IF_ERROR(run_->come_from(former_ranks(plan)));
   const GenerationCompute compute = TROUPE_TRY(join(world));
   Status status = run_->run_generation(compute, plan.generation, observer, plan.purpose);
   if (status.ok() && compute.device) {

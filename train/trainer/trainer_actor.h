@@ -85,6 +85,8 @@ class TrainerActor {
   void abort(std::uint64_t generation, Status reason);
   // To rank 0: all ranks save after the step under way and leave, in whatever generation.
   void save_and_stop();
+  // To rank 0: all ranks leave the generation under way after the next step, for another world.
+  void pause();
   // To rank 0: a finished model that could not be written goes to this folder.
   void save_to(std::string folder);
   // Answers at once, from any state.
@@ -96,7 +98,7 @@ class TrainerActor {
       troupe::constructor<ActorHandle<TrainController>, TrainerSetup>;
   static constexpr auto methods =
       troupe::methods<&TrainerActor::begin, &TrainerActor::abort, &TrainerActor::save_and_stop,
-                      &TrainerActor::save_to, &TrainerActor::status>;
+                      &TrainerActor::save_to, &TrainerActor::status, &TrainerActor::pause>;
 
  protected:
   // How long a method waits for the loop to come to it.
@@ -143,7 +145,11 @@ class TrainerActor {
   // Everything that needs no rank, as soon as the data are there.
   Status prepare_run();
   // Before the ranks meet: a rank that hangs there is to be found, too.
-  Status keep_progress();
+  Status keep_progress(int world);
+  // The plan is of another world than the one before: the run is made anew for its size.
+  void enter_world(const GenerationPlan& plan);
+  // What this rank and the others had in worlds before.
+  std::vector<FormerRanks> former_ranks(const GenerationPlan& plan);
   Result<RunBundle> take_bundle();
   // Ends a spare's process: the rank goes on with another one.
   void leave_unfit_spare(const Status& cause);
@@ -204,9 +210,14 @@ class TrainerActor {
   DataChanges data_changes_;
   std::atomic<bool> cancelled_{false};  // the generation in work is aborted
   std::atomic<bool> save_and_stop_{false};
+  std::atomic<bool> pause_{false};  // in the generation in work
   std::atomic<bool> ending_{false};
 
   // The loop's.
+  int world_ = -1;                                               // the number of its run's world
+  int world_size_ = 0;                                           // its ranks; 0: not known yet
+  std::optional<RunBundle> given_back_;                          // of the run in the world before
+  std::map<int, std::unique_ptr<ActorMemory>> former_memories_;  // by world
   std::unique_ptr<TrainingRun> run_;
   Status early_failure_;
   std::atomic<bool> unfit_{false};  // that was told

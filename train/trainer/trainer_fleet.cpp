@@ -22,9 +22,37 @@ GangMember<TrainerActor> TrainerFleet::member(int number, const std::optional<Sp
 }
 
 Status TrainerFleet::place() {
+  if (run_.spec.elastic()) return place_machines();
   std::vector<GangMember<TrainerActor>> members;
   for (int rank = 0; rank < run_.spec.world_size; ++rank) members.push_back(member(rank));
   add(TROUPE_TRY(context_.spawn_gang(std::move(members), run_.spec.no_wait)));
+  return {};
+}
+
+// Those of machines that are not there yet wait for them.
+Status TrainerFleet::place_machines() {
+  const RunSpec& spec = run_.spec;
+  std::vector<ActorHandle<TrainerActor>> handles(static_cast<std::size_t>(spec.world_size));
+  const auto place = [&](const std::vector<std::int32_t>& machines, bool no_wait) -> Status {
+    std::vector<GangMember<TrainerActor>> members;
+    std::vector<int> numbers;
+    for (const int machine : machines) {
+      for (int i = 0; i < spec.ranks_per_node; ++i) {
+        numbers.push_back(machine * spec.ranks_per_node + i);
+        members.push_back(member(numbers.back()));
+      }
+    }
+    const auto placed = TROUPE_TRY(context_.spawn_gang(std::move(members), no_wait));
+    for (std::size_t i = 0; i < placed.size(); ++i)
+      handles[static_cast<std::size_t>(numbers[i])] = placed[i];
+    return {};
+  };
+  TROUPE_RETURN_IF_ERROR(place(spec.first_machines, spec.no_wait));
+  for (int machine = 0; machine < spec.machines; ++machine) {
+    if (std::ranges::find(spec.first_machines, machine) == spec.first_machines.end())
+      TROUPE_RETURN_IF_ERROR(place({machine}, false));
+  }
+  add(handles);
   return {};
 }
 
@@ -140,13 +168,14 @@ void TrainerFleet::gave_data(int number, std::uint64_t incarnation, const Status
 
 void TrainerFleet::look_back(const LookBack& dead) {
   const auto& process = run_.session.processes()[dead.trainer];
-  run_.beside.run([this, dead, id = (*this)[dead.trainer].id(), pid = process.pid,
+  const std::string prefix = rank_memory(run_.session.state().world().number, dead.rank);
+  run_.beside.run([this, dead, prefix, id = (*this)[dead.trainer].id(), pid = process.pid,
                    same_node = process.node_id == context_.node_id()] {
     PostMortem found{dead.trainer, dead.incarnation, {}, ""};
     const auto deadline = Deadline::after(kPostMortemTimeout);
     // The rank's next process may have put its own there already.
     for (const char* name : {kProgressName, kProgressBeforeName}) {
-      const auto bytes = context_.read_segment(id, fmt::format("rank-{}/{}", dead.rank, name),
+      const auto bytes = context_.read_segment(id, fmt::format("{}/{}", prefix, name),
                                                sizeof(ProgressRecord), deadline);
       const auto progress = bytes.ok() ? read_progress(*bytes) : std::nullopt;
       if (!progress || progress->pid != pid) continue;

@@ -44,6 +44,7 @@ class TrainerFleet {
   // The ranks' trainers, all at once or none: they wait in the cluster's line, or with
   // RunSpec::no_wait are refused with what is missing.
   Status place();
+  Status place_machines();
   // Spares beside them, where none were placed before.
   void place_spares();
   const std::vector<Trainer>& trainers() const { return trainers_; }

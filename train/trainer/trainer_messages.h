@@ -30,9 +30,9 @@ inline constexpr std::uint64_t kBundleBytesMax = std::uint64_t{64} << 30;
 // How a trainer is set up, for all its generations.
 struct TrainerSetup {
   std::string run;
-  std::int32_t trainer = 0;  // its number in the run
-  std::int32_t rank = 0;     // to begin with, -1: a spare; each GenerationPlan says it anew
-  std::int32_t world_size = 1;
+  std::int32_t trainer = 0;     // its number in the run
+  std::int32_t rank = 0;        // to begin with, -1: a spare; each GenerationPlan says it anew
+  std::int32_t world_size = 1;  // with all machines that the run may have
   std::int32_t ranks_per_node = 1;
   std::int32_t threads = 1;
   // There is a core for each rank's communication beside its threads.
@@ -55,6 +55,9 @@ struct GenerationPlan {
   // Faults that may still strike, with their numbers in the run's list.
   std::vector<std::int32_t> fault_numbers;
   std::vector<Fault> faults;
+  // As BeginGeneration has them; trainers by their numbers in the run.
+  World world;
+  std::vector<World> former;
 };
 
 // A finished step, told by rank 0. (report/step_log.h's StepRecord as it travels.)
@@ -127,6 +130,8 @@ struct TrainerStatus {
   // kVisibleGpus of its process, where it is to compute there.
   std::string gpu;
   bool fit = true;  // false: it could not be made ready for a rank (TrainerUnfit)
+  World world;      // of the newest plan
+  std::vector<World> former;
 };
 
 // trainer → controller. What concerns recovery are events of RunState.
@@ -134,7 +139,7 @@ using TrainerMessage =
     std::variant<StepReport, EvaluationReport, CheckpointReport, WarningReport, NoticeReport,
                  CheckpointFailedReport, AbandonedReport, ModelHeldReport, ModelSavedReport,
                  TrainerLoaded, TrainerStopped, TrainerFinished, TrainerSaving, TrainerSaved,
-                 TrainerFailed, TrainerFormed, TrainerUnfit>;
+                 TrainerFailed, TrainerFormed, TrainerUnfit, TrainerPaused>;
 
 // Purposes of raw connections between the run's processes (ActorContext::accept_connections).
 inline constexpr const char* kBundlePurpose = "bundle";  // driver → controller → trainers

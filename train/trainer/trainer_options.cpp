@@ -11,6 +11,13 @@ namespace {
 constexpr auto kBackOffMax = std::chrono::milliseconds(50);
 
 int rank_at_start(const RunSpec& spec, int trainer) {
+  if (spec.elastic()) {
+    const auto& machines = spec.first_machines;
+    const auto found = std::ranges::find(machines, trainer / spec.ranks_per_node);
+    if (found == machines.end()) return -1;
+    return static_cast<int>(found - machines.begin()) * spec.ranks_per_node +
+           trainer % spec.ranks_per_node;
+  }
   return trainer < spec.world_size ? trainer : -1;
 }
 
@@ -24,7 +31,7 @@ int machine_of(const RunSpec& spec, int rank) {
 ActorOptions trainer_options(const RunSpec& spec, int trainer,
                              const std::optional<SparePlace>& place) {
   const int rank = rank_at_start(spec, trainer);
-  const bool spare = rank < 0;
+  const bool spare = trainer >= spec.world_size;
   // Trainers run on while the head is silent (OnHeadLoss::kKeep): a step needs the agreement of
   // all ranks and no head. An older process of a trainer whose node was lost does no harm. It
   // belongs to a generation that the other ranks have left, so it commits no step and no checkpoint
@@ -67,7 +74,7 @@ ActorOptions trainer_options(const RunSpec& spec, int trainer,
   if (!spec.log_dir.empty()) {
     options.log_path =
         join_path(spec.log_dir, spare ? fmt::format("spare-{}.log", trainer - spec.world_size)
-                                      : fmt::format("rank-{}.log", rank));
+                                      : fmt::format("rank-{}.log", trainer));
   }
   return options;
 }

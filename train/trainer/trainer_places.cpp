@@ -27,6 +27,21 @@ TrainerPlaces::TrainerPlaces(int world_size, std::vector<Trainer> trainers)
   for (const int trainer : trainer_of_) TROUPE_CHECK(trainer >= 0);
 }
 
+TrainerPlaces::TrainerPlaces(const std::vector<int>& by_rank, int count)
+    : trainers_(static_cast<std::size_t>(count)) {
+  set_world(by_rank);
+}
+
+void TrainerPlaces::set_world(const std::vector<int>& by_rank) {
+  for (Trainer& trainer : trainers_) trainer.rank = -1;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    Trainer& trainer = trainers_.at(static_cast<std::size_t>(by_rank[rank]));
+    TROUPE_CHECK(trainer.rank < 0, "a trainer with two ranks");
+    trainer.rank = static_cast<int>(rank);
+  }
+  trainer_of_ = by_rank;
+}
+
 const TrainerPlaces::Trainer* TrainerPlaces::find(int trainer) const {
   if (trainer < 0 || static_cast<std::size_t>(trainer) >= trainers_.size()) return nullptr;
   return &trainers_[static_cast<std::size_t>(trainer)];

@@ -27,9 +27,13 @@ class TrainerPlaces {
   };
 
   TrainerPlaces(int world_size, int spares);
+  // `count` trainers, of which these have the ranks.
+  TrainerPlaces(const std::vector<int>& by_rank, int count);
   // As of before: every rank once. Anything else is a failed check.
   TrainerPlaces(int world_size, std::vector<Trainer> trainers);
 
+  // Other trainers have the ranks from now on, and as many of them as are named.
+  void set_world(const std::vector<int>& by_rank);
   void add_spares(int count) {
     trainers_.resize(trainers_.size() + static_cast<std::size_t>(count));
   }

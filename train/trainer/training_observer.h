@@ -53,6 +53,8 @@ class TrainingObserver {
   // Asked of rank 0 once a step: the loop writes a checkpoint after the step under way and leaves
   // with saved_stop().
   virtual bool save_and_stop_requested() = 0;
+  // The same: the loop leaves after the step under way with paused_after().
+  virtual bool pause_requested() { return false; }
 };
 
 }  // namespace troupe::train

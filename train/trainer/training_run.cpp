@@ -116,10 +116,11 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   auto observed = std::make_unique<ObservedOperators>(compute->operators(), progress);
   auto model = make_model(bundle.model, *observed, bundle.trainables);
   const std::int64_t samples = sample_count(bundle);
-  auto sampler = TROUPE_TRY(Sampler::make(sampler_options(
-      config, samples, options.world_size, bundle.parts.data_source ? nullptr : &bundle.dataset)));
+  auto sampler = TROUPE_TRY(
+      Sampler::make(sampler_options(config, samples, options.batch_world(),
+                                    bundle.parts.data_source ? nullptr : &bundle.dataset)));
   const auto facts =
-      TROUPE_TRY(run_schedule(config, samples, options.world_size, sampler.packed_batches()));
+      TROUPE_TRY(run_schedule(config, samples, options.batch_world(), sampler.packed_batches()));
   const auto& training = config.training;
   auto schedule =
       TROUPE_TRY(Schedule::make(training.lr_scheduler_type, training.lr_scheduler_kwargs,
@@ -138,9 +139,12 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   std::vector<std::shared_ptr<TrainingCallback>> callbacks;
   for (const PartChoice& callback : own.callbacks)
     callbacks.push_back(TROUPE_TRY(make_part(options.parts.callbacks, callback)));
-  const auto engine =
-      engine_options(config, bundle.model, strategy, options.overlaps,
-                     offload_of(config, options.compute.kind == ComputeKind::kCuda));
+  auto engine = engine_options(config, bundle.model, strategy, options.overlaps,
+                               offload_of(config, options.compute.kind == ComputeKind::kCuda));
+  // The step's micro-batches are dealt out to as many ranks as there are.
+  engine.reduction.micro_batches =
+      (training.gradient_accumulation_steps * options.batch_world() + options.world_size - 1) /
+      options.world_size;
   auto parts =
       std::unique_ptr<RankParts>(new RankParts{.files = files,
                                                .clock = clock,
@@ -161,6 +165,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                                .best = std::move(best),
                                                .evaluation = evaluation,
                                                .evaluator = std::nullopt,
+                                               .strategy = strategy,
                                                .engine_options = engine,
                                                .optimizer = std::move(optimizer),
                                                .own_data = nullptr,
@@ -197,9 +202,8 @@ Status TrainingRun::warm_up() {
 Status TrainingRun::take_rank(int rank, SurvivingMemory& memory) {
   RankParts& f = parts_;
   TROUPE_CHECK(f.rank < 0, "rank {} is to become rank {}", f.rank, rank);
-  const Strategy strategy = TROUPE_TRY(strategy_of(f.config()));
   const Mesh mesh = TROUPE_TRY(mesh_of(f.config(), f.options.world_size, f.options.ranks_per_node));
-  f.layout = std::make_unique<RankLayout>(f.model->model_layout(), strategy, mesh, rank);
+  f.layout = std::make_unique<RankLayout>(f.model->model_layout(), f.strategy, mesh, rank);
   f.rank_compute =
       TROUPE_TRY(f.compute->hold({.layout = *f.layout,
                                   .state = state_dtype(f.config()),
@@ -240,17 +244,31 @@ Status RankParts::drop_kept() {
   return TrainingState::drop_kept(*memory);
 }
 
-Result<std::unique_ptr<BuddyState>> RankParts::open_kept(int owner) {
-  return BuddyState::open({.own = *layout,
-                           .state = {.state = state_dtype(config()),
-                                     .slots = optimizer->slots(),
-                                     .threads = compute->threads().threads()},
-                           .optimizer = *optimizer,
-                           .parallel_for = parallel_for_on(compute->threads()),
-                           .memory = *memory,
-                           .label = fmt::format("troupe-{}-rank{}-kept", options.run, rank)},
-                          owner);
+BuddyTask RankParts::buddy_task(const RankLayout& own, SurvivingMemory& in, std::string label) {
+  return {.own = own,
+          .state = {.state = state_dtype(config()),
+                    .slots = optimizer->slots(),
+                    .threads = compute->threads().threads()},
+          .optimizer = *optimizer,
+          .parallel_for = parallel_for_on(compute->threads()),
+          .memory = in,
+          .label = std::move(label)};
 }
+
+Result<std::unique_ptr<BuddyState>> RankParts::open_kept(int owner) {
+  return BuddyState::open(
+      buddy_task(*layout, *memory, fmt::format("troupe-{}-rank{}-kept", options.run, rank)), owner);
+}
+
+Status TrainingRun::come_from(std::vector<FormerRanks> worlds) {
+  RankParts& f = parts_;
+  f.former.clear();
+  for (FormerRanks& world : worlds)
+    f.former.push_back(TROUPE_TRY(FormerWorld::open(f, std::move(world))));
+  return {};
+}
+
+RunBundle TrainingRun::give_bundle() { return std::move(parts_.bundle); }
 
 Status TrainingRun::alive() { return parts_.compute->alive(); }
 
@@ -296,7 +314,7 @@ Status TrainingRun::run_observed(RunGeneration& generation, EngineDevice& device
   if (ended.ok()) return ended;
   // The others must not wait for a rank that gave up for a reason of its own, nor this one's
   // communication for them.
-  if (!saved_step_of(ended)) generation.world.abort(ended);
+  if (!saved_step_of(ended) && !paused_step_of(ended)) generation.world.abort(ended);
   // A checkpoint that all ranks have written is good, whatever ended the generation.
   if (!generation.saver->started())
     static_cast<void>(generation.saver->wait(Deadline::after(kLastCommit)));
@@ -342,6 +360,8 @@ Status TrainingRun::loop(RunGeneration& generation) {
           f.own_data->begin_step(generation.world, generation.observer, last, plan));
     StepOutcome outcome = TROUPE_TRY(next.run(plan));
     StepRecord& record = outcome.record;
+    // All ranks have voted: nobody needs the memory of the world before any more.
+    for (const auto& former : std::exchange(f.former, {})) TROUPE_RETURN_IF_ERROR(former->drop());
     const std::uint64_t bytes_sent = generation.bytes_sent() - sent - generation.saver_bytes;
     const double spent = std::chrono::duration<double>(f.clock.now() - began).count();
     record.operators = f.progress.take_operator_seconds();
@@ -355,6 +375,8 @@ Status TrainingRun::loop(RunGeneration& generation) {
     TROUPE_RETURN_IF_ERROR(steps_.after(generation, std::move(record), outcome.save_and_stop));
     if (f.own_data) f.own_data->step_stands(generation.observer);
     if (outcome.save_and_stop) return saves_.leave(generation);
+    const bool goes_on = parts_.step() < parts_.total_steps() && !follow_.ends_run();
+    if (outcome.pause && goes_on) return paused_after(parts_.step());
   }
   generation.observer.between_steps(TrainingView(f, true));
   return {};

@@ -47,6 +47,12 @@ class TrainingRun {
   // rank left in `memory`, which outlives the run.
   Status take_rank(int rank, SurvivingMemory& memory);
 
+  // With a rank, before a generation: the worlds of other sizes, the newest first, of whose state
+  // the ranks may have to go on, where this one's is not there. The same worlds on all ranks.
+  Status come_from(std::vector<FormerRanks> worlds);
+  // What create() was given; the run is of no use after it.
+  RunBundle give_bundle();
+
   // Goes on from where the ranks' memories stand, or loads where one of them is empty, then steps
   // to the end of the run. Returns ok when the run is complete; kAborted and its like when the
   // communicator ended; kCancelled when it was told to stop; kDataLoss, kInvalidArgument, … when

@@ -85,6 +85,17 @@ memory::SegmentLayout device_segment_layout(const RankLayout& layout, const Stat
   return result;
 }
 
+const char* name_of(const StateOptions& options) {
+  return options.kept_of < 0 ? kStateName : kKeptName;
+}
+
+// Its place is taken by an empty page: the owner of `memory` lets go of what it had.
+Status forget(SurvivingMemory& memory, const char* name) {
+  const auto nothing = TROUPE_TRY(
+      memory::Segment::create("troupe-nothing-kept", kPageBytes, memory::Populate::kNow));
+  return memory.keep(name, nothing);
+}
+
 DeviceRecord& record_in(const memory::SegmentLayout& layout, memory::Segment& segment) {
   return *reinterpret_cast<DeviceRecord*>(layout.region(segment, "record").data());
 }
@@ -140,33 +151,42 @@ void TrainingState::open_log(const UpdateLog::Layout& chunks) {
                                             layout_.region(segment_, "undo"));
 }
 
+TrainingState TrainingState::made(const RankLayout& layout, const StateOptions& options,
+                                  memory::Segment segment, bool attached) {
+  const UpdateLog::Layout chunks = chunks_of(layout, options);
+  TrainingState opened(options, segment_layout(layout, options, chunks), std::move(segment),
+                       attached);
+  opened.open_log(chunks);
+  opened.has_frozen_ = layout.frozen() != nullptr;
+  return opened;
+}
+
+Result<std::optional<TrainingState>> TrainingState::find(const RankLayout& layout,
+                                                         const StateOptions& options,
+                                                         SurvivingMemory& memory) {
+  auto found = TROUPE_TRY(memory.take(name_of(options)));
+  const auto regions = segment_layout(layout, options, chunks_of(layout, options));
+  // Of another layout: of a run that was something else.
+  if (!found || !regions.verify(*found).ok()) return std::optional<TrainingState>();
+  return std::optional<TrainingState>(made(layout, options, std::move(*found), true));
+}
+
 Result<TrainingState> TrainingState::open(const RankLayout& layout, const StateOptions& options,
                                           SurvivingMemory& memory, const std::string& label) {
-  const UpdateLog::Layout chunks = chunks_of(layout, options);
-  memory::SegmentLayout regions = segment_layout(layout, options, chunks);
-  const auto made = [&](memory::Segment segment, bool attached) {
-    TrainingState opened(options, regions, std::move(segment), attached);
-    opened.open_log(chunks);
-    opened.has_frozen_ = layout.frozen() != nullptr;
-    return opened;
-  };
-  const char* name = options.kept_of < 0 ? kStateName : kKeptName;
-  if (auto found = TROUPE_TRY(memory.take(name))) {
-    // Of another layout: of a run that was something else.
-    if (regions.verify(*found).ok()) return made(std::move(*found), true);
-  }
+  if (auto found = TROUPE_TRY(find(layout, options, memory))) return std::move(*found);
+  const auto regions = segment_layout(layout, options, chunks_of(layout, options));
   auto segment =
       TROUPE_TRY(memory::Segment::create(label, regions.size_bytes(), memory::Populate::kNow));
   regions.write_header(segment);
-  TROUPE_RETURN_IF_ERROR(memory.keep(name, segment));
-  return made(std::move(segment), false);
+  TROUPE_RETURN_IF_ERROR(memory.keep(name_of(options), segment));
+  return made(layout, options, std::move(segment), false);
 }
 
-// Its place is taken by an empty page: the owner of `memory` lets go of what it had.
-Status TrainingState::drop_kept(SurvivingMemory& memory) {
-  const auto nothing = TROUPE_TRY(
-      memory::Segment::create("troupe-nothing-kept", kPageBytes, memory::Populate::kNow));
-  return memory.keep(kKeptName, nothing);
+Status TrainingState::drop_kept(SurvivingMemory& memory) { return forget(memory, kKeptName); }
+
+Status TrainingState::drop(SurvivingMemory& memory) {
+  TROUPE_RETURN_IF_ERROR(forget(memory, kStateName));
+  return drop_kept(memory);
 }
 
 ArenaPlan TrainingState::device_plan(const RankLayout& layout, const StateOptions& options) {

@@ -55,6 +55,12 @@ class TrainingState {
   // touched: no page fault and no lack of memory comes later.
   static Result<TrainingState> open(const RankLayout& layout, const StateOptions& options,
                                     SurvivingMemory& memory, const std::string& label);
+  // The same of what is there already; nothing where there is none, or it was laid out otherwise.
+  static Result<std::optional<TrainingState>> find(const RankLayout& layout,
+                                                   const StateOptions& options,
+                                                   SurvivingMemory& memory);
+  // What was kept as "state" goes, and what was kept of another rank's.
+  static Status drop(SurvivingMemory& memory);
   // What was kept of another rank's state goes.
   static Status drop_kept(SurvivingMemory& memory);
   // The same on a GPU; new memory of it has any content. What an earlier process left on another
@@ -89,6 +95,8 @@ class TrainingState {
  private:
   TrainingState(const StateOptions& options, memory::SegmentLayout layout, memory::Segment segment,
                 bool attached);
+  static TrainingState made(const RankLayout& layout, const StateOptions& options,
+                            memory::Segment segment, bool attached);
   void open_log(const UpdateLog::Layout& chunks);
   // The optimizer's slots, where `part(name)` says.
   template <typename F>

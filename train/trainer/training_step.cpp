@@ -16,6 +16,10 @@
 namespace troupe::train {
 namespace {
 
+// What rank 0 says of the end of a step, beside its losses.
+constexpr double kSavesAndStops = 1.0;
+constexpr double kPauses = 2.0;
+
 constexpr std::int64_t kSkippedInARowMax = 10;
 
 // Masks of dropout are counted by the epoch and a sample's number in the data set, which a step
@@ -259,7 +263,10 @@ Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record
   const auto ranks = static_cast<std::size_t>(world.world_size());
   const std::size_t width = losses.size() + 1;
   std::vector<double> mine = losses;
-  mine.push_back(world.rank() == 0 && tools_.observer.save_and_stop_requested() ? 1.0 : 0.0);
+  const bool leads = world.rank() == 0;
+  mine.push_back(leads && tools_.observer.save_and_stop_requested() ? kSavesAndStops
+                 : leads && tools_.observer.pause_requested()       ? kPauses
+                                                                    : 0.0);
   std::vector<double> all(ranks * width);
   const std::vector<std::size_t> counts(ranks, width);
   TROUPE_RETURN_IF_ERROR(timed(record.seconds.communication, [&] {
@@ -275,21 +282,23 @@ Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record
     }
   }
   for (const double loss : by_number) record.loss += loss;
-  return StepOutcome{.record = std::move(record), .save_and_stop = all[width - 1] != 0.0};
+  return StepOutcome{.record = std::move(record),
+                     .save_and_stop = all[width - 1] == kSavesAndStops,
+                     .pause = all[width - 1] == kPauses};
 }
 
 Status TrainingStep::update_committed() {
   const CommitRecord& record = tools_.transaction.committed();
   tools_.progress.stage(record.step, Stage::kOptimizer);
   if (record.skips()) return {};
-  return tools_.engine.optimizer().update(update_of(record), record.step);
+  return tools_.engine.optimizer().update(update_of(tools_.config, record), record.step);
 }
 
 Status TrainingStep::update_kept() {
   const CommitRecord& record = tools_.kept->transaction().committed();
   tools_.progress.stage(record.step, Stage::kOptimizer);
   if (record.skips()) return {};
-  const auto damage = tools_.kept->update(update_of(record), record.step);
+  const auto damage = tools_.kept->update(update_of(tools_.config, record), record.step);
   return damage ? give_up_kept(*damage) : Status();
 }
 
@@ -332,16 +341,15 @@ Status TrainingStep::replicate(StepRecord& record) {
   });
 }
 
-OptimizerStep TrainingStep::update_of(const CommitRecord& record) const {
-  const TrainingSection& training = tools_.config.training;
-  return {
-      .learning_rate = record.learning_rate,
-      .updates = record.moment_updates,
-      .gradient_scale = clip_coefficient(record.grad_norm, training.max_grad_norm),
-      .rounding_key =
-          state_dtype(tools_.config) == DType::kBF16 && tools_.config.model.rounds_randomly()
-              ? std::optional(rounding_key(static_cast<std::uint64_t>(training.seed), record.step))
-              : std::nullopt};
+OptimizerStep update_of(const TrainConfig& config, const CommitRecord& record) {
+  const TrainingSection& training = config.training;
+  return {.learning_rate = record.learning_rate,
+          .updates = record.moment_updates,
+          .gradient_scale = clip_coefficient(record.grad_norm, training.max_grad_norm),
+          .rounding_key = state_dtype(config) == DType::kBF16 && config.model.rounds_randomly()
+                              ? std::optional(rounding_key(
+                                    static_cast<std::uint64_t>(training.seed), record.step))
+                              : std::nullopt};
 }
 
 Result<std::string> TrainingStep::find_non_finite(const StepPlan& plan) {

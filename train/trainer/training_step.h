@@ -30,6 +30,7 @@ struct StepOutcome {
   StepRecord record;
   // Rank 0 was asked to save and to stop after this step; all ranks know it at once.
   bool save_and_stop = false;
+  bool pause = false;  // the same, to leave for another world
 };
 
 // What a step works with. Everything is the caller's.
@@ -57,6 +58,9 @@ struct StepTools {
   // Before parameters and moments change: a save that reads them must be through.
   std::function<Status()> before_update;
 };
+
+// What the update of a step is made of: a pure function of its record.
+OptimizerStep update_of(const TrainConfig& config, const CommitRecord& record);
 
 class TrainingStep {
  public:
@@ -93,7 +97,6 @@ class TrainingStep {
   // What this rank keeps counts for nothing until it is written again, by the next generation.
   Status give_up_kept(const std::string& why);
   Status compare_states(collective::Communicator& group);
-  OptimizerStep update_of(const CommitRecord& record) const;
   // Reduced gradients: to this rank's buddy, and those of the state that it keeps.
   Status replicate(StepRecord& record);
   // Who and what is not finite: the passes are done once more, looking at every local gradient.

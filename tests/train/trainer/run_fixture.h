@@ -69,7 +69,10 @@ class TestObserver final : public TrainingObserver {
     load = report;
     loaded_step = report.step;
   }
-  void step_done(const StepRecord&) override { ++steps_done; }
+  void step_done(const StepRecord& record) override {
+    ++steps_done;
+    if (record.step + 1 == pause_after) pauses = true;
+  }
   void step_finished(const StepRecord& record, std::optional<double>) override {
     if (record.step == abort_after) communicator->abort(error(Code::kUnavailable, "test"));
   }
@@ -102,11 +105,14 @@ class TestObserver final : public TrainingObserver {
   }
   bool stop_requested() override { return false; }
   bool save_and_stop_requested() override { return save_and_stop; }
+  bool pause_requested() override { return pauses; }
 
   std::int64_t loaded_step = -1;
   std::int64_t saved = -1;
   std::int64_t abandoned = -1;
   std::int64_t abort_after = -1;
+  std::int64_t pause_after = -1;  // the step after which all leave for another world
+  bool pauses = false;
   bool save_and_stop = false;
   collective::Communicator* communicator = nullptr;
   TrainerLoaded load;

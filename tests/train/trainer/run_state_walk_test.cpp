@@ -172,6 +172,7 @@ class Walk {
     CHECK(record.lost_steps == 0);
     CHECK(*record.recomputed_steps <= 1);
   }
+  void on(const PauseAfterStep&) { FAIL("nothing else than the ranks of its begin may come"); }
   void on(const EndRun& end) {
     ended_ = true;
     end_status_ = end.status;

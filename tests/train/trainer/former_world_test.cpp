@@ -1,0 +1,172 @@
+// Runs whose ranks become more and fewer: the state of one world becomes that of the next.
+#include "tests/train/trainer/run_fixture.h"
+
+namespace troupe::train::tests {
+namespace {
+
+// Machine m has one rank, wherever that stands in a world; its memory in each world is its own.
+class Machines {
+ public:
+  Machines(std::string output_dir, const RunChange& change)
+      : output_dir_(std::move(output_dir)), change_(change) {}
+
+  // A generation of the world of these machines, from what those before it left. It ends after so
+  // many steps of its own, at the end of one, or in the midst of that one where it is struck.
+  std::vector<Status> run(const std::vector<int>& machines, std::int64_t pause_after,
+                          bool enters = true) {
+    if (enters) worlds_.push_back({machines, {}});
+    World& world = worlds_.back();
+    RunChange change = change_;
+    change.world = static_cast<int>(machines.size());
+    if (enters) {
+      for (const int machine : machines) world.memory[machine] = std::make_unique<ProcessMemory>();
+    }
+    Ranks ranks;
+    ranks.observers.resize(machines.size());
+    ranks.runs.resize(machines.size());
+    for (std::size_t rank = 0; rank < machines.size(); ++rank) {
+      ranks.progress.push_back(std::make_unique<ProgressMemory>());
+      ranks.recorders.push_back(
+          std::make_unique<ProgressRecorder>(ranks.progress.back()->record()));
+      ranks.machines.push_back(fmt::format("machine {}", machines[rank]));
+      ranks.observers[rank].pause_after = pause_after;
+      start(ranks, machines, rank, change);
+    }
+    const auto ended = run_generation(ranks, ++generation_);
+    loaded = ranks.observers[0].load;
+    notices = ranks.observers[0].notices;
+    return ended;
+  }
+  void lose(int machine) {
+    for (World& world : worlds_) world.memory.erase(machine);
+  }
+
+  TrainerLoaded loaded;
+  std::vector<std::string> notices;
+
+ private:
+  struct World {
+    std::vector<int> machines;
+    std::map<int, std::unique_ptr<ProcessMemory>> memory;  // by machine
+  };
+
+  void start(Ranks& ranks, const std::vector<int>& machines, std::size_t rank,
+             const RunChange& change) {
+    RunBundle bundle = bundle_for(output_dir_, change.batch, change.accumulation);
+    if (change.change) change.change(bundle);
+    auto run = TrainingRun::create(ranks.files, ranks.clock, Logger::discard(), std::move(bundle),
+                                   {.run = "test",
+                                    .world_size = change.world,
+                                    .batch_world_size = change_.world,
+                                    .ranks_per_node = 1,
+                                    .threads = change.threads},
+                                   *ranks.recorders[rank]);
+    REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+    World& world = worlds_.back();
+    REQUIRE((*run)->take_rank(static_cast<int>(rank), *world.memory.at(machines[rank])).ok());
+    std::vector<FormerRanks> former;
+    for (std::size_t i = worlds_.size() - 1; i-- > 0;) {
+      World& before = worlds_[i];
+      FormerRanks told{.world_size = static_cast<int>(before.machines.size())};
+      for (const int machine : machines) {
+        const auto at = std::ranges::find(before.machines, machine);
+        const bool there = at != before.machines.end() && before.memory.contains(machine);
+        told.ranks.push_back(there ? static_cast<int>(at - before.machines.begin()) : -1);
+      }
+      if (told.ranks[rank] >= 0) told.memory = before.memory.at(machines[rank]).get();
+      former.push_back(std::move(told));
+    }
+    REQUIRE((*run)->come_from(std::move(former)).ok());
+    ranks.runs[rank] = std::move(*run);
+  }
+
+  const std::string output_dir_;
+  const RunChange change_;
+  std::vector<World> worlds_;
+  std::uint64_t generation_ = 0;
+};
+
+RunChange elastic_change(const std::string& strategy) {
+  return {.world = 4, .batch = 1, .accumulation = 1, .change = [strategy](RunBundle& bundle) {
+            auto& config = bundle.config;
+            config.sharding.strategy = strategy;
+            config.sharding.deterministic = Deterministic::kAcrossWorldSizes;
+            config.training.max_steps = 12;
+            config.training.logging_steps = 3;
+            config.training.save_steps = 100;
+          }};
+}
+
+// What is the same in a run of whatever size.
+std::vector<std::pair<double, double>> losses(const std::string& output_dir) {
+  std::vector<std::pair<double, double>> all;
+  for (const StepRecord& step : steps(output_dir)) all.emplace_back(step.loss, step.grad_norm);
+  return all;
+}
+
+void check_paused(const std::vector<Status>& ended, std::int64_t step) {
+  for (const Status& status : ended) {
+    CAPTURE(status.to_string());
+    CHECK(paused_step_of(status) == step);
+  }
+}
+
+TEST_CASE("worlds of 4, 2, 3 and 4 machines in one run: the bits of an undisturbed one") {
+  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3"}) {
+    CAPTURE(strategy);
+    troupe::tests::TemporaryDirectory dir;
+    const RunChange change = elastic_change(strategy);
+    train(dir.file("oracle"), change);
+    Machines machines(dir.file("run"), change);
+    check_paused(machines.run({0, 1, 2, 3}, 2), 2);
+    // Two machines that are not each other's buddies leave.
+    check_paused(machines.run({0, 2}, 5), 5);
+    CHECK(machines.loaded.how == LoadedFrom::kReplica);
+    CHECK(machines.loaded.step == 2);
+    check_paused(machines.run({0, 1, 2}, 8), 8);
+    for (const Status& status : machines.run({0, 1, 2, 3}, -1))
+      CHECK_MESSAGE(status.ok(), status.to_string());
+    CHECK(machines.loaded.step == 8);
+    CHECK(losses(dir.file("run")) == losses(dir.file("oracle")));
+    CHECK(file(dir.file("run") + "/model.safetensors") ==
+          file(dir.file("oracle") + "/model.safetensors"));
+    const auto log = [](const std::string& folder) {
+      PosixFileSystem files;
+      const auto state = parse_trainer_state(file(folder + "/trainer_state.json"), "test").value();
+      std::vector<std::string> lines;
+      for (const auto& entry : state.log_history) {
+        if (const auto loss = json::find(entry, "loss"))
+          lines.push_back(json::write(*json::find(entry, "step")) + json::write(*loss));
+      }
+      return lines;
+    };
+    CHECK(log(dir.file("run")) == log(dir.file("oracle")));
+  }
+}
+
+TEST_CASE("a machine lost and nothing in its place: those that are left go on, and the bits stay") {
+  for (const char* strategy : {"ddp", "zero1", "zero3"}) {
+    for (const int lost : {1, 3}) {
+      CAPTURE(strategy);
+      CAPTURE(lost);
+      troupe::tests::TemporaryDirectory dir;
+      const RunChange change = elastic_change(strategy);
+      train(dir.file("oracle"), change);
+      Machines machines(dir.file("run"), change);
+      machines.run({0, 1, 2, 3}, 4);
+      machines.lose(lost);
+      std::vector<int> left{0, 1, 2, 3};
+      std::erase(left, lost);
+      for (const Status& status : machines.run(left, -1))
+        CHECK_MESSAGE(status.ok(), status.to_string());
+      CHECK(machines.loaded.how == LoadedFrom::kReplica);
+      CHECK(machines.loaded.step == 4);
+      CHECK(losses(dir.file("run")) == losses(dir.file("oracle")));
+      CHECK(file(dir.file("run") + "/model.safetensors") ==
+            file(dir.file("oracle") + "/model.safetensors"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe::train::tests

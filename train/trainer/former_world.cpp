@@ -1,0 +1,343 @@
+#include "train/trainer/former_world.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "train/sharding/sharded_optimizer.h"
+#include "train/trainer/rank_parts.h"
+#include "train/trainer/sharding_setup.h"
+#include "train/trainer/state_io.h"
+#include "train/trainer/surviving_log.h"
+
+namespace troupe::train {
+namespace {
+
+struct FormerArrival {
+  RankPosition position;
+  KeptPosition kept;
+  std::int64_t finished_step = -1;
+};
+static_assert(std::is_trivially_copyable_v<FormerArrival>);
+
+// What goes with the tensors, but for the history.
+struct Head {
+  CommitRecord record;
+  Aftermath aftermath;
+};
+static_assert(std::is_trivially_copyable_v<Head>);
+
+// Parameters, then each slot: the parts of a state that lie side by side.
+std::size_t part_count(const StateBuffers& buffers) { return 1 + buffers.slots.size(); }
+
+std::span<std::byte> stretch(const StateBuffers& buffers, std::size_t part,
+                             const UpdateRange& range) {
+  const std::size_t bytes = dtype_size(buffers.state);
+  const bool parameters = part == 0;
+  const auto buffer = parameters ? buffers.parameters : buffers.slots[part - 1].data;
+  const std::int64_t at = parameters ? range.parameters : range.slots;
+  return buffer.subspan(static_cast<std::size_t>(at) * bytes,
+                        static_cast<std::size_t>(range.elements) * bytes);
+}
+
+bool overlap(std::span<const UpdateRange> a, std::span<const UpdateRange> b) {
+  for (std::size_t i = 0, k = 0; i < a.size() && k < b.size();) {
+    const std::int64_t a_end = a[i].flat + a[i].elements, b_end = b[k].flat + b[k].elements;
+    if (std::max(a[i].flat, b[k].flat) < std::min(a_end, b_end)) return true;
+    a_end < b_end ? ++i : ++k;
+  }
+  return false;
+}
+
+// What `bytes`, elements from the flat position `flat` on, hold of the ranges of `to`.
+void scatter(const UpdatedPart& to, std::size_t part, std::int64_t flat,
+             std::span<const std::byte> bytes) {
+  const std::size_t size = dtype_size(to.buffers.state);
+  const std::int64_t end = flat + static_cast<std::int64_t>(bytes.size() / size);
+  for (const UpdateRange& range : to.ranges) {
+    const std::int64_t from = std::max(flat, range.flat);
+    const std::int64_t until = std::min(end, range.flat + range.elements);
+    if (from >= until) continue;
+    const auto target =
+        stretch(to.buffers, part, train::part_of(range, from - range.flat, until - from));
+    std::ranges::copy(bytes.subspan(static_cast<std::size_t>(from - flat) * size, target.size()),
+                      target.begin());
+  }
+}
+
+}  // namespace
+
+FormerWorld::Own::Own(RankLayout layout_of_it, TrainingState state_of_it,
+                      const Optimizer& optimizer)
+    : layout(std::move(layout_of_it)),
+      state(std::move(state_of_it)),
+      part(UpdatedPart::of(layout, state.kept())),
+      host_update(OptimizerShard::of(layout, part.buffers, optimizer), &state.update_log(), {}) {}
+
+void FormerWorld::Own::update(const OptimizerStep& step, std::int64_t number,
+                              const ParallelFor& parallel_for) {
+  const auto prepared = host_update.prepare(step);
+  host_update.restore(number);
+  parallel_for(host_update.tiles(), [&](std::int64_t tile, int slot) {
+    const auto gradients =
+        part.buffers.gradients.subspan(static_cast<std::size_t>(host_update.tile(tile).gradients),
+                                       static_cast<std::size_t>(kTileElements));
+    host_update.update_tile(*prepared, number, slot, tile, gradients);
+  });
+}
+
+FormerWorld::FormerWorld(RankParts& parts, FormerRanks former, const Mesh& mesh)
+    : parts_(parts), former_(std::move(former)), mesh_(mesh), states_(mesh.replicas()) {}
+
+int FormerWorld::rank() const { return former_.ranks[static_cast<std::size_t>(parts_.rank)]; }
+
+RankLayout FormerWorld::layout_of(int former_rank) const {
+  return RankLayout(parts_.model->model_layout(), parts_.strategy, mesh_, former_rank);
+}
+
+Result<std::unique_ptr<FormerWorld>> FormerWorld::open(RankParts& f, FormerRanks former) {
+  const Mesh mesh = TROUPE_TRY(mesh_of(f.config(), former.world_size, f.options.ranks_per_node));
+  std::unique_ptr<FormerWorld> world(new FormerWorld(f, std::move(former), mesh));
+  const int rank = world->rank();
+  if (rank < 0) return world;
+  SurvivingMemory& memory = *world->former_.memory;
+  RankLayout layout = world->layout_of(rank);
+  const StateOptions options{.state = state_dtype(f.config()),
+                             .frozen = f.engine_options.compute.frozen,
+                             .slots = f.optimizer->slots(),
+                             .threads = f.compute->threads().threads()};
+  auto found = TROUPE_TRY(TrainingState::find(layout, options, memory));
+  if (!found) return world;
+  const int keeps = found->transaction().keeps();
+  world->own_ = std::make_unique<Own>(std::move(layout), std::move(*found), *f.optimizer);
+  if (keeps < 0) return world;
+  const std::string label = fmt::format("troupe-{}-former-rank{}-kept", f.options.run, rank);
+  world->kept_ =
+      TROUPE_TRY(BuddyState::open(f.buddy_task(world->own_->layout, memory, label), keeps));
+  return world;
+}
+
+Result<FormerWorld::Found> FormerWorld::gather(RunGeneration& generation) {
+  FormerArrival mine;
+  if (own_) {
+    mine.position = own_->state.transaction().position();
+    mine.finished_step = own_->state.transaction().aftermath().finished_step;
+  }
+  if (kept_) {
+    if (const auto damage = kept_->verify()) {
+      kept_->forget();
+      generation.observer.warning(*damage);
+    }
+    mine.kept = {kept_->owner(), kept_->transaction().position()};
+  }
+  const auto present = static_cast<std::size_t>(generation.world.world_size());
+  std::vector<FormerArrival> all(present);
+  const std::vector<std::size_t> counts(present, sizeof mine);
+  TROUPE_RETURN_IF_ERROR(generation.world.all_gather(
+      std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), counts));
+  const auto ranks = static_cast<std::size_t>(former_.world_size);
+  Found found{.positions = std::vector<RankPosition>(ranks),
+              .kept = std::vector<KeptPosition>(ranks),
+              .finished_steps = std::vector<std::int64_t>(ranks, -1),
+              .member = std::vector<int>(ranks, -1)};
+  for (std::size_t member = 0; member < present; ++member) {
+    if (former_.ranks[member] < 0) continue;
+    const auto at = static_cast<std::size_t>(former_.ranks[member]);
+    found.positions[at] = all[member].position;
+    found.kept[at] = all[member].kept;
+    found.finished_steps[at] = all[member].finished_step;
+    found.member[at] = static_cast<int>(member);
+  }
+  return found;
+}
+
+bool FormerWorld::usable(const RecoveryDecision& decision, int former_rank) const {
+  return decision.copies_from.empty() ||
+         decision.copies_from[static_cast<std::size_t>(former_rank)] < 0;
+}
+
+Status FormerWorld::settle(RunGeneration& generation, const RecoveryDecision& decision,
+                           const Found& found) {
+  CommitRecord record;
+  if (decision.kind == RecoveryDecision::Kind::kFinish) {
+    const int from = found.member[static_cast<std::size_t>(decision.record_rank)];
+    if (from == parts_.rank) {
+      const StepTransaction& transaction = own_->state.transaction();
+      const bool ahead = transaction.position().step > decision.step;
+      record = ahead ? transaction.record() : transaction.prepared();
+    }
+    TROUPE_RETURN_IF_ERROR(
+        generation.world.broadcast(std::as_writable_bytes(std::span(&record, 1)), from));
+  }
+  const auto bring = [&](StepTransaction& transaction, const auto& update) -> Status {
+    if (is_behind(decision, transaction.position())) {
+      transaction.commit(record);
+      if (!record.skips()) TROUPE_RETURN_IF_ERROR(update());
+      transaction.finish();
+    }
+    if (transaction.position().phase == CommitPhase::kPrepared) transaction.discard();
+    return {};
+  };
+  if (kept_ && !decision.kept_stands.empty() &&
+      decision.kept_stands[static_cast<std::size_t>(rank())]) {
+    TROUPE_RETURN_IF_ERROR(bring(kept_->transaction(), [&]() -> Status {
+      const auto damage = kept_->update(update_of(parts_.config(), record), record.step);
+      if (!damage) return {};
+      kept_->forget();
+      generation.observer.warning(*damage);
+      return error(Code::kAborted, "{}", *damage);
+    }));
+  }
+  if (!own_ || !usable(decision, rank())) return {};
+  return bring(own_->state.transaction(), [&]() -> Status {
+    own_->update(update_of(parts_.config(), record), record.step,
+                 parallel_for_on(parts_.compute->threads()));
+    return {};
+  });
+}
+
+std::vector<FormerWorld::Giver> FormerWorld::givers(const RecoveryDecision& decision,
+                                                    const Found& found) const {
+  std::vector<Giver> givers;
+  std::vector<int> given;
+  // A rank's own state before a copy of it.
+  for (const bool kept : {false, true}) {
+    for (int former = 0; former < former_.world_size; ++former) {
+      const auto at = static_cast<std::size_t>(former);
+      if (std::ranges::find(given, states_[at]) != given.end()) continue;
+      Giver giver{.former_rank = former, .member = found.member[at], .kept = kept};
+      if (kept) {
+        if (usable(decision, former) || !decision.copies_kept[at]) continue;
+        giver.member = found.member[static_cast<std::size_t>(decision.copies_from[at])];
+      } else if (giver.member < 0 || !usable(decision, former)) {
+        continue;
+      }
+      given.push_back(states_[at]);
+      givers.push_back(giver);
+    }
+  }
+  return givers;
+}
+
+const UpdatedPart* FormerWorld::part_of(const Giver& giver) const {
+  if (giver.kept) return giver.member == parts_.rank ? &kept_->part() : nullptr;
+  const bool equal = own_ && states_[static_cast<std::size_t>(rank())] ==
+                                 states_[static_cast<std::size_t>(giver.former_rank)];
+  return equal && (giver.member == parts_.rank || own_->state.transaction().position().loaded != 0)
+             ? &own_->part
+             : nullptr;
+}
+
+Status FormerWorld::take_states(RunGeneration& generation, const RecoveryDecision& decision,
+                                const Found& found) {
+  RankParts& f = parts_;
+  static_cast<void>(f.state().take_zeroed());  // it is about to be written
+  const int present = generation.world.world_size();
+  std::vector<std::vector<UpdateRange>> updated;
+  for (int rank = 0; rank < present; ++rank)
+    updated.push_back(OptimizerShard::ranges_of(
+        RankLayout(f.model->model_layout(), f.strategy, f.layout->mesh(), rank)));
+  for (const Giver& giver : givers(decision, found)) {
+    const auto given = OptimizerShard::ranges_of(layout_of(giver.former_rank));
+    const int state = states_[static_cast<std::size_t>(giver.former_rank)];
+    std::vector<int> takers;
+    bool copies_here = false;
+    for (int rank = 0; rank < present; ++rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      if (!overlap(given, updated[at])) continue;
+      const int former = former_.ranks[at];
+      const bool has =
+          rank == giver.member || (!giver.kept && former >= 0 && usable(decision, former) &&
+                                   states_[static_cast<std::size_t>(former)] == state);
+      if (!has)
+        takers.push_back(rank);
+      else if (rank == f.rank)
+        copies_here = true;
+    }
+    if (copies_here) {
+      const UpdatedPart& from = *part_of(giver);
+      const UpdatedPart to = f.own_part();
+      for (const UpdateRange& range : from.ranges) {
+        for (std::size_t part = 0; part < part_count(from.buffers); ++part)
+          scatter(to, part, range.flat, stretch(from.buffers, part, range));
+      }
+    }
+    if (!takers.empty()) TROUPE_RETURN_IF_ERROR(pass(generation, giver, takers));
+  }
+  return {};
+}
+
+Status FormerWorld::pass(RunGeneration& generation, const Giver& giver,
+                         const std::vector<int>& takers) {
+  RankParts& f = parts_;
+  const bool gives = f.rank == giver.member;
+  if (!gives && std::ranges::find(takers, f.rank) == takers.end()) return {};
+  std::vector<int> members{giver.member};
+  members.insert(members.end(), takers.begin(), takers.end());
+  const auto group = TROUPE_TRY(generation.world.subgroup(members, "a state of another world"));
+  const UpdatedPart to = f.own_part();
+  const std::size_t size = dtype_size(to.buffers.state);
+  const auto piece_elements = static_cast<std::int64_t>(HostAccess::kPieceBytes / size);
+  std::vector<std::byte> piece;
+  const auto ranges =
+      gives ? part_of(giver)->ranges : OptimizerShard::ranges_of(layout_of(giver.former_rank));
+  for (const UpdateRange& range : ranges) {
+    for (std::size_t part = 0; part < part_count(to.buffers); ++part) {
+      for (std::int64_t at = 0; at < range.elements; at += piece_elements) {
+        const UpdateRange cut =
+            train::part_of(range, at, std::min(piece_elements, range.elements - at));
+        if (gives) {
+          TROUPE_RETURN_IF_ERROR(group->broadcast(stretch(part_of(giver)->buffers, part, cut), 0));
+          continue;
+        }
+        piece.resize(static_cast<std::size_t>(cut.elements) * size);
+        TROUPE_RETURN_IF_ERROR(group->broadcast(std::span(piece), 0));
+        scatter(to, part, cut.flat, piece);
+      }
+    }
+  }
+  return {};
+}
+
+Result<std::optional<HandedOver>> FormerWorld::hand_over(RunGeneration& generation) {
+  const Found found = TROUPE_TRY(gather(generation));
+  const RecoveryDecision decision =
+      decide_recovery({.positions = found.positions, .states = states_, .kept = found.kept});
+  if (decision.kind == RecoveryDecision::Kind::kLoad) return std::optional<HandedOver>();
+  TROUPE_RETURN_IF_ERROR(settle(generation, decision, found));
+  TROUPE_RETURN_IF_ERROR(take_states(generation, decision, found));
+  HandedOver handed;
+  const bool finishes = decision.kind == RecoveryDecision::Kind::kFinish;
+  handed.finished_by_all = decision.step + (finishes ? 1 : 0);
+  for (int former = 0; former < former_.world_size; ++former) {
+    // As in a recovery: whether a rank that is lost had finished what follows the last step makes
+    // no difference but for rank 0's files.
+    const std::int64_t lost = handed.finished_by_all - (former == 0 ? 1 : 0);
+    handed.finished_by_all = std::min(
+        handed.finished_by_all,
+        usable(decision, former) ? found.finished_steps[static_cast<std::size_t>(former)] : lost);
+  }
+  // Who holds rank 0's state, in whatever way, has its history, too.
+  const int leader = usable(decision, 0) ? 0 : decision.copies_from.front();
+  const int root = found.member[static_cast<std::size_t>(leader)];
+  Head head;
+  if (parts_.rank == root) {
+    const StepTransaction& transaction = own_->state.transaction();
+    head = {transaction.record(), transaction.aftermath()};
+    const auto log = TROUPE_TRY(SurvivingLog::open(*former_.memory, kHistoryName));
+    for (const std::string& line : log.lines()) handed.history += line + "\n";
+  }
+  TROUPE_RETURN_IF_ERROR(
+      generation.world.broadcast(std::as_writable_bytes(std::span(&head, 1)), root));
+  TROUPE_RETURN_IF_ERROR(broadcast_text(generation.world, handed.history, root));
+  handed.record = head.record;
+  handed.aftermath = head.aftermath;
+  return std::optional<HandedOver>(std::move(handed));
+}
+
+Status FormerWorld::drop() {
+  own_.reset();
+  kept_.reset();
+  return former_.memory ? TrainingState::drop(*former_.memory) : Status();
+}
+
+}  // namespace troupe::train

@@ -1,0 +1,99 @@
+#pragma once
+// A run's state in a world of another size: what its ranks hold of it, here and as copies, becomes
+// the state of the present one, through memory.
+//
+// It is a recovery of the former world by those of its ranks that are there, in the layout that
+// their memory has: the step that was under way is finished or given up. Then each rank takes what
+// it is to update from whoever holds it. The former memory stays as it is until a step stands in
+// the present world: whoever is lost before, the same is done once more. On CPUs.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/sharding/host_update.h"
+#include "train/sharding/rank_layout.h"
+#include "train/trainer/buddy_state.h"
+#include "train/trainer/surviving_memory.h"
+#include "train/trainer/training_state.h"
+#include "train/transaction/recovery.h"
+
+namespace troupe::train {
+
+struct RankParts;
+struct RunGeneration;
+
+// A former world, as one rank of the present one is told of it.
+struct FormerRanks {
+  int world_size = 0;
+  std::vector<int> ranks;             // by rank of the present world: the rank there; -1: none
+  SurvivingMemory* memory = nullptr;  // of this rank's rank there; null: it had none
+};
+
+// What goes with the tensors.
+struct HandedOver {
+  CommitRecord record;
+  Aftermath aftermath;                // of the former rank 0
+  std::int64_t finished_by_all = -1;  // the last step of which all that follows was done
+  std::string history;                // the surviving history's lines
+};
+
+class FormerWorld {
+ public:
+  // Finds what this rank has of it. `parts` has a rank, and outlives it, as the memory does.
+  static Result<std::unique_ptr<FormerWorld>> open(RankParts& parts, FormerRanks former);
+
+  // Collective: this rank's trained parameters and slots, as far as it updates them, are written.
+  // Nothing where some part of the state is in nobody's memory; nothing is written then.
+  Result<std::optional<HandedOver>> hand_over(RunGeneration& generation);
+  // It is not needed any more: its memory is given back.
+  Status drop();
+
+ private:
+  // The state that the rank had there.
+  struct Own {
+    explicit Own(RankLayout layout_of_it, TrainingState state_of_it, const Optimizer& optimizer);
+    void update(const OptimizerStep& step, std::int64_t number, const ParallelFor& parallel_for);
+
+    RankLayout layout;
+    TrainingState state;
+    UpdatedPart part;
+    HostUpdate host_update;
+  };
+  // By rank there.
+  struct Found {
+    std::vector<RankPosition> positions;
+    std::vector<KeptPosition> kept;
+    std::vector<std::int64_t> finished_steps;
+    std::vector<int> member;  // its rank in the present world; -1: it is not there
+  };
+  // Who gives one of the distinct states.
+  struct Giver {
+    int former_rank = -1;  // whose state it is
+    int member = -1;       // who has it, by rank of the present world
+    bool kept = false;     // as a copy
+  };
+
+  FormerWorld(RankParts& parts, FormerRanks former, const Mesh& mesh);
+  int rank() const;
+  Result<Found> gather(RunGeneration& generation);
+  // Brings what this rank holds to the step that the world had done.
+  Status settle(RunGeneration& generation, const RecoveryDecision& decision, const Found& found);
+  bool usable(const RecoveryDecision& decision, int former_rank) const;
+  std::vector<Giver> givers(const RecoveryDecision& decision, const Found& found) const;
+  Status take_states(RunGeneration& generation, const RecoveryDecision& decision,
+                     const Found& found);
+  Status pass(RunGeneration& generation, const Giver& giver, const std::vector<int>& takers);
+  const UpdatedPart* part_of(const Giver& giver) const;
+  RankLayout layout_of(int former_rank) const;
+
+  RankParts& parts_;
+  const FormerRanks former_;
+  const Mesh mesh_;
+  const std::vector<int> states_;
+  std::unique_ptr<Own> own_;
+  std::unique_ptr<BuddyState> kept_;
+};
+
+}  // namespace troupe::train
