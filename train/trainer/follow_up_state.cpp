@@ -63,8 +63,13 @@ bool FollowUpState::records(int rank) const {
   return parts_.layout->mesh().shard_of(rank) == 0 || parts_.buddies.kept_by(rank) == 0;
 }
 
-Status FollowUpState::share_history(collective::Communicator& group, int root) {
+Status FollowUpState::open_history() {
   if (!history_) history_ = TROUPE_TRY(SurvivingLog::open(*parts_.memory, kHistoryName));
+  return {};
+}
+
+Status FollowUpState::share_history(collective::Communicator& group, int root) {
+  TROUPE_RETURN_IF_ERROR(open_history());
   std::string text;
   if (group.rank() == root) {
     for (const std::string& line : history_->lines()) text += line + "\n";
@@ -74,7 +79,7 @@ Status FollowUpState::share_history(collective::Communicator& group, int root) {
 }
 
 Status FollowUpState::take_history(const std::string& text) {
-  if (!history_) history_ = TROUPE_TRY(SurvivingLog::open(*parts_.memory, kHistoryName));
+  TROUPE_RETURN_IF_ERROR(open_history());
   history_->clear();
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) TROUPE_RETURN_IF_ERROR(history_->append(line));
@@ -84,7 +89,7 @@ Status FollowUpState::take_history(const std::string& text) {
 Status FollowUpState::open_recorder(const FollowUp* left, const Unlogged& unlogged) {
   RankParts& f = parts_;
   recorder.reset();
-  if (!history_) history_ = TROUPE_TRY(SurvivingLog::open(*f.memory, kHistoryName));
+  TROUPE_RETURN_IF_ERROR(open_history());
   std::optional<RecorderPosition> position;
   if (!left) {
     history_->clear();

@@ -53,6 +53,7 @@ class FollowUpState {
   Status agree_on_gemm_rate(collective::Communicator& world);
 
  private:
+  Status open_history();
   // Steps that the checkpoint stands for which the run was begun from; 0: none.
   std::int64_t first_step_of_run() const;
 

@@ -19,12 +19,18 @@ struct FormerArrival {
 };
 static_assert(std::is_trivially_copyable_v<FormerArrival>);
 
-// What goes with the tensors, but for the history.
+// What is handed over beside tensors and history.
 struct Head {
   CommitRecord record;
   Aftermath aftermath;
 };
 static_assert(std::is_trivially_copyable_v<Head>);
+
+// Whether a former rank's own memory is good to go on from, as far as it is there.
+bool usable(const RecoveryDecision& decision, int former_rank) {
+  return decision.copies_from.empty() ||
+         decision.copies_from[static_cast<std::size_t>(former_rank)] < 0;
+}
 
 // Parameters, then each slot: the parts of a state that lie side by side.
 std::size_t part_count(const StateBuffers& buffers) { return 1 + buffers.slots.size(); }
@@ -67,23 +73,12 @@ void scatter(const UpdatedPart& to, std::size_t part, std::int64_t flat,
 }  // namespace
 
 FormerWorld::Own::Own(RankLayout layout_of_it, TrainingState state_of_it,
-                      const Optimizer& optimizer)
+                      const Optimizer& optimizer, ParallelFor parallel_for)
     : layout(std::move(layout_of_it)),
       state(std::move(state_of_it)),
       part(UpdatedPart::of(layout, state.kept())),
-      host_update(OptimizerShard::of(layout, part.buffers, optimizer), &state.update_log(), {}) {}
-
-void FormerWorld::Own::update(const OptimizerStep& step, std::int64_t number,
-                              const ParallelFor& parallel_for) {
-  const auto prepared = host_update.prepare(step);
-  host_update.restore(number);
-  parallel_for(host_update.tiles(), [&](std::int64_t tile, int slot) {
-    const auto gradients =
-        part.buffers.gradients.subspan(static_cast<std::size_t>(host_update.tile(tile).gradients),
-                                       static_cast<std::size_t>(kTileElements));
-    host_update.update_tile(*prepared, number, slot, tile, gradients);
-  });
-}
+      updates(make_cpu_optimizer_device(OptimizerShard::of(layout, part.buffers, optimizer),
+                                        std::move(parallel_for), &state.update_log())) {}
 
 FormerWorld::FormerWorld(RankParts& parts, FormerRanks former, const Mesh& mesh)
     : parts_(parts), former_(std::move(former)), mesh_(mesh), states_(mesh.replicas()) {}
@@ -108,7 +103,8 @@ Result<std::unique_ptr<FormerWorld>> FormerWorld::open(RankParts& f, FormerRanks
   auto found = TROUPE_TRY(TrainingState::find(layout, options, memory));
   if (!found) return world;
   const int keeps = found->transaction().keeps();
-  world->own_ = std::make_unique<Own>(std::move(layout), std::move(*found), *f.optimizer);
+  world->own_ = std::make_unique<Own>(std::move(layout), std::move(*found), *f.optimizer,
+                                      parallel_for_on(f.compute->threads()));
   if (keeps < 0) return world;
   const std::string label = fmt::format("troupe-{}-former-rank{}-kept", f.options.run, rank);
   world->kept_ =
@@ -150,11 +146,6 @@ Result<FormerWorld::Found> FormerWorld::gather(RunGeneration& generation) {
   return found;
 }
 
-bool FormerWorld::usable(const RecoveryDecision& decision, int former_rank) const {
-  return decision.copies_from.empty() ||
-         decision.copies_from[static_cast<std::size_t>(former_rank)] < 0;
-}
-
 Status FormerWorld::settle(RunGeneration& generation, const RecoveryDecision& decision,
                            const Found& found) {
   CommitRecord record;
@@ -189,9 +180,7 @@ Status FormerWorld::settle(RunGeneration& generation, const RecoveryDecision& de
   }
   if (!own_ || !usable(decision, rank())) return {};
   return bring(own_->state.transaction(), [&]() -> Status {
-    own_->update(update_of(parts_.config(), record), record.step,
-                 parallel_for_on(parts_.compute->threads()));
-    return {};
+    return own_->updates->update(update_of(parts_.config(), record), record.step);
   });
 }
 
@@ -216,15 +205,6 @@ std::vector<FormerWorld::Giver> FormerWorld::givers(const RecoveryDecision& deci
     }
   }
   return givers;
-}
-
-const UpdatedPart* FormerWorld::part_of(const Giver& giver) const {
-  if (giver.kept) return giver.member == parts_.rank ? &kept_->part() : nullptr;
-  const bool equal = own_ && states_[static_cast<std::size_t>(rank())] ==
-                                 states_[static_cast<std::size_t>(giver.former_rank)];
-  return equal && (giver.member == parts_.rank || own_->state.transaction().position().loaded != 0)
-             ? &own_->part
-             : nullptr;
 }
 
 Status FormerWorld::take_states(RunGeneration& generation, const RecoveryDecision& decision,
@@ -254,7 +234,7 @@ Status FormerWorld::take_states(RunGeneration& generation, const RecoveryDecisio
         copies_here = true;
     }
     if (copies_here) {
-      const UpdatedPart& from = *part_of(giver);
+      const UpdatedPart& from = part_of(giver);
       const UpdatedPart to = f.own_part();
       for (const UpdateRange& range : from.ranges) {
         for (std::size_t part = 0; part < part_count(from.buffers); ++part)
@@ -279,14 +259,14 @@ Status FormerWorld::pass(RunGeneration& generation, const Giver& giver,
   const auto piece_elements = static_cast<std::int64_t>(HostAccess::kPieceBytes / size);
   std::vector<std::byte> piece;
   const auto ranges =
-      gives ? part_of(giver)->ranges : OptimizerShard::ranges_of(layout_of(giver.former_rank));
+      gives ? part_of(giver).ranges : OptimizerShard::ranges_of(layout_of(giver.former_rank));
   for (const UpdateRange& range : ranges) {
     for (std::size_t part = 0; part < part_count(to.buffers); ++part) {
       for (std::int64_t at = 0; at < range.elements; at += piece_elements) {
         const UpdateRange cut =
             train::part_of(range, at, std::min(piece_elements, range.elements - at));
         if (gives) {
-          TROUPE_RETURN_IF_ERROR(group->broadcast(stretch(part_of(giver)->buffers, part, cut), 0));
+          TROUPE_RETURN_IF_ERROR(group->broadcast(stretch(part_of(giver).buffers, part, cut), 0));
           continue;
         }
         piece.resize(static_cast<std::size_t>(cut.elements) * size);

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "train/sharding/host_update.h"
+#include "train/sharding/optimizer_device.h"
 #include "train/sharding/rank_layout.h"
 #include "train/trainer/buddy_state.h"
 #include "train/trainer/surviving_memory.h"
@@ -31,7 +31,7 @@ struct FormerRanks {
   SurvivingMemory* memory = nullptr;  // of this rank's rank there; null: it had none
 };
 
-// What goes with the tensors.
+// What a rank needs to go on beside its tensors.
 struct HandedOver {
   CommitRecord record;
   Aftermath aftermath;                // of the former rank 0
@@ -53,13 +53,12 @@ class FormerWorld {
  private:
   // The state that the rank had there.
   struct Own {
-    explicit Own(RankLayout layout_of_it, TrainingState state_of_it, const Optimizer& optimizer);
-    void update(const OptimizerStep& step, std::int64_t number, const ParallelFor& parallel_for);
-
+    Own(RankLayout layout_of_it, TrainingState state_of_it, const Optimizer& optimizer,
+        ParallelFor parallel_for);
     RankLayout layout;
     TrainingState state;
     UpdatedPart part;
-    HostUpdate host_update;
+    std::unique_ptr<OptimizerDevice> updates;
   };
   // By rank there.
   struct Found {
@@ -68,7 +67,7 @@ class FormerWorld {
     std::vector<std::int64_t> finished_steps;
     std::vector<int> member;  // its rank in the present world; -1: it is not there
   };
-  // Who gives one of the distinct states.
+  // The rank that hands over one of the distinct states.
   struct Giver {
     int former_rank = -1;  // whose state it is
     int member = -1;       // who has it, by rank of the present world
@@ -80,12 +79,14 @@ class FormerWorld {
   Result<Found> gather(RunGeneration& generation);
   // Brings what this rank holds to the step that the world had done.
   Status settle(RunGeneration& generation, const RecoveryDecision& decision, const Found& found);
-  bool usable(const RecoveryDecision& decision, int former_rank) const;
   std::vector<Giver> givers(const RecoveryDecision& decision, const Found& found) const;
   Status take_states(RunGeneration& generation, const RecoveryDecision& decision,
                      const Found& found);
   Status pass(RunGeneration& generation, const Giver& giver, const std::vector<int>& takers);
-  const UpdatedPart* part_of(const Giver& giver) const;
+  // Of who gives it, or holds an equal state of its own.
+  const UpdatedPart& part_of(const Giver& giver) const {
+    return giver.kept ? kept_->part() : own_->part;
+  }
   RankLayout layout_of(int former_rank) const;
 
   RankParts& parts_;

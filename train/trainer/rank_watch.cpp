@@ -1,10 +1,10 @@
 #include "train/trainer/rank_watch.h"
-#include "train/trainer/progress_memory.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "train/progress/progress_record.h"
+#include "train/trainer/progress_memory.h"
 
 namespace troupe::train {
 namespace {

@@ -4,10 +4,19 @@
 
 namespace troupe::train {
 
-RunMemory found_memory(const TrainerPlaces& places, std::span<const TrainerFound> found,
+RunMemory found_memory(TrainerPlaces places, std::span<const TrainerFound> found,
                        std::uint64_t generations_before, TimePoint now, std::int64_t steps_before,
                        std::optional<Duration> silent_for) {
   RunMemory memory;
+  // Where the size of the world may change, the newest plan lists its ranks.
+  std::uint64_t newest = 0;
+  for (const TrainerFound& trainer : found) {
+    if (trainer.world.trainers.empty() || trainer.generation <= newest) continue;
+    newest = trainer.generation;
+    places.set_world(trainer.world.trainers);
+    memory.world = trainer.world.number;
+    memory.former = trainer.former;
+  }
   memory.trainers = places.trainers();
   memory.generation = generations_before;
   memory.last_step = steps_before;
@@ -32,14 +41,6 @@ RunMemory found_memory(const TrainerPlaces& places, std::span<const TrainerFound
       std::swap(other.rank, place.rank);
       break;
     }
-  }
-  // What the newest plan says of worlds.
-  const auto newest = std::ranges::find_if(found, [&](const TrainerFound& trainer) {
-    return trainer.generation == memory.generation && !trainer.world.trainers.empty();
-  });
-  if (newest != found.end()) {
-    memory.world = newest->world.number;
-    memory.former = newest->former;
   }
   const RunMemory::Rank absent{.died_before = true, .absent_since = now};
   memory.ranks.assign(static_cast<std::size_t>(places.world_size()), absent);

@@ -74,7 +74,7 @@ struct RunMemory {
 // them; they and all others meet again. `places`: as the run began with. `generations_before`,
 // `steps_before`: at least so many were begun, and finished. `silent_for`: since the last of them
 // was.
-RunMemory found_memory(const TrainerPlaces& places, std::span<const TrainerFound> found,
+RunMemory found_memory(TrainerPlaces places, std::span<const TrainerFound> found,
                        std::uint64_t generations_before, TimePoint now, std::int64_t steps_before,
                        std::optional<Duration> silent_for);
 

@@ -51,16 +51,10 @@ RunState RunState::adopt(const RunSettings& settings, RunMemory memory, TimePoin
 RunState RunState::adopt_found(const RunSettings& settings, std::span<const TrainerFound> found,
                                std::uint64_t generations_before, TimePoint now,
                                std::int64_t steps_before, std::optional<Duration> silent_for) {
-  TrainerPlaces places = first_places(settings);
-  // Of a world that changes the newest plan says which one it is.
-  std::uint64_t newest = 0;
-  for (const TrainerFound& trainer : found) {
-    if (trainer.world.trainers.empty() || trainer.generation <= newest) continue;
-    newest = trainer.generation;
-    places.set_world(trainer.world.trainers);
-  }
   return adopt(settings,
-               found_memory(places, found, generations_before, now, steps_before, silent_for), now);
+               found_memory(first_places(settings), found, generations_before, now, steps_before,
+                            silent_for),
+               now);
 }
 
 const RunMemory& RunState::memory() const {

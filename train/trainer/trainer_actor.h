@@ -148,7 +148,7 @@ class TrainerActor {
   Status keep_progress(int world);
   // The plan is of another world than the one before: the run is made anew for its size.
   void enter_world(const GenerationPlan& plan);
-  // What this rank and the others had in worlds before.
+  // The ranks that the plan's trainers had in each world before, the newest first.
   std::vector<FormerRanks> former_ranks(const GenerationPlan& plan);
   Result<RunBundle> take_bundle();
   // Ends a spare's process: the rank goes on with another one.

@@ -10,17 +10,14 @@ class Machines {
   Machines(std::string output_dir, const RunChange& change)
       : output_dir_(std::move(output_dir)), change_(change) {}
 
-  // A generation of the world of these machines, from what those before it left. It ends after so
-  // many steps of its own, at the end of one, or in the midst of that one where it is struck.
-  std::vector<Status> run(const std::vector<int>& machines, std::int64_t pause_after,
-                          bool enters = true) {
-    if (enters) worlds_.push_back({machines, {}});
+  // A generation in a world of these machines, which goes on from what the worlds before left. All
+  // ranks leave after step `pause_after`; -1: they train to the end.
+  std::vector<Status> run(const std::vector<int>& machines, std::int64_t pause_after) {
+    worlds_.push_back({machines, {}});
     World& world = worlds_.back();
     RunChange change = change_;
     change.world = static_cast<int>(machines.size());
-    if (enters) {
-      for (const int machine : machines) world.memory[machine] = std::make_unique<ProcessMemory>();
-    }
+    for (const int machine : machines) world.memory[machine] = std::make_unique<ProcessMemory>();
     Ranks ranks;
     ranks.observers.resize(machines.size());
     ranks.runs.resize(machines.size());
@@ -97,7 +94,7 @@ RunChange elastic_change(const std::string& strategy) {
           }};
 }
 
-// What is the same in a run of whatever size.
+// Loss and gradient norm of each step, which do not depend on the number of ranks.
 std::vector<std::pair<double, double>> losses(const std::string& output_dir) {
   std::vector<std::pair<double, double>> all;
   for (const StepRecord& step : steps(output_dir)) all.emplace_back(step.loss, step.grad_norm);
