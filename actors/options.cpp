@@ -122,6 +122,7 @@ Result<wire::ActorSpec> make_spec(const ActorOptions& options) {
                    .timeout_ms = options.health_timeout.count()};
   }
   spec.on_head_loss = options.on_head_loss;
+  spec.awaits_nodes = options.awaits_nodes;
   spec.run = options.run;
   spec.rank = options.rank;
   spec.environment = options.environment;

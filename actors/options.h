@@ -77,6 +77,9 @@ struct ActorOptions {
   // the group is removed. bundle_index -1: any bundle with room.
   GroupId placement_group;
   int bundle_index = -1;
+  // An actor (or a gang) that no present node could hold, were it idle, is refused with
+  // kResourceExhausted; one that says this is not asked: it waits for nodes that may yet join.
+  bool awaits_nodes = false;
   // While it waits for room: larger ones are tried first. Nothing that runs is stopped for it. 0 is
   // that of the submitted job, where the driver is in one.
   int priority = 0;

@@ -14,8 +14,10 @@ namespace {
 constexpr std::size_t kLinesMax = 3;
 constexpr std::size_t kNamesMax = 3;  // in a line
 
+// Nobody is told of one that was created to wait for nodes that may never come.
 bool may_wait(const wire::ActorInfo& actor) {
-  return actor.state == wire::ActorState::kPending || actor.state == wire::ActorState::kRestarting;
+  return !actor.awaits_nodes && (actor.state == wire::ActorState::kPending ||
+                                 actor.state == wire::ActorState::kRestarting);
 }
 
 // "a, b, c and 4 more wait"

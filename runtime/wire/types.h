@@ -160,12 +160,14 @@ struct ActorSpec {
   OnHeadLoss on_head_loss = OnHeadLoss::kKeep;
   // Whether an empty start is right where the saved state was lost with its node.
   bool start_empty_on_state_loss = false;
+  // Not refused where no node that is there could hold it: it waits for one that does.
+  bool awaits_nodes = false;
   TROUPE_WIRE(ActorSpec, actor_id, type, name, constructor_arguments, resources, restart,
               node_affinity, job_id, owner, detached, image, run, rank, environment, log_path,
               node_affinity_soft, label_selector, label_preference, placement_group, bundle_index,
               priority, light_count, program, namespace_name, owner_actor, owner_generation,
               supervisor, supervisor_order, health, on_head_loss, start_empty_on_state_loss,
-              arguments_beside_bytes, arguments_beside_hash);
+              arguments_beside_bytes, arguments_beside_hash, awaits_nodes);
   friend bool operator==(const ActorSpec&, const ActorSpec&) = default;
   bool is_program() const { return !program.argv.empty(); }
 };
@@ -296,10 +298,11 @@ struct ActorInfo {
   // The last generation that began without what an earlier one had saved, which was lost with its
   // node; 0: none did.
   std::uint64_t state_lost_generation = 0;
+  bool awaits_nodes = false;  // as of its spec
   TROUPE_WIRE(ActorInfo, actor_id, type, name, state, generation, node_id, endpoint, pid, restarts,
               rank, job_id, resources, death, pending_why, placement_group, bundle_index,
               light_count, namespace_name, owner_name, owner_actor, detached, supervisor,
-              calls_dropped, saved_state_node, state_lost_generation);
+              calls_dropped, saved_state_node, state_lost_generation, awaits_nodes);
   friend bool operator==(const ActorInfo&, const ActorInfo&) = default;
 };
 template <>

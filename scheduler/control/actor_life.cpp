@@ -72,6 +72,7 @@ const ActorRecord& Actors::create(wire::ActorSpec spec, std::uint64_t gang) {
   actor.info.owner_name = clipped(owner_name(spec.owner, spec.owner_actor), kOwnerBytes);
   actor.info.owner_actor = spec.owner_actor;
   actor.info.detached = spec.detached;
+  actor.info.awaits_nodes = spec.awaits_nodes;
   actor.info.supervisor = spec.supervisor;
   actor.spec = std::move(spec);
   index(actor);

@@ -73,9 +73,13 @@ Status Clients::check_new(const std::vector<wire::ActorSpec>& specs, bool gang,
   TROUPE_RETURN_IF_ERROR(check_specs(specs));
   TROUPE_RETURN_IF_ERROR(check_bundles(specs, no_wait));
   std::vector<Bundle> bundles;
+  std::vector<Bundle> of_present_nodes;  // those that wait for no others
   std::int32_t priority = specs.front().priority;
   for (const wire::ActorSpec& spec : specs) {
-    if (spec.placement_group.empty()) bundles.push_back(Placement::bundle_of(spec));
+    if (spec.placement_group.empty()) {
+      bundles.push_back(Placement::bundle_of(spec));
+      if (!spec.awaits_nodes) of_present_nodes.push_back(bundles.back());
+    }
     priority = std::max(priority, spec.priority);
   }
   if (bundles.empty()) return {};
@@ -89,10 +93,11 @@ Status Clients::check_new(const std::vector<wire::ActorSpec>& specs, bool gang,
     }
     return {};
   };
-  if (gang) {
-    TROUPE_RETURN_IF_ERROR(possible(bundles));
+  if (gang && !of_present_nodes.empty()) {
+    TROUPE_RETURN_IF_ERROR(possible(of_present_nodes));
   } else {
-    for (const Bundle& bundle : bundles) TROUPE_RETURN_IF_ERROR(possible(std::span(&bundle, 1)));
+    for (const Bundle& bundle : of_present_nodes)
+      TROUPE_RETURN_IF_ERROR(possible(std::span(&bundle, 1)));
   }
   const KeptFree* kept =
       line_.kept_free_before({-static_cast<std::int64_t>(priority), context_.order()});

@@ -110,6 +110,7 @@ struct ActorSpec {
   startEmptyOnStateLoss @30 :Bool;
   argumentsBesideBytes @31 :UInt64;
   argumentsBesideHash @32 :UInt64;
+  awaitsNodes @33 :Bool;
 }
 
 struct RunningActor {
@@ -309,6 +310,7 @@ struct ActorInfo {
   callsDropped @22 :Int64 = -1;
   savedStateNode @23 :Id;
   stateLostGeneration @24 :UInt64;
+  awaitsNodes @25 :Bool;
 }
 
 struct ActorUpdate {

@@ -19,21 +19,27 @@ using std::chrono::seconds;
 constexpr seconds kStart{30};
 constexpr seconds kRun{90};
 
-// `troupe train` with NNODES=2 on both machines.
+// `troupe train` with NNODES=2 on both machines; or, `elastic`, with one or two of them as they
+// come.
 class OnBoth {
  public:
-  // Both have found each other.
+  // Both have found each other; or the first one waits for nobody.
   OnBoth(const TwoMachines& machines, const TinyRun& tiny, const std::string& output,
-         const Settings& changes)
-      : machines_(machines), command_(tiny.train_arguments(output, changes)), tiny_(tiny) {
+         const Settings& changes, bool elastic = false)
+      : machines_(machines),
+        command_(tiny.train_arguments(output, changes)),
+        tiny_(tiny),
+        elastic_(elastic) {
     first = std::make_unique<BackgroundCommand>(machines.inside(0, command_),
                                                 tiny.options(environment(0)));
     REQUIRE_MESSAGE(first->wait_for_output("1 of 2 nodes", kStart), first->output());
-    CHECK(first->output().find("waiting for NODE_RANK=1, for 0 s of ") != std::string::npos);
+    CHECK(
+        first->output().find(elastic ? "the run begins" : "waiting for NODE_RANK=1, for 0 s of ") !=
+        std::string::npos);
     std::filesystem::create_directories(elsewhere.file("home/.troupe"));
     std::filesystem::copy_file(tiny.file("home/.troupe/token"),
                                elsewhere.file("home/.troupe/token"));
-    start_second();
+    if (!elastic) start_second();
   }
   // The second machine's command, also after a failure.
   void start_second() {
@@ -59,15 +65,19 @@ class OnBoth {
 
  private:
   std::map<std::string, std::string> environment(int rank) const {
-    return {{"USE_RAY", "1"},
-            {"NNODES", "2"},
-            {"NODE_RANK", std::to_string(rank)},
-            {"MASTER_ADDR", machines_.address(0)},
-            {"MASTER_PORT", "6379"}};
+    std::map<std::string, std::string> variables = {
+        {"USE_RAY", "1"}, {"MASTER_ADDR", machines_.address(0)}, {"MASTER_PORT", "6379"}};
+    if (elastic_) {
+      variables.insert({{"MIN_NNODES", "1"}, {"MAX_NNODES", "2"}, {"RDZV_ID", "job"}});
+    } else {
+      variables.insert({{"NNODES", "2"}, {"NODE_RANK", std::to_string(rank)}});
+    }
+    return variables;
   }
   const TwoMachines& machines_;
   const std::vector<std::string> command_;
   const TinyRun& tiny_;
+  const bool elastic_;
 };
 
 TEST_CASE("two machines train the same bits as one") {
@@ -165,6 +175,43 @@ TEST_CASE("a cable that stays cut: both sides end by the same limit") {
   run.elsewhere.check_nothing_left();
 }
 
+TEST_CASE("a machine joins a run, is lost, joins again and leaves: the bits of any other world") {
+  const auto machines = TwoMachines::make();
+  if (!machines) return;
+  const TinyRun tiny;
+  Settings settings = {{"max_steps", "1200"},       {"save_steps", "1200"},
+                       {"troupe.workers", ""},      {"troupe.strategy", "zero3"},
+                       {"troupe.last_call_s", "0"}, {"troupe.deterministic", "across_world_sizes"}};
+  Settings paced = settings;
+  paced["troupe.chaos"] = "slow@rank=0,step=1,steps=1200,factor=10";  // or it were over before
+  OnBoth run(*machines, tiny, "elastic", paced, true);
+  REQUIRE_MESSAGE(run.first->wait_for_output("step 3/1200 ", kStart), run.first->output());
+  run.start_second();
+  std::size_t told = 0;
+  const auto becomes = [&](const std::string& world) {
+    REQUIRE_MESSAGE(run.first->wait_for_output("the world has " + world, kStart, told),
+                    run.first->output());
+    told = run.first->output().size();
+  };
+  becomes("2 ranks on 2 machines from here on, it had 1 on 1: machine 1 came");
+  run.kill_second();
+  becomes("1 rank on 1 machine from here on, it had 2 on 2: machine 1 is lost");
+  REQUIRE_MESSAGE(run.first->wait_for_output(" 0 lost", kStart, told), run.first->output());
+  run.start_second();
+  becomes("2 ranks on 2 machines from here on, it had 1 on 1: machine 1 came");
+  run.second->kill(SIGTERM);
+  CHECK_MESSAGE(run.second->wait(kStart) == 143, run.second->output());
+  CHECK(run.second->output().find("has left the run, which goes on without it") !=
+        std::string::npos);
+  becomes("1 rank on 1 machine from here on, it had 2 on 2: machine 1 leaves");
+  REQUIRE_MESSAGE(run.first->wait(kRun) == 0, run.first->output());
+  tiny.check_nothing_left();
+  run.elsewhere.check_nothing_left();
+  settings["troupe.workers"] = "2";
+  tiny.must_train("one", settings);
+  check_same_result(tiny.file("elastic"), tiny.file("one"));
+}
+
 TEST_CASE("SIGTERM to the second machine, or to both at once, saves and ends the whole run") {
   const auto machines = TwoMachines::make();
   if (!machines) return;
@@ -180,7 +227,7 @@ TEST_CASE("SIGTERM to the second machine, or to both at once, saves and ends the
     CHECK(run.first->output().find("stopped at step ") != std::string::npos);
     CHECK(run.first->output().find("saved checkpoint-") != std::string::npos);
     CHECK_MESSAGE(run.second->wait(seconds(20)) == 143, run.second->output());
-    CHECK(run.second->output().find("this machine stays until it has") != std::string::npos);
+    CHECK(run.second->output().find("it stays until then") != std::string::npos);
     tiny.check_nothing_left();
     run.elsewhere.check_nothing_left();
   }

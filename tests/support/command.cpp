@@ -141,10 +141,11 @@ bool BackgroundCommand::read_some(Clock::time_point until) {
   return left > 0 && ::poll(&fd, 1, left) > 0 && read_into(output_fd_, output_);
 }
 
-bool BackgroundCommand::wait_for_output(const std::string& text, std::chrono::seconds timeout) {
+bool BackgroundCommand::wait_for_output(const std::string& text, std::chrono::seconds timeout,
+                                        std::size_t from) {
   const auto until = Clock::now() + timeout;
-  while (output_.find(text) == std::string::npos) {
-    if (!read_some(until)) return output_.find(text) != std::string::npos;
+  while (output_.find(text, from) == std::string::npos) {
+    if (!read_some(until)) return output_.find(text, from) != std::string::npos;
   }
   return true;
 }

@@ -36,9 +36,9 @@ class BackgroundCommand {
   BackgroundCommand& operator=(const BackgroundCommand&) = delete;
 
   pid_t pid() const { return pid_; }
-  // Reads on until its output (standard output and standard error together) contains `text`, the
-  // program ends or the time passes. Returns whether the text was seen.
-  bool wait_for_output(const std::string& text, std::chrono::seconds timeout);
+  // Reads on until its output (standard output and standard error together) contains `text` behind
+  // its first `from` bytes, the program ends or the time passes. Returns whether the text was seen.
+  bool wait_for_output(const std::string& text, std::chrono::seconds timeout, std::size_t from = 0);
   // What it wrote so far.
   const std::string& output() const { return output_; }
   void kill(int signal);

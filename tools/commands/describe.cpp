@@ -98,6 +98,7 @@ json::Object to_json(const wire::ActorInfo& actor) {
     object["placement_group"] = actor.placement_group.to_string();
     object["bundle_index"] = actor.bundle_index;
   }
+  if (actor.awaits_nodes) object["awaits_nodes"] = true;
   if (!actor.pending_why.empty()) object["pending_why"] = actor.pending_why;
   if (!actor.death.ok()) {
     object["death"] =

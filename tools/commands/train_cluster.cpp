@@ -34,6 +34,9 @@ constexpr Duration kLeaveGrace = std::chrono::seconds(2);
 constexpr Duration kTellAgain = std::chrono::seconds(10);
 // How long it may take to tell a run that it is to save, in seconds.
 constexpr double kTellTimeoutS = 10;
+// A machine that leaves: how long the controller's answers may take, and the step under way.
+constexpr Duration kLeaveAnswer = std::chrono::seconds(10);
+constexpr auto kLeaveTimeout = std::chrono::seconds(60);
 
 Result<std::int64_t> cpus_here(CommandContext& context) {
   return whole_cpus(TROUPE_TRY(node_resources(context, {}, {})));
@@ -79,6 +82,7 @@ Status measure(train::TrainingCluster& cluster, std::set<int>* missing = nullptr
                             .limit = fmt::format("what node {} offers", node.node_id.brief())};
     }
   }
+  cluster.machines_there.assign(there.begin(), there.end());
   if (missing) {
     missing->clear();
     for (int rank = 0; rank < cluster.machines; ++rank) {
@@ -108,6 +112,9 @@ Status wait_for_machines(train::TrainingCluster& cluster, const train::LoadedCon
   const auto seconds = [](Duration time) {
     return std::chrono::duration_cast<std::chrono::seconds>(time).count();
   };
+  const auto least = loaded.launch.nodes_min;
+  const Duration last_call = std::chrono::seconds(loaded.config.troupe.last_call_s);
+  std::optional<TimePoint> enough_at;
   std::optional<TimePoint> told_at;
   std::set<int> told;
   for (;;) {
@@ -122,7 +129,20 @@ Status wait_for_machines(train::TrainingCluster& cluster, const train::LoadedCon
     }
     const std::string which = numbered ? fmt::format("{} more", numbers.size())
                                        : fmt::format("NODE_RANK={}", join_numbers(numbers));
-    if (now - began >= timeout) {
+    if (least) {
+      if (std::ssize(cluster.machines_there) < *least)
+        enough_at.reset();
+      else if (!enough_at)
+        enough_at = now;
+      if (enough_at && now - *enough_at >= last_call) {
+        output.write(
+            fmt::format("{} of {} nodes are there, MIN_NNODES={} are enough: the run begins, "
+                        "others may join it\n",
+                        cluster.machines_there.size(), cluster.machines, *least));
+        return {};
+      }
+    }
+    if (now - began >= timeout && !enough_at) {
       return error(Code::kDeadlineExceeded,
                    "{} of {} nodes are missing after {} s (troupe.join_timeout_s): start the same "
                    "command{} on the machines that lack it, with the same MASTER_ADDR and "
@@ -214,7 +234,8 @@ Result<train::TrainingCluster> first_of_several(CommandContext& context,
       choice.notice(), launch.node_count(), address.host, address.port, numbers, token.file));
   train::TrainingCluster result{.cluster = std::move(cluster),
                                 .embedded = true,
-                                .machines = static_cast<int>(launch.node_count())};
+                                .machines = static_cast<int>(launch.node_count()),
+                                .machines_min = static_cast<int>(launch.nodes_min.value_or(0))};
   TROUPE_RETURN_IF_ERROR(wait_for_machines(result, loaded, interrupt_fd, output, nullptr));
   return result;
 }
@@ -336,8 +357,13 @@ Result<train::TrainingCluster> make_training_cluster(CommandContext& context,
   return alone(context, loaded, trainers, output);
 }
 
-// Tells the run of the head at `address`, as its driver would, to save and to end.
-Status save_and_stop_run(CommandContext& context, const std::string& address) {
+// The controller of the run of the head at `address`.
+struct FoundController {
+  Cluster cluster;
+  ActorHandle<train::TrainController> handle;
+  Deadline deadline;
+};
+Result<FoundController> find_controller(CommandContext& context, const std::string& address) {
   const auto found = TROUPE_TRY(
       connect_cluster(context, {.address = address, .timeout_s = kTellTimeoutS}, "SIGTERM"));
   const auto actors = TROUPE_TRY(found->head->actors(false, found->deadline));
@@ -353,9 +379,40 @@ Status save_and_stop_run(CommandContext& context, const std::string& address) {
                                                  .timeout = found->deadline.remaining(),
                                                  .follow_output = false}));
   const auto handle = TROUPE_TRY(cluster.get_actor<train::TrainController>(controller->name));
-  return handle.with({.despite_state_loss = true})
-      .call<&train::TrainController::save_and_stop>()
-      .get(found->deadline.remaining());
+  return FoundController{std::move(cluster), handle.with({.despite_state_loss = true}),
+                         found->deadline};
+}
+
+// Tells it, as its driver would, to save and to end.
+Status save_and_stop_run(FoundController& run) {
+  return run.handle.call<&train::TrainController::save_and_stop>().get(run.deadline.remaining());
+}
+
+// Tells it that this machine goes. True: the run does without it now; false: it cannot, and saves
+// and ends.
+Result<bool> leave_run(CommandContext& context, const std::string& address, const NodeId& self) {
+  auto run = TROUPE_TRY(find_controller(context, address));
+  const auto nodes = TROUPE_TRY(run.cluster.nodes());
+  const auto own = std::ranges::find(nodes, self, &wire::NodeInfo::node_id);
+  const auto machine =
+      own == nodes.end() ? std::nullopt : machine_of(*own, std::numeric_limits<int>::max());
+  const auto has = [&]() -> Result<bool> {
+    return run.handle.call<&train::TrainController::has_machine>(*machine).get(kLeaveAnswer);
+  };
+  if (!machine) return true;
+  if (!TROUPE_TRY(
+          run.handle.call<&train::TrainController::machine_leaves>(*machine).get(kLeaveAnswer))) {
+    TROUPE_RETURN_IF_ERROR(save_and_stop_run(run));
+    return false;
+  }
+  const Deadline deadline = Deadline::after(kLeaveTimeout);
+  while (TROUPE_TRY(has())) {
+    if (deadline.passed())
+      return error(Code::kDeadlineExceeded, "the step under way did not end in {} s",
+                   std::chrono::seconds(kLeaveTimeout).count());
+    std::this_thread::sleep_for(kLookAgain / 10);
+  }
+  return true;
 }
 
 Result<bool> joins_another(CommandContext& context, const train::LoadedConfig& loaded) {
@@ -375,9 +432,21 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
   }
   const auto timeout_s = static_cast<double>(loaded.config.troupe.join_timeout_s);
   const std::string address = fmt::format("{}:{}", *launch.master_addr, *launch.master_port);
-  std::function<Status()> on_terminate;
-  if (!head_gets_signals)
-    on_terminate = [&context, address] { return save_and_stop_run(context, address); };
+  const auto left = std::make_shared<std::atomic<bool>>(false);
+  std::function<Result<bool>(const NodeId&)> on_terminate;
+  if (launch.elastic()) {
+    on_terminate = [&context, address, left](const NodeId& self) {
+      auto told = leave_run(context, address, self);
+      *left = told.ok() && *told;
+      return told;
+    };
+  } else if (!head_gets_signals) {
+    on_terminate = [&context, address](const NodeId&) -> Result<bool> {
+      auto run = TROUPE_TRY(find_controller(context, address));
+      TROUPE_RETURN_IF_ERROR(save_and_stop_run(run));
+      return false;
+    };
+  }
   // Those beyond NNODES get the number of a machine that is lost.
   const std::string number = launch.numbered_on_arrival()
                                  ? fmt::format("first_free({})", launch.node_count())
@@ -387,10 +456,15 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
                            .join_timeout_s = timeout_s,
                            .orphan_timeout_s = timeout_s,
                            .labels = {fmt::format("{}={}", train::kNodeRankLabel, number)},
-                           .head_gets_signals = head_gets_signals,
+                           .head_gets_signals = head_gets_signals && !launch.elastic(),
                            .passes_signals_on = !head_gets_signals,
                            .on_terminate = on_terminate}));
   if (const auto exit_code = exit_code_of_run(reason)) return *exit_code;
+  if (*left) {
+    context.err
+        << "troupe train: SIGTERM: this machine has left the run, which goes on without it\n";
+    return 128 + SIGTERM;
+  }
   context.err << fmt::format("troupe train: the run was stopped: {}\n", reason);
   return 1;
 }

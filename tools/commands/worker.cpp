@@ -131,14 +131,14 @@ void WorkerProcess::on_signal(int signal) {
 // the checkpoint.
 void WorkerProcess::terminate() {
   log_.info(
-      "SIGTERM: the run is told to save and to end; this machine stays until it has, or until "
-      "a second signal");
-  terminating_ = std::jthread([this] {
-    const Status told = join_->on_terminate();
-    if (told.ok()) return;
+      "SIGTERM: the run is told to do without this machine, or to save and to end; it stays until "
+      "then, or until a second signal");
+  terminating_ = std::jthread([this, self = node_->info().node_id] {
+    const Result<bool> told = join_->on_terminate(self);
+    if (told.ok() && !*told) return;
     loop_->post([this, told] {
       if (ended_ || leaving_) return;
-      log_.warning("the run could not be told to save: {}", told.to_string());
+      if (!told.ok()) log_.warning("the run could not be told: {}", told.status().to_string());
       leave(signal_name(SIGTERM));
     });
   });

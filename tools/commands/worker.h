@@ -33,9 +33,10 @@ struct JoinOptions {
   // SIGTERM comes to the head, too, which says what becomes of the run: here it means nothing.
   bool head_gets_signals = false;
   bool passes_signals_on = true;  // SIGUSR1 and SIGUSR2
-  // What the first SIGTERM does instead of leaving, on a thread of its own: this machine stays
-  // until the run ends by it, or a second signal. A failure: it leaves. Empty: it leaves.
-  std::function<Status()> on_terminate;
+  // What the first SIGTERM does instead of leaving, on a thread of its own; it is given this node's
+  // id. True: the run does without this machine, which leaves now. False: it stays until the run
+  // ends by it, or a second signal. A failure: it leaves. Empty: it leaves.
+  std::function<Result<bool>(const NodeId&)> on_terminate;
 };
 
 // What the machine that leads a run tells the others as it ends their cluster, and the exit code

@@ -132,7 +132,12 @@ std::map<std::string, std::string> training_environment(const TorchrunFlags& fla
                                                {"NPROC_PER_NODE", options.processes},
                                                {"MAX_RESTARTS", flags.max_restarts}};
   if (options.nodes_max > 1) {
-    variables["NNODES"] = std::to_string(options.nodes_max);
+    if (options.nodes_min < options.nodes_max) {
+      variables["MIN_NNODES"] = std::to_string(options.nodes_min);
+      variables["MAX_NNODES"] = std::to_string(options.nodes_max);
+    } else {
+      variables["NNODES"] = std::to_string(options.nodes_max);
+    }
     if (options.rendezvous == Rendezvous::kDynamic) {
       variables["RDZV_ID"] = flags.rdzv_id;
     } else {
@@ -361,10 +366,6 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
     script.no_python = true;
   }
   if (auto training = TROUPE_TRY(own_training(script, context))) {
-    if (options.nodes_min != options.nodes_max) {
-      return error(Code::kUnsupported,
-                   "--nnodes={}: a training has a fixed number of nodes; give that", flags.nnodes);
-    }
     TroupeCommand command{.words = {"train"}, .environment = training_environment(flags, options)};
     if (options.starts_hosts) {
       command.environment = {{"FORCE_TORCHRUN", "1"}, {"NPROC_PER_NODE", options.processes}};

@@ -141,6 +141,13 @@ void add_troupe_keys(KeyTable& t) {
           TROUPE_FIELD(troupe.join_timeout_s))
       .at_least(1)
       .at_most(86400);
+  t.integer("troupe.last_call_s", 30)
+      .implemented(
+          "how long a run with MIN_NNODES waits for more machines once so many are there, as "
+          "torchrun's last_call_timeout, in seconds",
+          TROUPE_FIELD(troupe.last_call_s))
+      .at_least(0)
+      .at_most(86400);
   t.integer("troupe.stop_timeout_s", 10)
       .implemented(
           "how long a run that is told to end (SIGTERM, troupe stop) may take until its checkpoint "

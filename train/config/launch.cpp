@@ -87,7 +87,7 @@ class LaunchReader {
     return std::nullopt;
   }
 
-  // NNODES, or the number that may not change.
+  // NNODES, or the numbers between which it may change.
   void read_nodes() {
     auto least = number({"MIN_NNODES"}, 1, kNodesMax);
     auto most = number({"MAX_NNODES"}, 1, kNodesMax);
@@ -114,18 +114,14 @@ class LaunchReader {
       }
     } else if (*least > *most) {
       wrong("MIN_NNODES", fmt::format("environment {}: {} is more than {}", shown, *least, *most));
-    } else if (*least < *most) {
-      wrong("MIN_NNODES",
-            fmt::format("environment {}: from {} to {} nodes are not supported: a run keeps the "
-                        "number of nodes that it began with; use NNODES={}, or any number between "
-                        "(with RDZV_ID, nodes beyond that stand by for lost ones)",
-                        shown, *least, *most, *most),
-            Code::kUnsupported);
-    } else if (out_.nnodes && *out_.nnodes != *least) {
+    } else if (out_.nnodes && (*out_.nnodes < *least || *out_.nnodes > *most)) {
       wrong("NNODES", fmt::format("environment NNODES={} and {} ({}) disagree; unset one of them",
-                                  *out_.nnodes, shown, *least));
+                                  *out_.nnodes, shown,
+                                  *least == *most ? std::to_string(*least)
+                                                  : fmt::format("{} to {}", *least, *most)));
     } else {
-      out_.nnodes = least;
+      out_.nnodes = most;
+      if (*least < *most) out_.nodes_min = least;
     }
   }
 
@@ -163,6 +159,20 @@ void check_launch(const LaunchEnvironment& launch, const TrainConfig& config,
         fmt::format("environment RDZV_ID={}: {} nodes meet at MASTER_ADDR and MASTER_PORT; set "
                     "both, to the same on all of them (the one at MASTER_ADDR is node 0)",
                     environment.get("RDZV_ID").value_or(""), launch.node_count()));
+  }
+  if (launch.elastic() && !launch.rendezvous) {
+    problems.add_named(
+        Code::kInvalidArgument, "MIN_NNODES",
+        fmt::format("environment MIN_NNODES={} and MAX_NNODES={}: nodes that come and go need "
+                    "RDZV_ID, MASTER_ADDR and MASTER_PORT, the same on all of them; or use NNODES",
+                    *launch.nodes_min, launch.node_count()));
+  }
+  if (launch.elastic() && resolve_address(config, launch)) {
+    problems.add_named(
+        Code::kUnsupported, "MIN_NNODES",
+        fmt::format("environment MIN_NNODES={} and MAX_NNODES={}: on a running cluster a training "
+                    "keeps its number of trainers; unset both",
+                    *launch.nodes_min, launch.node_count()));
   }
   if (!launch.gpu_ids_key.empty() && resolve_address(config, launch)) {
     problems.add_named(

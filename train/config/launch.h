@@ -15,8 +15,10 @@ namespace troupe::train {
 // are silent. Meaning and defaults: LLaMA-Factory's launcher. The table of all variables, with
 // those that have no effect or are refused, is launch_variables.h.
 struct LaunchEnvironment {
-  std::optional<std::int64_t> nnodes;  // NNODES, or MIN_NNODES where MAX_NNODES is equal
-  std::int64_t node_rank = 0;          // NODE_RANK
+  std::optional<std::int64_t> nnodes;  // NNODES, or MAX_NNODES
+  // MIN_NNODES below MAX_NNODES, which `nnodes` is then: nodes may come and go.
+  std::optional<std::int64_t> nodes_min;
+  std::int64_t node_rank = 0;  // NODE_RANK
   bool node_rank_given = false;
   bool rendezvous = false;                     // RDZV_ID is set
   std::optional<std::int64_t> nproc_per_node;  // NPROC_PER_NODE
@@ -32,6 +34,7 @@ struct LaunchEnvironment {
   // What gave the number of trainers on a node.
   std::string processes_from = "NNODES × NPROC_PER_NODE";
 
+  bool elastic() const { return nodes_min.has_value(); }
   std::int64_t node_count() const { return nnodes.value_or(1); }
   // The same command is given on all nodes, as torchrun has it with --rdzv-id: the one at
   // MASTER_ADDR is node 0, the others are numbered in the order in which they come.

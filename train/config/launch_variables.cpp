@@ -83,8 +83,8 @@ void add_llamafactory(Rows& t) {
       .used("MASTER_ADDR", "10.0.0.2", "address of node 0")
       .used("MASTER_PORT", "6379", "port of node 0")
       .used("MIN_NNODES", "2",
-            "nodes of the run, where MAX_NNODES is the same number; a number that may change "
-            "while the run goes on is refused",
+            "nodes come and go as the run goes on: from so many to MAX_NNODES, by whose number "
+            "the batch is reckoned",
             "MAX_NNODES=2")
       .used("MAX_NNODES", "2", "see MIN_NNODES", "MIN_NNODES=2")
       .used("CUDA_VISIBLE_DEVICES", "0,1", "the GPUs of this machine that trainers may use")

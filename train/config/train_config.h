@@ -280,7 +280,9 @@ struct TroupeSection {
   bool operator_times = false;        // of rank 0, in steps.jsonl
   bool allow_data_change = false;     // go on from a checkpoint with other samples than its own
   std::int64_t join_timeout_s = 300;  // for a machine, or a rank's place
-  std::int64_t stop_timeout_s = 10;   // from SIGTERM to the end
+  // Of nodes that may come and go: how long the run waits for more once there are enough.
+  std::int64_t last_call_s = 30;
+  std::int64_t stop_timeout_s = 10;  // from SIGTERM to the end
   // Of a finished model that the disk has no room for: how long it is kept in memory, and another
   // folder for it.
   std::int64_t hold_timeout_s = 3600;

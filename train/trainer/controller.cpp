@@ -316,7 +316,7 @@ void TrainController::carry_out(const PauseAfterStep&) {
 bool TrainController::machine_leaves(std::int32_t machine) {
   tell(MachineLeaves{machine});
   const auto& leaving = state().memory().leaving;
-  return std::ranges::find(leaving, machine) != leaving.end();
+  return !has_machine(machine) || std::ranges::find(leaving, machine) != leaving.end();
 }
 
 void TrainController::carry_out(const RecordEvent& action) {

@@ -76,7 +76,46 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   spec.resources_per_trainer = resources.others;
   if (cluster.embedded) spec.log_dir = join_path(config.training.output_dir, "logs");
   spec.machines = cluster.machines;
+  if (cluster.machines_min > 0) {
+    spec.machines_min = cluster.machines_min;
+    spec.first_machines = cluster.machines_there;
+  }
   return spec;
+}
+
+// What cannot be where machines come and go.
+Status check_elastic(const TrainConfig& config, const RunSpec& spec, bool on_gpus) {
+  const auto refused = [](const std::string& what) {
+    return error(Code::kUnsupported,
+                 "MIN_NNODES below MAX_NNODES: {}; use NNODES (with RDZV_ID, machines beyond it "
+                 "stand by for lost ones)",
+                 what)
+        .with("key", "MIN_NNODES");
+  };
+  if (on_gpus)
+    return refused("the number of machines may not change yet where trainers are on GPUs");
+  if (spec.spares > 0)
+    return refused(fmt::format("there are no spare processes (troupe.spares={})", spec.spares));
+  for (int machines = spec.machines_min; machines <= spec.machines; ++machines) {
+    const Status fits =
+        mesh_of(config, machines * spec.ranks_per_node, spec.ranks_per_node).status();
+    if (!fits.ok()) return refused(fmt::format("with {} machines: {}", machines, fits.message()));
+  }
+  if (config.troupe.replicas == "0" && TROUPE_TRY(strategy_of(config)) != Strategy::kDdp)
+    return refused("no machine can go without a copy of its state (troupe.replicas=0)");
+  return {};
+}
+
+std::string elastic_notice(const TrainConfig& config, const RunSpec& spec) {
+  return fmt::format(
+      "{} to {} machines may come and go, {} are there; every step has the samples of {}, dealt "
+      "out "
+      "to those that there are: {}",
+      spec.machines_min, spec.machines, spec.first_machines.size(), spec.machines,
+      config.sharding.deterministic == Deterministic::kAcrossWorldSizes
+          ? "losses and weights are the same to the last bit however many there are"
+          : "losses and weights are the same to rounding (troupe.deterministic: "
+            "across_world_sizes: to the last bit)");
 }
 
 // Two runs that write into one folder would destroy each other's checkpoints and model. Nothing
@@ -386,16 +425,22 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
 
   const auto fits = [&](std::int64_t machines, std::int64_t cores, const NodeMemory& memory,
                         bool on_gpus) -> Status {
-    const std::string notice =
-        TROUPE_TRY(check_run_fits(prepared.bundle, loaded, machines, cores, memory, on_gpus));
+    LoadedConfig smallest = loaded;
+    if (loaded.launch.elastic())
+      smallest.world_size.value = loaded.world_size.value / loaded.launch.node_count() * machines;
+    auto fits = check_run_fits(prepared.bundle, smallest, machines, cores, memory, on_gpus);
+    if (!fits.ok() && loaded.launch.elastic())
+      return fits.status().prefixed(fmt::format("with MIN_NNODES={} machines", machines));
+    const std::string notice = TROUPE_TRY(std::move(fits));
     if (!notice.empty()) say("notice: " + notice);
     return {};
   };
+  // A world that may shrink must fit when it has.
+  const std::int64_t fewest_machines = loaded.launch.nodes_min.value_or(loaded.launch.node_count());
   // Of GPUs more is known once there are nodes.
   const bool perhaps_on_gpus = here.ok() && here->count > 0;
   if (environment.memory && !perhaps_on_gpus) {
-    TROUPE_RETURN_IF_ERROR(
-        fits(loaded.launch.node_count(), environment.cores, *environment.memory, false));
+    TROUPE_RETURN_IF_ERROR(fits(fewest_machines, environment.cores, *environment.memory, false));
   }
   const int world_size = static_cast<int>(loaded.world_size.value);
   // The sampler's rounds are those of all ranks.
@@ -425,11 +470,11 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   if (environment.memory && perhaps_on_gpus) {
     NodeMemory memory = *environment.memory;
     memory.device_bytes = here->memory_bytes;
-    TROUPE_RETURN_IF_ERROR(fits(loaded.launch.node_count(), environment.cores, memory, on_gpus));
+    TROUPE_RETURN_IF_ERROR(fits(fewest_machines, environment.cores, memory, on_gpus));
   }
   if (cluster.memory) {
-    TROUPE_RETURN_IF_ERROR(
-        fits(cluster.node_count, cluster.cores_per_node, *cluster.memory, on_gpus));
+    TROUPE_RETURN_IF_ERROR(fits(loaded.launch.elastic() ? fewest_machines : cluster.node_count,
+                                cluster.cores_per_node, *cluster.memory, on_gpus));
   }
   const std::int64_t local_workers = trainers_per_node(config, cluster, world_size);
   const int threads =
@@ -442,8 +487,15 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   spec.run = run;
   if (lock) spec.output_locked_by = run;
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
-  const Mesh mesh = TROUPE_TRY(mesh_of(config, world_size, spec.ranks_per_node));
-  say(fmt::format("{}: {} trainers ({}), {}{} thread{} each, {} in {}", spec.run, world_size,
+  const int first_ranks = spec.elastic()
+                              ? static_cast<int>(spec.first_machines.size()) * spec.ranks_per_node
+                              : world_size;
+  if (spec.elastic()) {
+    TROUPE_RETURN_IF_ERROR(check_elastic(config, spec, on_gpus));
+    say(elastic_notice(config, spec));
+  }
+  const Mesh mesh = TROUPE_TRY(mesh_of(config, first_ranks, spec.ranks_per_node));
+  say(fmt::format("{}: {} trainers ({}), {}{} thread{} each, {} in {}", spec.run, first_ranks,
                   loaded.world_size.from, on_gpus ? "a GPU and " : "", threads,
                   threads == 1 ? "" : "s", describe(strategy, mesh), precision_text(config)));
 

@@ -34,6 +34,10 @@ struct TrainingCluster {
   // So many machines, known by kNodeRankLabel, to which ranks are dealt out in order, as many to
   // each as to the others; rank 0, which writes the results, to the first. 0: the head packs them.
   int machines = 0;
+  // Machines may come and go, down to so many: `machines` is how many there may be, and these are
+  // there. 0: they do not.
+  int machines_min = 0;
+  std::vector<std::int32_t> machines_there;
   std::int64_t node_count = 1;
   std::int64_t cores_per_node = 1;  // of the smallest
   std::int64_t gpus = 0;            // whole ones of all nodes

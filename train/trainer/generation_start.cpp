@@ -398,8 +398,8 @@ Result<std::optional<CommitRecord>> GenerationStart::take_over(RunGeneration& ge
       TROUPE_RETURN_IF_ERROR(
           load_frozen_part(generation, derived_from.is_derived() ? &base : nullptr));
     }
-    loaded.how = LoadedFrom::kReplica;
-    loaded.reason = "the memory of the world before";
+    loaded.how = LoadedFrom::kMemory;
+    loaded.reason = "of the world before";
     return std::optional<CommitRecord>(handed->record);
   }
   return std::optional<CommitRecord>();

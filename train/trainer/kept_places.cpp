@@ -29,7 +29,8 @@ std::map<std::string, double> bundle_of(const RunSpec& spec) {
 std::int64_t trainers_per_node(const TrainConfig& config, const TrainingCluster& cluster,
                                int world_size) {
   const bool one_node = config.launch.placement_strategy == "STRICT_PACK";
-  const std::int64_t nodes = one_node ? 1 : std::max<std::int64_t>(1, cluster.node_count);
+  const std::int64_t there = cluster.machines > 0 ? cluster.machines : cluster.node_count;
+  const std::int64_t nodes = one_node ? 1 : std::max<std::int64_t>(1, there);
   return (world_size + nodes - 1) / nodes;
 }
 

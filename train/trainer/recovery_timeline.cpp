@@ -74,7 +74,8 @@ std::string RecoveryTimeline::how_resumed() const {
   std::string text = data_.from == LoadedFrom::kMemory       ? "from memory"
                      : data_.from == LoadedFrom::kCheckpoint ? "from a checkpoint"
                                                              : "from the beginning";
-  if (data_.from != LoadedFrom::kMemory && !data_.reason.empty()) text += ": " + data_.reason;
+  if (!data_.reason.empty() && (data_.from != LoadedFrom::kMemory || data_.copied.empty()))
+    text += (data_.from == LoadedFrom::kMemory ? " " : ": ") + data_.reason;
   if (!data_.copied.empty()) {
     text += fmt::format("; {} had lost it, and took it over{}{}", join_ranks(data_.copied),
                         data_.reason.empty() ? "" : ": ", data_.reason);

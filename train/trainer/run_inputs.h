@@ -87,7 +87,8 @@ struct TrainerLoaded {
   // The step that was under way when the generation before was lost and begins again; 0: none.
   std::int64_t recomputes = 0;
   // Not kMemory after a failure: why memory was not enough ("rank 1's memory is gone with its
-  // node's keeper"); kReplica: who held or kept it ("rank 2 kept a copy").
+  // node's keeper"); kReplica: who held or kept it ("rank 2 kept a copy"); kMemory: "of the world
+  // before" where that was another one.
   std::string reason;
 };
 // An optimizer step was finished by the whole generation (told by rank 0).

@@ -218,7 +218,7 @@ void RunState::on(const TrainerDied& event, TimePoint now) {
 void RunState::spare_died(const TrainerDied& event, TimePoint now) {
   if (elastic()) {
     // Its machine is none of the world's. Whoever comes with its number does not leave.
-    if (!machine_alive(machine_of(event.trainer)))
+    if (!any_alive(machine_of(event.trainer)))
       std::erase(known_.leaving, machine_of(event.trainer));
     return;
   }
@@ -646,9 +646,13 @@ void RunState::on(const TrainerPaused& event, TimePoint now) {
 }
 
 void RunState::on(const MachineLeaves& event, TimePoint now) {
-  if (!elastic() || !has_machine(event.machine) || leaves(event.machine)) return;
-  const auto staying = std::ranges::count_if(machines(), [this](int m) { return !leaves(m); });
-  if (staying <= settings_.machines_min) return;
+  if (!elastic() || leaves(event.machine)) return;
+  if (has_machine(event.machine)) {
+    const auto staying = std::ranges::count_if(machines(), [this](int m) { return !leaves(m); });
+    if (staying <= settings_.machines_min) return;
+  } else if (!any_alive(event.machine)) {
+    return;  // it would be taken for the next one with its number
+  }
   known_.leaving.push_back(event.machine);
   known_.running ? pause_for_world(now) : begin_when_ready(now);
 }
@@ -661,6 +665,14 @@ bool RunState::has_machine(int machine) const {
 
 bool RunState::leaves(int machine) const {
   return std::ranges::find(known_.leaving, machine) != known_.leaving.end();
+}
+
+bool RunState::any_alive(int machine) const {
+  for (int i = 0; i < settings_.ranks_per_machine; ++i) {
+    const auto* trainer = places_.find(machine * settings_.ranks_per_machine + i);
+    if (trainer && trainer->alive) return true;
+  }
+  return false;
 }
 
 bool RunState::machine_alive(int machine) const {
@@ -742,9 +754,9 @@ void RunState::change_world(const std::vector<int>& wanted, TimePoint now) {
           .generation = known_.generation,
           .step = known_.last_step,
           .text = fmt::format(
-              "the world has {} ranks on {} machine{} from here on, it had {} on {}: {}",
-              trainers.size(), wanted.size(), wanted.size() == 1 ? "" : "s", ranks_before,
-              before.size(), why),
+              "the world has {} rank{} on {} machine{} from here on, it had {} on {}: {}",
+              trainers.size(), trainers.size() == 1 ? "" : "s", wanted.size(),
+              wanted.size() == 1 ? "" : "s", ranks_before, before.size(), why),
           .cause = why,
           .world_size = std::ssize(trainers)},
          now);

@@ -158,7 +158,8 @@ class RunState {
   bool elastic() const { return settings_.ranks_per_machine > 0; }
   int machine_of(int trainer) const { return trainer / settings_.ranks_per_machine; }
   bool leaves(int machine) const;
-  bool machine_alive(int machine) const;
+  bool any_alive(int machine) const;      // of its trainers
+  bool machine_alive(int machine) const;  // all of them
   // Its ranks are gone, and nothing is in sight that takes their place.
   bool given_up(int machine, TimePoint now) const;
   std::vector<int> machines() const;

@@ -55,6 +55,7 @@ ActorOptions trainer_options(const RunSpec& spec, int trainer,
   if (spec.machines > 0) {
     const int machine = place ? place->machine : machine_of(spec, trainer);
     options.label_selector[kNodeRankLabel] = std::to_string(machine);
+    options.awaits_nodes = spec.elastic();
   } else if (place) {
     options.node_affinity = place->node;
   }

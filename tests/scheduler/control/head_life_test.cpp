@@ -42,6 +42,37 @@ TEST_CASE("an actor waits for a node, starts, and is ready") {
   CHECK(amount_of(desk.head.nodes().at(kIdOne).info.available, "CPU") == wire::kResourceUnit);
 }
 
+TEST_CASE("what awaits nodes is not refused where no present node could hold it") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 2);
+  auto awaits = Desk::spec({1, 1}, 3);
+  awaits.awaits_nodes = true;
+  SUBCASE("one by one") {
+    desk.create({Desk::spec(kActor, 1), awaits});
+    REQUIRE(desk.answer().ok());
+    CHECK(desk.info(kActor).state == wire::ActorState::kStarting);
+    CHECK(desk.info({1, 1}).state == wire::ActorState::kPending);
+    desk.node(kNodeTwo, kIdTwo, 4);
+    CHECK(desk.info({1, 1}).node_id == kIdTwo);
+  }
+  SUBCASE("a gang, which waits as a whole") {
+    desk.create({Desk::spec(kActor, 1), awaits}, true);
+    REQUIRE(desk.answer().ok());
+    CHECK(desk.info(kActor).state == wire::ActorState::kPending);
+    desk.node(kNodeTwo, kIdTwo, 4);
+    CHECK(desk.info({1, 1}).node_id == kIdTwo);
+    CHECK(desk.info(kActor).state == wire::ActorState::kStarting);
+  }
+  SUBCASE("of a gang, one that does not await nodes must fit on those that are there") {
+    desk.create({Desk::spec(kActor, 3), awaits}, true);
+    CHECK(desk.answer().code() == Code::kResourceExhausted);
+  }
+  SUBCASE("not to wait goes before") {
+    desk.create({awaits}, false, true);
+    CHECK(desk.answer().code() == Code::kResourceExhausted);
+  }
+}
+
 TEST_CASE("what never fits is refused in words, what does not fit now waits") {
   Desk desk;
   desk.node(kNodeOne, kIdOne, 2);

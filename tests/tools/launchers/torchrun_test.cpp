@@ -222,7 +222,6 @@ TEST_CASE("troupe run has torchrun's flags, and runs programs as they are") {
         Words{"--nnodes=1:2", script}, Words{"--nnodes=2", "--node-rank=2", script},
         Words{"--rdzv-backend=etcd", script}, Words{"--nnodes=2", "--master-port=0", script},
         Words{"--rdzv-backend=c10d", "--nnodes=2", "--rdzv-endpoint=h:x", script},
-        Words{"--rdzv-backend=c10d", "--nnodes=1:2", "-m", "axolotl.cli.train", "c.yaml"},
         Words{"--nproc-per-node=2"}}) {
     const auto result = read(refused);
     // `troupe run` begins its messages with its name; they do not go on with torchrun's.

@@ -85,17 +85,19 @@ TEST_CASE("bad values name their variable") {
   CHECK(contains(both, "MASTER_PORT"));
 }
 
-TEST_CASE("a number of nodes that may change is refused, one that may not is obeyed") {
+TEST_CASE("a number of nodes, and two between which it may change") {
   const auto nodes = [](const char* least, const char* most) {
     return read({{"MIN_NNODES", least}, {"MAX_NNODES", most}});
   };
   CHECK(nodes("2", "2").launch.nnodes == 2);
   CHECK(nodes("2", "2").status.ok());
-  CHECK(nodes("1", "3").status.code() == Code::kUnsupported);
-  CHECK(contains(nodes("1", "3").status.message(), "from 1 to 3 nodes are not supported"));
-  CHECK(contains(nodes("1", "3").status.message(), "use NNODES=3"));
+  CHECK_FALSE(nodes("2", "2").launch.elastic());
+  CHECK(nodes("1", "3").launch.nodes_min == 1);
+  CHECK(nodes("1", "3").launch.node_count() == 3);
   CHECK(contains(nodes("3", "2").status.message(), "3 is more than 2"));
-  CHECK(contains(read({{"PET_NNODES", "1:4"}}).status.message(), "PET_NNODES: from 1 to 4"));
+  CHECK(read({{"PET_NNODES", "1:4"}}).launch.nodes_min == 1);
+  CHECK(contains(read({{"MIN_NNODES", "2"}, {"MAX_NNODES", "4"}, {"NNODES", "5"}}).status.message(),
+                 "NNODES=5 and MIN_NNODES and MAX_NNODES (2 to 4) disagree"));
   CHECK(contains(read({{"PET_NNODES", "1:x"}}).status.message(), "'x' is no whole number"));
   CHECK(contains(read({{"MIN_NNODES", "2"}}).status.message(), "says nothing without MAX_NNODES"));
   CHECK(contains(read({{"MIN_NNODES", "2"}, {"MAX_NNODES", "2"}, {"NNODES", "3"}}).status.message(),

@@ -118,7 +118,7 @@ TEST_CASE("worlds of 4, 2, 3 and 4 machines in one run: the bits of an undisturb
     check_paused(machines.run({0, 1, 2, 3}, 2), 2);
     // Two machines that are not each other's buddies leave.
     check_paused(machines.run({0, 2}, 5), 5);
-    CHECK(machines.loaded.how == LoadedFrom::kReplica);
+    CHECK(machines.loaded.how == LoadedFrom::kMemory);
     CHECK(machines.loaded.step == 2);
     check_paused(machines.run({0, 1, 2}, 8), 8);
     for (const Status& status : machines.run({0, 1, 2, 3}, -1))
@@ -156,7 +156,7 @@ TEST_CASE("a machine lost and nothing in its place: those that are left go on, a
       std::erase(left, lost);
       for (const Status& status : machines.run(left, -1))
         CHECK_MESSAGE(status.ok(), status.to_string());
-      CHECK(machines.loaded.how == LoadedFrom::kReplica);
+      CHECK(machines.loaded.how == LoadedFrom::kMemory);
       CHECK(machines.loaded.step == 4);
       CHECK(losses(dir.file("run")) == losses(dir.file("oracle")));
       CHECK(file(dir.file("run") + "/model.safetensors") ==

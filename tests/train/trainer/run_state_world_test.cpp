@@ -1,0 +1,266 @@
+// Worlds that change: machines come, leave and are lost.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/train/trainer/run_state_helpers.h"
+#include "train/trainer/run_state.h"
+
+namespace troupe::train {
+namespace {
+
+using run_state_test::find;
+using run_state_test::killed;
+using run_state_test::record;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Commands = std::vector<RunCommand>;
+
+// Up to three machines of two trainers each; machine m has the trainers 2m and 2m + 1.
+class ElasticRun {
+ public:
+  explicit ElasticRun(std::vector<int> first, int machines_min = 1)
+      : settings_{.world_size = 6,
+                  .ranks_per_machine = 2,
+                  .machines_min = machines_min,
+                  .first_machines = first},
+        run(settings_) {
+    tell(TrainersPlaced{});
+    for (const int machine : first) begun = come(machine);
+  }
+
+  template <typename Input>
+  Commands tell(Input input) {
+    return run.apply(input, now);
+  }
+  // Both of its trainers, with a process that is newer than any before.
+  Commands come(int machine) {
+    ++incarnation_;
+    Commands all = tell(TrainerAlive{2 * machine, incarnation_, name(machine)});
+    for (auto& command : tell(TrainerAlive{2 * machine + 1, incarnation_, name(machine)}))
+      all.push_back(std::move(command));
+    return all;
+  }
+  Commands die(int machine) {
+    Commands all = tell(TrainerDied{2 * machine, incarnation_, name(machine), killed()});
+    for (auto& command : tell(TrainerDied{2 * machine + 1, incarnation_, name(machine), killed()}))
+      all.push_back(std::move(command));
+    return all;
+  }
+  // No node that is there can take its trainers.
+  void nowhere(int machine) {
+    for (const int i : {0, 1}) tell(TrainerWaiting{2 * machine + i, "waits for a node"});
+  }
+  // The ranks of the present generation that run leave it.
+  template <typename Leave>
+  Commands all_leave(Leave leave) {
+    Commands all;
+    for (const int rank : run.running_ranks()) {
+      for (auto& command : run.apply(leave(rank), now)) all.push_back(std::move(command));
+    }
+    return all;
+  }
+  Commands all_pause(std::int64_t step) {
+    tell(StepFinished{run.generation(), step});
+    return all_leave([&](int rank) { return TrainerPaused{rank, run.generation(), step}; });
+  }
+  Commands all_stop() {
+    return all_leave([&](int rank) {
+      return TrainerStopped{rank, run.generation(), error(Code::kAborted, "peer")};
+    });
+  }
+  Commands later(Duration time) {
+    now += time;
+    return tell(TimePassed{});
+  }
+  std::vector<int> trainers() const {
+    const World world = run.world();
+    return {world.trainers.begin(), world.trainers.end()};
+  }
+
+ private:
+  static std::string name(int machine) { return "n" + std::to_string(machine); }
+  const RunSettings settings_;
+  std::uint64_t incarnation_ = 0;
+
+ public:
+  RunState run;
+  TimePoint now{};
+  Commands begun;
+};
+
+void check_resize(const Commands& commands, std::int64_t world_size, const std::string& cause) {
+  const auto* resize = record(commands, "resize");
+  REQUIRE(resize);
+  CHECK(resize->world_size == world_size);
+  CHECK(resize->cause == cause);
+}
+
+TEST_CASE("a machine that comes is taken in after the step under way") {
+  ElasticRun elastic({0});
+  REQUIRE(find<BeginGeneration>(elastic.begun));
+  CHECK(find<BeginGeneration>(elastic.begun)->trainers == std::vector<int>{0, 1});
+  elastic.tell(StepFinished{1, 4});
+  const auto half = elastic.tell(TrainerAlive{4, 1, "n2"});
+  CHECK_FALSE(find<PauseAfterStep>(half));  // not before all of its trainers are there
+  const auto came = elastic.tell(TrainerAlive{5, 1, "n2"});
+  CHECK(find<PauseAfterStep>(came));
+  CHECK_FALSE(find<AbortGeneration>(came));
+  CHECK_FALSE(find<PauseAfterStep>(elastic.later(seconds(1))));  // it was told
+  const auto begun = elastic.all_pause(5);
+  check_resize(begun, 4, "machine 2 came");
+  const auto* plan = find<BeginGeneration>(begun);
+  REQUIRE(plan);
+  CHECK(plan->trainers == std::vector<int>{0, 1, 4, 5});
+  CHECK(plan->world.number == 1);
+  REQUIRE(plan->former.size() == 1);
+  CHECK(plan->former[0].number == 0);
+  CHECK(plan->former[0].trainers == std::vector<std::int32_t>{0, 1});
+  CHECK(elastic.run.failures() == 0);
+  CHECK(elastic.run.last_step() == 5);
+  // Until a step stands in the new world, the one before is where the state may yet be needed.
+  CHECK(elastic.run.memory().former.size() == 1);
+  elastic.tell(StepFinished{2, 6});
+  CHECK(elastic.run.memory().former.empty());
+}
+
+TEST_CASE("a machine that is lost is done without when nothing takes its place for a second") {
+  ElasticRun elastic({0, 1, 2});
+  elastic.tell(StepFinished{1, 4});
+  CHECK(find<AbortGeneration>(elastic.die(1)));
+  CHECK_FALSE(find<BeginGeneration>(elastic.all_stop()));
+  SUBCASE("it is lost for good") {
+    elastic.nowhere(1);
+    CHECK_FALSE(find<BeginGeneration>(elastic.later(milliseconds(900))));
+    const auto begun = elastic.later(milliseconds(100));
+    check_resize(begun, 4, "machine 1 is lost");
+    REQUIRE(find<BeginGeneration>(begun));
+    CHECK(find<BeginGeneration>(begun)->trainers == std::vector<int>{0, 1, 4, 5});
+    CHECK(elastic.run.failures() == 1);
+    // It comes back, and is one that comes.
+    elastic.tell(StepFinished{2, 5});
+    CHECK(find<PauseAfterStep>(elastic.come(1)));
+    check_resize(elastic.all_pause(6), 6, "machine 1 came");
+  }
+  SUBCASE("it comes back in time") {
+    elastic.now += milliseconds(500);
+    const auto begun = elastic.come(1);
+    REQUIRE(find<BeginGeneration>(begun));
+    CHECK_FALSE(record(begun, "resize"));
+    CHECK(elastic.run.world().number == 0);
+  }
+  SUBCASE("its trainers have a place and start slowly: they are waited for") {
+    CHECK_FALSE(find<BeginGeneration>(elastic.later(seconds(10))));
+    CHECK(find<BeginGeneration>(elastic.come(1)));
+    CHECK(elastic.run.world().number == 0);
+  }
+  SUBCASE("another one is lost before that") {
+    elastic.nowhere(1);
+    elastic.die(2);
+    elastic.nowhere(2);
+    check_resize(elastic.later(seconds(1)), 2, "machine 1 is lost, machine 2 is lost");
+    CHECK(elastic.trainers() == std::vector<int>{0, 1});
+    CHECK(elastic.run.failures() == 1);
+  }
+}
+
+TEST_CASE("a machine lost while its world begins: the next world knows both before it") {
+  ElasticRun elastic({0, 1});
+  elastic.tell(StepFinished{1, 4});
+  elastic.come(2);
+  elastic.all_pause(5);
+  CHECK(elastic.run.world().number == 1);
+  elastic.die(1);
+  elastic.nowhere(1);
+  elastic.all_stop();
+  const auto begun = elastic.later(seconds(1));
+  const auto* plan = find<BeginGeneration>(begun);
+  REQUIRE(plan);
+  CHECK(plan->world.number == 2);
+  CHECK(plan->trainers == std::vector<int>{0, 1, 4, 5});
+  REQUIRE(plan->former.size() == 2);
+  CHECK(plan->former[0].number == 1);
+  CHECK(plan->former[1].number == 0);
+}
+
+TEST_CASE("a machine that leaves hands over after the step under way") {
+  ElasticRun elastic({0, 1, 2}, 2);
+  elastic.tell(StepFinished{1, 4});
+  CHECK(find<PauseAfterStep>(elastic.tell(MachineLeaves{0})));
+  CHECK(elastic.run.has_machine(0));
+  SUBCASE("no further one than machines_min allows") {
+    elastic.tell(MachineLeaves{1});
+    check_resize(elastic.all_pause(5), 4, "machine 0 leaves");
+    CHECK(elastic.trainers() == std::vector<int>{2, 3, 4, 5});
+    CHECK_FALSE(elastic.run.has_machine(0));
+    // It is not taken in again as long as it is there. Another one with its number is.
+    CHECK_FALSE(find<PauseAfterStep>(elastic.later(seconds(1))));
+    elastic.tell(StepFinished{2, 6});
+    elastic.die(0);
+    CHECK(elastic.run.failures() == 0);
+    CHECK(find<PauseAfterStep>(elastic.come(0)));
+  }
+  SUBCASE("it is gone before") {
+    elastic.die(0);
+    elastic.nowhere(0);
+    elastic.all_stop();
+    CHECK(elastic.trainers() == std::vector<int>{2, 3, 4, 5});  // nobody waits for it
+  }
+  SUBCASE("rank 0 is lost with the word of the pause: it is told again") {
+    elastic.die(1);
+    elastic.all_stop();
+    const auto begun = elastic.come(1);
+    check_resize(begun, 4, "machine 0 leaves");
+  }
+  SUBCASE("a new controller tells rank 0 once more") {
+    const RunState next =
+        RunState::adopt({.world_size = 6, .ranks_per_machine = 2, .machines_min = 2},
+                        elastic.run.memory(), elastic.now);
+    CHECK(find<PauseAfterStep>(next.commands_again()));
+  }
+}
+
+TEST_CASE("a machine that leaves and is in no world yet is not taken in") {
+  ElasticRun elastic({0});
+  elastic.tell(TrainerAlive{2, 1, "n1"});
+  elastic.tell(MachineLeaves{1});
+  CHECK_FALSE(find<PauseAfterStep>(elastic.tell(TrainerAlive{3, 1, "n1"})));
+  CHECK_FALSE(find<PauseAfterStep>(elastic.later(seconds(1))));
+}
+
+TEST_CASE("who saves and stops does not change its world before") {
+  ElasticRun elastic({0, 1});
+  elastic.tell(StepFinished{1, 4});
+  CHECK(find<SaveAndStop>(elastic.tell(SaveRequested{})));
+  CHECK_FALSE(find<PauseAfterStep>(elastic.tell(MachineLeaves{1})));
+  CHECK_FALSE(find<PauseAfterStep>(elastic.come(2)));
+  CHECK(elastic.run.has_machine(1));
+  const auto ended = elastic.all_leave([&](int rank) {
+    return TrainerSaved{rank, elastic.run.generation(), 5};
+  });
+  CHECK(find<EndRun>(ended));
+}
+
+TEST_CASE("below machines_min the run waits, up to the limit for a rank without a place") {
+  ElasticRun elastic({0, 1}, 2);
+  elastic.tell(StepFinished{1, 4});
+  elastic.die(1);
+  elastic.nowhere(1);
+  elastic.all_stop();
+  CHECK_FALSE(find<BeginGeneration>(elastic.later(seconds(5))));
+  SUBCASE("another machine comes") {
+    const auto begun = elastic.come(2);
+    check_resize(begun, 4, "machine 1 is lost, machine 2 came");
+    CHECK(find<BeginGeneration>(begun));
+  }
+  SUBCASE("none comes") {
+    const auto ended = elastic.later(seconds(60));
+    REQUIRE(find<EndRun>(ended));
+    CHECK(find<EndRun>(ended)->status.code() == Code::kUnavailable);
+  }
+}
+
+}  // namespace
+}  // namespace troupe::train
