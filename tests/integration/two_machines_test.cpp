@@ -179,9 +179,14 @@ TEST_CASE("a machine joins a run, is lost, joins again and leaves: the bits of a
   const auto machines = TwoMachines::make();
   if (!machines) return;
   const TinyRun tiny;
-  Settings settings = {{"max_steps", "1200"},       {"save_steps", "1200"},
-                       {"troupe.workers", ""},      {"troupe.strategy", "zero3"},
-                       {"troupe.last_call_s", "0"}, {"troupe.deterministic", "across_world_sizes"}};
+  Settings settings = {{"max_steps", "1200"},
+                       {"save_steps", "1200"},
+                       {"troupe.workers", ""},
+                       {"troupe.strategy", "zero3"},
+                       {"troupe.last_call_s", "0"},
+                       // Whoever joins may see what the run has written by then.
+                       {"overwrite_output_dir", "false"},
+                       {"troupe.deterministic", "across_world_sizes"}};
   Settings paced = settings;
   paced["troupe.chaos"] = "slow@rank=0,step=1,steps=1200,factor=10";  // or it were over before
   OnBoth run(*machines, tiny, "elastic", paced, true);

@@ -8,6 +8,7 @@
 #include "runtime/base/machine.h"
 #include "scheduler/node/resources_detect.h"
 #include "tools/commands/table.h"
+#include "tools/commands/train_cluster.h"
 #include "tools/commands/train_flags.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/cuda/device/device.h"
@@ -422,8 +423,9 @@ Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandCo
   train::LoadOptions options;
   options.on_problems = on_problems;
   options.check_contents = [&](const train::LoadedConfig& loaded, train::Problems& problems) {
-    // The other nodes wait for what the first one makes of them.
-    if (loaded.launch.node_rank > 0) return;
+    // The other nodes wait for what the first one makes of them. One whose address cannot be told
+    // from theirs is refused for that later.
+    if (joins_another(context, loaded).value_or(false)) return;
     std::vector<train::ContentProblem> found;
     train::TrainConfig config = loaded.config;
     if (requeued) go_on_from_first_start(context.files, config);

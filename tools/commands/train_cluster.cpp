@@ -418,7 +418,7 @@ Result<bool> leave_run(CommandContext& context, const std::string& address, cons
 Result<bool> joins_another(CommandContext& context, const train::LoadedConfig& loaded) {
   const auto& launch = loaded.launch;
   if (!launch.numbered_on_arrival()) return launch.node_rank > 0;
-  if (train::resolve_address(loaded.config, launch)) return false;
+  if (train::resolve_address(loaded.config, launch) || !launch.master_addr) return false;
   return !TROUPE_TRY(is_this_machine(context, *launch.master_addr));
 }
 

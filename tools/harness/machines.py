@@ -10,6 +10,7 @@ import time
 
 from . import head, processes
 from .figures import Fault
+from .run import Run
 
 _READY_S = 30
 _HOME = "10.215.0.1"
@@ -19,6 +20,8 @@ class Machines:
     """with Machines(place, bin, count) as machines: a head in a namespace of its own, and so many worker nodes,
     10.215.0.11 and up, labelled machine=0 and up. Needs root, and iproute2 and util-linux. Connections are
     encrypted unless `insecure`. `pinned`: each machine has a processor for itself, as far as there are some."""
+
+    _command = "worker"  # what runs on a machine
 
     def __init__(self, place, bin_folder, count, cpus=1, insecure=False, pinned=False):
         self._place = place
@@ -104,7 +107,7 @@ class Machines:
 
     def start(self, number, wait=True):
         """Its worker node, with nothing of an earlier one but its disk."""
-        home = self._place.file(f"machine-{number}")
+        home = self._home(number)
         os.makedirs(home, exist_ok=True)
         before = {node["node_id"] for node in self.nodes(number)} if wait else set()
         with open(self._place.file(f"machine-{number}.log"), "ab") as log:
@@ -117,6 +120,9 @@ class Machines:
         if wait:
             self.wait_for(lambda: any(node["node_id"] not in before for node in self.nodes(number)),
                           f"machine {number}")
+
+    def _home(self, number):
+        return self._place.file(f"machine-{number}")
 
     def _on_processor(self, number):
         return ["taskset", "-c", str(number % os.cpu_count())] if self._pinned else []
@@ -139,7 +145,7 @@ class Machines:
 
     def leave(self, number):
         """Its worker gets SIGTERM."""
-        worker = next((pid for pid in self.pids(number) if processes.arguments(pid)[1:2] == ["worker"]), None)
+        worker = next((pid for pid in self.pids(number) if processes.arguments(pid)[1:2] == [self._command]), None)
         if worker is None or not processes.send(worker, signal.SIGTERM):
             raise Fault(f"machine {number} has no worker")
 
@@ -153,7 +159,7 @@ class Machines:
 
     def pids(self, number):
         """Its processes, as they are numbered outside."""
-        home = self._place.file(f"machine-{number}")
+        home = self._home(number)
         return [pid for pid in processes.marked(self._place.mark) if processes.variable(pid, "HOME") == home]
 
     def ranks(self):
@@ -179,3 +185,52 @@ class Machines:
 
     def wait_for(self, condition, what, timeout_s=_READY_S):
         return head.wait_for(condition, what, timeout_s)
+
+
+class TrainingMachines(Machines):
+    """Machines without a cluster: on each `troupe train` is started with the same settings, MIN_NNODES and MAX_NNODES,
+    as they come and go. Machine 0 leads; `run` is its command's."""
+
+    _command = "train"
+
+    def __init__(self, place, bin_folder, count, least, name, settings):
+        super().__init__(place, bin_folder, count)
+        self._least = least
+        self._run_name = name
+        self._settings = settings
+        self.run = None
+
+    def _start_head(self):
+        pass  # machine 0 has it
+
+    def _home(self, number):
+        return self._place.path if number == 0 else super()._home(number)
+
+    def _variables(self, number):
+        home = self._home(number)
+        return {**self.environment, "HOME": home, "TMPDIR": home, "RDZV_ID": "job", "MIN_NNODES": str(self._least),
+                "MAX_NNODES": str(self.count), "MASTER_ADDR": self.address_of(0), "MASTER_PORT": "6379"}
+
+    def start(self, number, wait=False):
+        inside = ["ip", "netns", "exec", self._names[number]]
+        if number == 0:
+            bin_folder = os.path.dirname(self._program)
+            self.run = Run(self._place, bin_folder, self._run_name, self._settings, inside=inside,
+                           environment=self._variables(0)).start()
+            self.address = f"{self.address_of(0)}:6379"
+            self.token_file = self._place.file(".troupe/token")
+            self.wait_for(lambda: os.path.exists(self.token_file), "the head's token")
+            return
+        home = self._home(number)
+        os.makedirs(os.path.join(home, ".troupe"), exist_ok=True)
+        shutil.copy(self.token_file, os.path.join(home, ".troupe/token"))
+        words = [f"{key}={value}" for key, value in {**self._settings, "output_dir": self.run.folder}.items()]
+        with open(self._place.file(f"machine-{number}.log"), "ab") as log:
+            self._workers[number] = subprocess.Popen(
+                [*inside, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", self._program, "train", *words],
+                env={**self._place.environment(), **self._variables(number)}, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, start_new_session=True)
+
+    def left(self, number, timeout_s):
+        """The exit code of one that ends by itself."""
+        return self._workers.pop(number).wait(timeout_s)

@@ -1,6 +1,7 @@
 #include "train/trainer/run_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/base/suggest.h"
@@ -269,6 +270,7 @@ void RunState::on(const TrainerLoaded& event, TimePoint now) {
   if (!known_.running || event.generation != known_.generation || !rank_of(event.rank)) return;
   // What is loaded was finished, by a run before or by a generation that could not tell it any
   // more.
+  const bool steps_lost = event.step < known_.last_step && !is_memory(event.how);
   known_.last_step = std::max(known_.last_step, event.step);
   if (!known_.loaded) {
     known_.loaded = true;
@@ -277,6 +279,8 @@ void RunState::on(const TrainerLoaded& event, TimePoint now) {
       known_.told_step = std::min(known_.told_step, event.step);
     }
   }
+  // A world that changed by intent, and what one that left had held was lost with another one.
+  if (!recovery_ && steps_lost) recovery(now).add_fault(-1, event.reason);
   if (!recovery_ && known_.failures == 0) return;  // the first load of a run is no reload
   const bool all_before = !recovery_ || recovery_->all_loaded(places_.world_size());
   if (recovery_) recovery_->loaded(event, now);
@@ -311,6 +315,7 @@ void RunState::on(const StepFinished& event, TimePoint now) {
   if (repeats(event)) return;
   known_.last_step = known_.told_step = event.step;
   known_.former.clear();
+  if (!known_.leaving.empty()) pause_for_world(now);
   // Steps done again are no progress: a step that always kills would be tried for ever.
   if (event.step > known_.farthest_step) {
     known_.farthest_step = event.step;
@@ -704,14 +709,20 @@ std::vector<int> RunState::machines() const {
   return machines;
 }
 
+// A rank's state may have no more than one copy, on another machine: with each change one of those
+// that leave goes, and none where one is lost.
 std::optional<std::vector<int>> RunState::wanted_machines(TimePoint now) const {
+  bool one_goes = false;
+  for (const int machine : machines()) {
+    if (machine_alive(machine)) continue;
+    if (!leaves(machine) && !given_up(machine, now)) return std::nullopt;
+    one_goes = true;
+  }
   std::vector<int> wanted;
   for (int machine = 0; machine < settings_.world_size / settings_.ranks_per_machine; ++machine) {
-    if (leaves(machine)) continue;
-    if (machine_alive(machine))
-      wanted.push_back(machine);
-    else if (has_machine(machine) && !given_up(machine, now))
-      return std::nullopt;
+    if (!machine_alive(machine)) continue;
+    if (leaves(machine) && (!has_machine(machine) || !std::exchange(one_goes, true))) continue;
+    wanted.push_back(machine);
   }
   if (std::ssize(wanted) < settings_.machines_min) return std::nullopt;
   return wanted;

@@ -202,6 +202,23 @@ TEST_CASE("a machine that leaves hands over after the step under way") {
     CHECK(elastic.run.failures() == 0);
     CHECK(find<PauseAfterStep>(elastic.come(0)));
   }
+  SUBCASE("of several at once one goes with each step: a state has one copy") {
+    ElasticRun three({0, 1, 2});
+    three.tell(StepFinished{1, 4});
+    three.tell(MachineLeaves{1});
+    three.tell(MachineLeaves{2});
+    check_resize(three.all_pause(5), 4, "machine 1 leaves");
+    CHECK(three.run.has_machine(2));
+    CHECK(find<PauseAfterStep>(three.tell(StepFinished{2, 6})));
+    check_resize(three.all_pause(7), 2, "machine 2 leaves");
+  }
+  SUBCASE("not with the one whose copy it may have") {
+    elastic.die(1);
+    elastic.nowhere(1);
+    elastic.all_stop();
+    check_resize(elastic.later(seconds(1)), 4, "machine 1 is lost");
+    CHECK(elastic.trainers() == std::vector<int>{0, 1, 4, 5});
+  }
   SUBCASE("it is gone before") {
     elastic.die(0);
     elastic.nowhere(0);
@@ -228,6 +245,26 @@ TEST_CASE("a machine that leaves and is in no world yet is not taken in") {
   elastic.tell(MachineLeaves{1});
   CHECK_FALSE(find<PauseAfterStep>(elastic.tell(TrainerAlive{3, 1, "n1"})));
   CHECK_FALSE(find<PauseAfterStep>(elastic.later(seconds(1))));
+}
+
+TEST_CASE("what a change by intent lost is told as a recovery") {
+  ElasticRun elastic({0, 1});
+  elastic.tell(StepFinished{1, 40});
+  elastic.tell(MachineLeaves{1});
+  elastic.all_pause(41);
+  elastic.tell(TrainerFormed{0, 2});
+  elastic.tell(TrainerFormed{1, 2});
+  for (const int rank : {0, 1}) {
+    elastic.tell(TrainerLoaded{.rank = rank,
+                               .generation = 2,
+                               .step = 30,
+                               .how = LoadedFrom::kCheckpoint,
+                               .reason = "nobody holds it"});
+  }
+  const auto recovered = elastic.tell(StepFinished{2, 31});
+  REQUIRE(record(recovered, "recovered"));
+  CHECK(record(recovered, "recovered")->lost_steps == 11);
+  CHECK(elastic.run.failures() == 0);
 }
 
 TEST_CASE("who saves and stops does not change its world before") {
