@@ -4,8 +4,10 @@ intent is computed twice, and losses and weights are those of a run in which not
 
 import random
 import signal
+import time
 
-from harness import results
+import torture_soak
+from harness import processes, results
 from harness.figures import Fault, median
 from harness.machines import TrainingMachines
 from harness.run import Run
@@ -23,8 +25,8 @@ LEAVE_BAR_S = 1.0
 
 
 class Worlds:
-    """A run, and what its changes cost: seconds between the last step of a world and the first one of the next, beyond
-    a normal step."""
+    """A run, and what its changes cost: seconds from the last step of a world, or the loss of a machine, to the first
+    step of the next world, beyond a normal step of that one."""
 
     def __init__(self, machines, chance, step_s):
         self._machines = machines
@@ -32,7 +34,8 @@ class Worlds:
         self._chance = chance
         self._step_s = step_s
         self._resizes = 0
-        self.took = {"joined": [], "left": [], "lost": []}
+        self._ends = []  # the last step of each world
+        self._changes = {"joined": [], "left": [], "lost": []}  # (since when, the first step of the world)
 
     def _some_steps(self):
         target = self._run.last_step() + self._chance.randint(*STEPS_BETWEEN)
@@ -50,24 +53,33 @@ class Worlds:
         events = self._run.events("resize")
         last = [event["step"] for event, _ in events[self._resizes:]]
         self._resizes = len(events)
+        self._ends += last
         self._run.wait_for_step(last[-1] + 1, CHANGE_TIMEOUT_S)
         return last
 
-    def _pause(self, last):
-        """Between the steps around a change."""
+    def _paused(self, kind, ends):
+        self._changes[kind] += [(self._run.step_at[last], last + 1) for last in ends]
+
+    def took(self, kind):
+        return [self._run.step_at[first] - since - self._normal_behind(first) for since, first in self._changes[kind]]
+
+    def _normal_behind(self, first):
+        """A normal step of the world that begins with this one."""
+        end = min((last for last in self._ends if last > first), default=max(self._run.step_at))
         at = self._run.step_at
-        return at[last + 1] - at[last] - self._step_s
+        intervals = [at[step] - at[step - 1] for step in range(first + 1, min(end, first + 5) + 1)]
+        return median(intervals) if intervals else self._step_s
 
     def join(self, number, size):
         self._some_steps()
         self._machines.start(number)
-        self.took["joined"] += map(self._pause, self._becomes(size, f"machine {number} joins"))
+        self._paused("joined", self._becomes(size, f"machine {number} joins"))
 
     def leave(self, numbers, size):
         self._some_steps()
         for number in numbers:
             self._machines.leave(number)
-        self.took["left"] += map(self._pause, self._becomes(size, f"machines {numbers} leave"))
+        self._paused("left", self._becomes(size, f"machines {numbers} leave"))
         for number in numbers:
             code = self._machines.left(number, CHANGE_TIMEOUT_S)
             if code != 128 + signal.SIGTERM:
@@ -81,7 +93,7 @@ class Worlds:
         # The step under way may stand.
         first = last + 1 if self._run.step_at[last + 1] - at > self._step_s / 2 else last + 2
         self._run.wait_for_step(first, CHANGE_TIMEOUT_S)
-        self.took["lost"].append(self._run.step_at[first] - at - self._step_s)
+        self._changes["lost"].append((at, first))
 
 
 def _settings(place, options, strategy, steps):
@@ -132,16 +144,136 @@ def _judge(figures, run, plain, what, changes):
     tokens = [sum(line["tokens"] for line in results.steps(folder)) for folder in (run.folder, plain.folder)]
     figures.note(f"  {what}: worlds of {' '.join(str(size) for size in [MACHINES, *sizes])} machines")
     figures.add(f"{what}: a normal step", run.step_s() * 1e3, "ms")
-    for kind, times in changes.took.items():
+    took = {kind: changes.took(kind) for kind in ("joined", "left", "lost")}
+    for kind, times in took.items():
         figures.add(f"{what}: machines {kind}", len(times), "times")
-        figures.add(f"{what}: until the next step, beyond a normal one, p50", median(times), "s")
-        figures.add(f"{what}: until the next step, beyond a normal one, max", max(times), "s")
+        figures.add(f"{what}: {kind}: until the next step, beyond a normal one, p50", median(times), "s")
+        figures.add(f"{what}: {kind}: until the next step, beyond a normal one, max", max(times), "s")
     figures.add(f"{what}: tokens trained on, undisturbed {tokens[1]}", tokens[0], "")
     figures.bar(f"{what}: weights, and every step's loss, norm and tokens, equal to the undisturbed run's",
                 not run.differences(plain))
     figures.bar(f"{what}: no step lost, none computed twice but the one under way when a machine was killed",
                 all(event["lost_steps"] == 0 and results.recomputed_steps(event) <= 1 for event in recovered)
-                and len(recovered) <= len(changes.took["lost"]) and not run.repeated)
-    figures.bar(f"{what}: a machine that leaves hands over within {LEAVE_BAR_S} s", max(changes.took["left"]) <= LEAVE_BAR_S)
-    figures.bar(f"{what}: lost, p50 at most {SHRINK_P50_BAR_S} s", median(changes.took["lost"]) <= SHRINK_P50_BAR_S)
-    figures.bar(f"{what}: lost, max at most {SHRINK_MAX_BAR_S} s", max(changes.took["lost"]) <= SHRINK_MAX_BAR_S)
+                and len(recovered) <= len(took["lost"]) and not run.repeated)
+    figures.bar(f"{what}: a machine that leaves hands over within {LEAVE_BAR_S} s", max(took["left"]) <= LEAVE_BAR_S)
+    figures.bar(f"{what}: lost, p50 at most {SHRINK_P50_BAR_S} s", median(took["lost"]) <= SHRINK_P50_BAR_S)
+    figures.bar(f"{what}: lost, max at most {SHRINK_MAX_BAR_S} s", max(took["lost"]) <= SHRINK_MAX_BAR_S)
+
+
+# --- soak: all of it by the clock
+
+KILL_EVERY_S, LOSE_EVERY_S, LEAVE_EVERY_S = 10, 60, 90
+# A machine that is down comes back after so long.
+DOWN_S = 5
+GOODPUT_BAR = 0.80
+
+
+class Clock:
+    """What is due: a rank's process is killed every 10 s, a machine every 60 s, one leaves every 90 s; those that are
+    down come back."""
+
+    def __init__(self, machines, chance):
+        self._machines = machines
+        self._chance = chance
+        began = time.monotonic()
+        self._due = {what: began + every for what, every in self._every().items()}
+        self._back = []  # (when, machine)
+        self.done = {what: 0 for what in self._due}
+
+    @staticmethod
+    def _every():
+        return {"kill": KILL_EVERY_S, "lose": LOSE_EVERY_S, "leave": LEAVE_EVERY_S}
+
+    def next_due(self):
+        return min([*self._due.values(), *(when for when, _ in self._back)])
+
+    def all_up(self):
+        return not self._back and len(processes.trainers(self._machines.mark)) == MACHINES
+
+    def strike(self):
+        now = time.monotonic()
+        for when, number in [entry for entry in self._back if entry[0] <= now]:
+            self._machines.start(number)
+            self._back.remove((when, number))
+        for what, when in self._due.items():
+            if when > now:
+                continue
+            self._due[what] = when + self._every()[what]
+            up = [number for number in range(1, MACHINES) if self._machines.is_up(number)]
+            if what == "kill":
+                pids = sorted(processes.trainers(self._machines.mark))
+                processes.send(self._chance.choice(pids), signal.SIGKILL)
+            elif len(up) < 2:
+                self._due[what] = now + DOWN_S  # one is down: its copies may be the only ones
+                continue
+            else:
+                number = self._chance.choice(up)
+                if what == "lose":
+                    self._machines.kill(number)
+                else:
+                    self._machines.leave(number)
+                    self._machines.left(number, CHANGE_TIMEOUT_S)
+                self._back.append((time.monotonic() + DOWN_S, number))
+            self.done[what] += 1
+
+
+def soak(figures, place, bin_folder, options):
+    strategy = options.strategy
+    chance = random.Random(options.seed)
+
+    def train(steps, of, then=None):
+        settings = {**_settings(place, options, strategy, steps), "save_strategy": "no", "logging_steps": 500}
+        with TrainingMachines(place, bin_folder, MACHINES, LEAST, of, settings) as machines:
+            if then:
+                then(machines)
+            machines.run.finish(options.minutes * 120 + options.timeout)
+            return machines.run
+
+    step_s = train(200, "calibration").step_s()
+    steps = int(options.minutes * 60 * torture_soak.FILL / step_s)
+    last_strike_step = steps - int(2 * DOWN_S / step_s)
+    memory = torture_soak.Memory(place.mark)
+    struck = {}
+
+    def strike(machines):
+        run = machines.run
+        run.wait_for_step(5, CHANGE_TIMEOUT_S)
+        clock = Clock(machines, chance)
+        while run.last_step() < last_strike_step:
+            due = clock.next_due()
+            run.wait(lambda: max(run.step_at, default=0) >= last_strike_step or time.monotonic() >= due,
+                     KILL_EVERY_S + CHANGE_TIMEOUT_S, "the next moment")
+            if run.ended_at is not None:
+                raise Fault(f"the run ended before its time; {run.last_words()}")
+            if clock.all_up():
+                memory.sample()
+            clock.strike()
+        struck.update(clock.done)
+
+    run = train(steps, "soak", strike)
+    taken_s = run.step_at[steps] - run.step_at[1]
+    # As in the soak of one machine: a machine that got slower meanwhile is no fault of the run.
+    goodput = (steps - 1) * min(step_s, run.step_s()) / taken_s
+    what = f"soak of machines, {strategy}"
+    figures.add(f"{what}: a normal step", step_s * 1e3, "ms")
+    figures.add(f"{what}: the median step", run.step_s() * 1e3, "ms")
+    figures.add(f"{what}: from the first step to the last", taken_s, "s")
+    for kind, name in (("kill", "processes of ranks killed"), ("lose", "machines killed"), ("leave", "machines left")):
+        figures.add(f"{what}: {name}", struck[kind], "")
+    figures.add(f"{what}: goodput", goodput * 100, "%")
+    figures.bar(f"{what}: goodput at least {GOODPUT_BAR * 100:.0f} %", goodput >= GOODPUT_BAR)
+    for name, values in (("processes' shares (PSS)", memory.shares), ("memory kept", memory.kept)):
+        drift = memory.drift_percent(values)
+        figures.add(f"{what}: {name}, median", median(values), "MiB")
+        figures.add(f"{what}: {name}, drift", drift, "%")
+        figures.bar(f"{what}: {name}: drift below {torture_soak.DRIFT_BAR_PERCENT:.0f} %",
+                    drift < torture_soak.DRIFT_BAR_PERCENT)
+    settings = {**_settings(place, options, strategy, steps), "save_strategy": "no", "logging_steps": 500}
+    plain = Run(place, bin_folder, "undisturbed", {**settings, "troupe.workers": MACHINES}).start()
+    plain.finish(options.minutes * 120 + options.timeout)
+    for difference in run.differences(plain):
+        figures.note(f"  {what}: {difference}")
+    lost = sum(event["lost_steps"] for event in results.events(run.folder, "recovered"))
+    figures.add(f"{what}: steps lost", lost, "")
+    figures.bar(f"{what}: weights and every step's loss and norm equal to the undisturbed run's", not run.differences(plain))
+    figures.bar(f"{what}: no step lost", lost == 0)

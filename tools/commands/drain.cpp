@@ -6,6 +6,7 @@
 #include "scheduler/client/cluster_record.h"
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/describe.h"
+#include "tools/commands/run_leave.h"
 
 namespace troupe::tools {
 namespace {
@@ -42,6 +43,15 @@ Status drain(CommandContext& context, const DrainOptions& options) {
   const auto cluster = TROUPE_TRY(connect_cluster(context, options.cluster, "troupe drain"));
   const auto node =
       TROUPE_TRY(find_node(TROUPE_TRY(cluster->head->nodes(cluster->deadline)), options.node));
+  // A training that may do without this machine is told first, and hands over.
+  const bool goes = TROUPE_TRY(leave_run(context, options.cluster, node.node_id, "troupe drain"));
+  if (!goes) {
+    return error(
+        Code::kFailedPrecondition,
+        "the training on node {} cannot do with fewer machines (MIN_NNODES): start another "
+        "one first, or save and end it with 'troupe stop'",
+        node.name);
+  }
   TROUPE_RETURN_IF_ERROR(cluster->head->drain(
       node.node_id, grace_ms, fmt::format("'troupe drain' on {}", scheduler::host_name()),
       cluster->deadline));
@@ -73,7 +83,9 @@ void add_drain_command(CLI::App& app, CommandContext& context) {
   command.example("troupe drain worker-2")
       .example("troupe drain worker-2 --grace 300")
       .note(
-          "A worker that is ended by SIGTERM drains itself. A node stays drained until its worker "
+          "A worker that is ended by SIGTERM drains itself. A training with MIN_NNODES below "
+          "MAX_NNODES hands over what the node has of it first, between two steps. A node stays "
+          "drained until its worker "
           "is started anew.")
       .run([options, &context] { return drain(context, *options); });
 }

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/host_addresses.h"
 #include "tools/commands/node_flags.h"
+#include "tools/commands/run_leave.h"
 #include "tools/commands/train_flags.h"
 #include "tools/commands/worker.h"
 #include "tools/launchers/hostfile.h"
@@ -32,22 +34,9 @@ constexpr std::size_t kHostfileBytesMax = 1u << 20;
 // A host's trainers may take so long to end when it leaves.
 constexpr Duration kLeaveGrace = std::chrono::seconds(2);
 constexpr Duration kTellAgain = std::chrono::seconds(10);
-// How long it may take to tell a run that it is to save, in seconds.
-constexpr double kTellTimeoutS = 10;
-// A machine that leaves: how long the controller's answers may take, and the step under way.
-constexpr Duration kLeaveAnswer = std::chrono::seconds(10);
-constexpr auto kLeaveTimeout = std::chrono::seconds(60);
 
 Result<std::int64_t> cpus_here(CommandContext& context) {
   return whole_cpus(TROUPE_TRY(node_resources(context, {}, {})));
-}
-
-// A machine's NODE_RANK, below `machines`; nothing: it is none of the run's.
-std::optional<int> machine_of(const wire::NodeInfo& node, int machines) {
-  const auto label = node.labels.find(train::kNodeRankLabel);
-  if (label == node.labels.end()) return std::nullopt;
-  const int rank = std::atoi(label->second.c_str());
-  return rank >= 0 && rank < machines ? std::optional(rank) : std::nullopt;
 }
 
 // Nodes that can take trainers, the CPUs of the smallest, and what the one with least memory offers
@@ -357,64 +346,6 @@ Result<train::TrainingCluster> make_training_cluster(CommandContext& context,
   return alone(context, loaded, trainers, output);
 }
 
-// The controller of the run of the head at `address`.
-struct FoundController {
-  Cluster cluster;
-  ActorHandle<train::TrainController> handle;
-  Deadline deadline;
-};
-Result<FoundController> find_controller(CommandContext& context, const std::string& address) {
-  const auto found = TROUPE_TRY(
-      connect_cluster(context, {.address = address, .timeout_s = kTellTimeoutS}, "SIGTERM"));
-  const auto actors = TROUPE_TRY(found->head->actors(false, found->deadline));
-  const auto controller = std::ranges::find_if(actors, [](const wire::ActorInfo& actor) {
-    return actor.name.starts_with(train::kControllerPrefix);
-  });
-  if (controller == actors.end()) return error(Code::kNotFound, "no run has begun there");
-  Cluster cluster = TROUPE_TRY(Cluster::connect({.host = found->place.address.host,
-                                                 .port = found->place.address.port,
-                                                 .token = found->place.token.token,
-                                                 .job_name = "SIGTERM",
-                                                 .namespace_name = controller->namespace_name,
-                                                 .timeout = found->deadline.remaining(),
-                                                 .follow_output = false}));
-  const auto handle = TROUPE_TRY(cluster.get_actor<train::TrainController>(controller->name));
-  return FoundController{std::move(cluster), handle.with({.despite_state_loss = true}),
-                         found->deadline};
-}
-
-// Tells it, as its driver would, to save and to end.
-Status save_and_stop_run(FoundController& run) {
-  return run.handle.call<&train::TrainController::save_and_stop>().get(run.deadline.remaining());
-}
-
-// Tells it that this machine goes. True: the run does without it now; false: it cannot, and saves
-// and ends.
-Result<bool> leave_run(CommandContext& context, const std::string& address, const NodeId& self) {
-  auto run = TROUPE_TRY(find_controller(context, address));
-  const auto nodes = TROUPE_TRY(run.cluster.nodes());
-  const auto own = std::ranges::find(nodes, self, &wire::NodeInfo::node_id);
-  const auto machine =
-      own == nodes.end() ? std::nullopt : machine_of(*own, std::numeric_limits<int>::max());
-  const auto has = [&]() -> Result<bool> {
-    return run.handle.call<&train::TrainController::has_machine>(*machine).get(kLeaveAnswer);
-  };
-  if (!machine) return true;
-  if (!TROUPE_TRY(
-          run.handle.call<&train::TrainController::machine_leaves>(*machine).get(kLeaveAnswer))) {
-    TROUPE_RETURN_IF_ERROR(save_and_stop_run(run));
-    return false;
-  }
-  const Deadline deadline = Deadline::after(kLeaveTimeout);
-  while (TROUPE_TRY(has())) {
-    if (deadline.passed())
-      return error(Code::kDeadlineExceeded, "the step under way did not end in {} s",
-                   std::chrono::seconds(kLeaveTimeout).count());
-    std::this_thread::sleep_for(kLookAgain / 10);
-  }
-  return true;
-}
-
 Result<bool> joins_another(CommandContext& context, const train::LoadedConfig& loaded) {
   const auto& launch = loaded.launch;
   if (!launch.numbered_on_arrival()) return launch.node_rank > 0;
@@ -435,15 +366,15 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
   const auto left = std::make_shared<std::atomic<bool>>(false);
   std::function<Result<bool>(const NodeId&)> on_terminate;
   if (launch.elastic()) {
-    on_terminate = [&context, address, left](const NodeId& self) {
-      auto told = leave_run(context, address, self);
+    on_terminate = [&context, address, left](const NodeId& self) -> Result<bool> {
+      auto told = leave_run(context, {.address = address}, self, "SIGTERM");
       *left = told.ok() && *told;
+      if (told.ok() && !*told) TROUPE_RETURN_IF_ERROR(save_and_stop_run(context, address));
       return told;
     };
   } else if (!head_gets_signals) {
     on_terminate = [&context, address](const NodeId&) -> Result<bool> {
-      auto run = TROUPE_TRY(find_controller(context, address));
-      TROUPE_RETURN_IF_ERROR(save_and_stop_run(run));
+      TROUPE_RETURN_IF_ERROR(save_and_stop_run(context, address));
       return false;
     };
   }

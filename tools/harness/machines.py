@@ -103,6 +103,10 @@ class Machines:
     def is_up(self, number):
         return number in self._workers and self._workers[number].poll() is None
 
+    @property
+    def mark(self):
+        return self._place.mark
+
     # --- one of them
 
     def start(self, number, wait=True):

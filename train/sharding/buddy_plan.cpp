@@ -74,7 +74,8 @@ BuddyPlan BuddyPlan::make(std::span<const int> states, std::span<const std::uint
   const bool several = std::ranges::adjacent_find(domains, std::not_equal_to()) != domains.end();
   if (several) {
     BuddyPlan plan = make(states, domains);
-    plan.across_domains_ = !plan.none();
+    // Where each machine is a domain by itself, that says nothing.
+    plan.across_domains_ = !plan.none() && !std::ranges::equal(domains, machines);
     if (!plan.leaves_some_alone()) return plan;
   }
   return make(states, machines);

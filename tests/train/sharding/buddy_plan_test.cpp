@@ -55,6 +55,8 @@ TEST_CASE(
   const BuddyPlan across = BuddyPlan::make(all_different(4), machines, two);
   for (int rank = 0; rank < 4; ++rank) CHECK(across.buddy_of(rank) == (rank + 2) % 4);
   CHECK(across.across_domains());
+  // Where nobody said which machines are lost together, each is a domain by itself.
+  CHECK_FALSE(BuddyPlan::make(all_different(4), machines, machines).across_domains());
   const auto buddies = [](const BuddyPlan& plan) {
     std::vector<int> of;
     for (int rank = 0; rank < 4; ++rank) of.push_back(plan.buddy_of(rank));

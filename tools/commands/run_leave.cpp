@@ -1,0 +1,91 @@
+#include "tools/commands/run_leave.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <thread>
+#include <utility>
+
+#include "actors/cluster.h"
+#include "train/trainer/controller.h"
+#include "train/trainer/run_access.h"
+#include "train/trainer/trainer_messages.h"
+
+namespace troupe::tools {
+namespace {
+
+// How long it may take to tell a run that it is to save, in seconds.
+constexpr double kTellTimeoutS = 10;
+// A machine that leaves: how long the controller's answers may take, and the step under way.
+constexpr Duration kLeaveAnswer = std::chrono::seconds(10);
+constexpr auto kLeaveTimeout = std::chrono::seconds(60);
+constexpr auto kLeaveLook = std::chrono::milliseconds(10);
+
+struct FoundController {
+  Cluster cluster;
+  ActorHandle<train::TrainController> handle;
+  Deadline deadline;
+};
+
+// Of the training that runs there; nothing: there is none.
+Result<std::optional<FoundController>> find_controller(CommandContext& context,
+                                                       ClusterOptions options,
+                                                       const std::string& tool) {
+  if (!options.timeout_s) options.timeout_s = kTellTimeoutS;
+  const auto found = TROUPE_TRY(connect_cluster(context, options, tool));
+  const auto actors = TROUPE_TRY(found->head->actors(false, found->deadline));
+  const auto controller = std::ranges::find_if(actors, [](const wire::ActorInfo& actor) {
+    return actor.name.starts_with(train::kControllerPrefix);
+  });
+  if (controller == actors.end()) return std::optional<FoundController>();
+  Cluster cluster = TROUPE_TRY(Cluster::connect({.host = found->place.address.host,
+                                                 .port = found->place.address.port,
+                                                 .token = found->place.token.token,
+                                                 .job_name = tool,
+                                                 .namespace_name = controller->namespace_name,
+                                                 .timeout = found->deadline.remaining(),
+                                                 .follow_output = false}));
+  const auto handle = TROUPE_TRY(cluster.get_actor<train::TrainController>(controller->name));
+  return std::optional(FoundController{std::move(cluster),
+                                       handle.with({.despite_state_loss = true}), found->deadline});
+}
+
+}  // namespace
+
+std::optional<int> machine_of(const wire::NodeInfo& node, int machines) {
+  const auto label = node.labels.find(train::kNodeRankLabel);
+  if (label == node.labels.end()) return std::nullopt;
+  const int rank = std::atoi(label->second.c_str());
+  return rank >= 0 && rank < machines ? std::optional(rank) : std::nullopt;
+}
+
+Status save_and_stop_run(CommandContext& context, const std::string& address) {
+  auto run = TROUPE_TRY(find_controller(context, {.address = address}, "SIGTERM"));
+  if (!run) return error(Code::kNotFound, "no run has begun there");
+  return run->handle.call<&train::TrainController::save_and_stop>().get(run->deadline.remaining());
+}
+
+Result<bool> leave_run(CommandContext& context, const ClusterOptions& cluster, const NodeId& self,
+                       const std::string& tool) {
+  auto run = TROUPE_TRY(find_controller(context, cluster, tool));
+  if (!run) return true;
+  const auto nodes = TROUPE_TRY(run->cluster.nodes());
+  const auto own = std::ranges::find(nodes, self, &wire::NodeInfo::node_id);
+  const auto machine =
+      own == nodes.end() ? std::nullopt : machine_of(*own, std::numeric_limits<int>::max());
+  if (!machine) return true;
+  if (!TROUPE_TRY(
+          run->handle.call<&train::TrainController::machine_leaves>(*machine).get(kLeaveAnswer)))
+    return false;
+  const Deadline deadline = Deadline::after(kLeaveTimeout);
+  while (TROUPE_TRY(
+      run->handle.call<&train::TrainController::has_machine>(*machine).get(kLeaveAnswer))) {
+    if (deadline.passed())
+      return error(Code::kDeadlineExceeded, "the step under way did not end in {} s",
+                   std::chrono::seconds(kLeaveTimeout).count());
+    std::this_thread::sleep_for(kLeaveLook);
+  }
+  return true;
+}
+
+}  // namespace troupe::tools
