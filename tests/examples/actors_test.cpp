@@ -71,6 +71,7 @@ TEST_CASE("04_chaos_test loses nothing") { check_example("04_chaos_test"); }
 TEST_CASE("05_own_training trains with parts of its own, the same bits over a kill") {
   check_example("05_own_training");
 }
+TEST_CASE("06_machine_loss loses a machine, and no step") { check_example("06_machine_loss"); }
 
 }  // namespace
 }  // namespace troupe::tests

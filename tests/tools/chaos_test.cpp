@@ -8,15 +8,15 @@
 #include <fstream>
 #include <thread>
 
+#include "actors/chaos_cluster/marked_processes.h"
 #include "tests/support/runs/tiny_run.h"
-#include "tools/commands/marked_processes.h"
 #include "tools/commands/outside_strikes.h"
 
 namespace troupe::tests {
 namespace {
 
 using namespace std::chrono_literals;
-using tools::ProcessRole;
+using chaos::ProcessRole;
 
 // `troupe chaos run` of a scenario with the tiny training, whose processes have the test's HOME.
 struct UnderFire {
@@ -82,6 +82,20 @@ TEST_CASE_FIXTURE(UnderFire,
   // The run itself does not notice that the cluster's own processes end: its story is told so.
   const auto names = event_names(tiny.file("struck"));
   CHECK(std::count(names.begin(), names.end(), "struck") == 2);
+  tiny.check_nothing_left();
+}
+
+TEST_CASE_FIXTURE(UnderFire, "nodes are killed whole, join and leave: no step is lost") {
+  const auto report =
+      report_of(run("nodes: 3\nfaults: ['kill_node@step=60', 'join_node@step=140', "
+                    "'leave_node@step=300', 'join_node@step=400', 'kill_node@step=500']",
+                    {{"max_steps", "700"}, {"save_strategy", "no"}, {"troupe.strategy", "zero3"}}));
+  CHECK(equal_to_oracle(report));
+  REQUIRE(report.at("strikes").as_array().size() == 5);
+  for (const auto& strike : report.at("strikes").as_array()) {
+    CAPTURE(json::write(strike));
+    CHECK_FALSE(json::find_string(strike, "target")->empty());
+  }
   tiny.check_nothing_left();
 }
 
@@ -177,17 +191,17 @@ TEST_CASE("enumerate: a kill at each point that is asked for, weights compared")
 }
 
 TEST_CASE("processes are told apart by their command lines") {
-  const auto trainer = tools::role_of(
+  const auto trainer = chaos::role_of(
       {"troupe", "host", "--actor", "TrainerActor", "--run", "run-1", "--rank", "3"});
   CHECK(trainer.role == ProcessRole::kTrainer);
   CHECK(trainer.rank == 3);
-  CHECK(tools::role_of({"troupe", "host", "--actor", "TrainController"}).role ==
+  CHECK(chaos::role_of({"troupe", "host", "--actor", "TrainController"}).role ==
         ProcessRole::kController);
-  CHECK(tools::role_of({"troupe", "keeper", "--socket-name", "x"}).role == ProcessRole::kKeeper);
-  CHECK(tools::role_of({"troupe", "worker"}).role == ProcessRole::kDaemon);
-  CHECK(tools::role_of({"troupe", "head"}).role == ProcessRole::kHead);
-  CHECK(tools::role_of({"troupe", "train", "worker"}).role == ProcessRole::kOther);
-  CHECK(tools::role_of({}).role == ProcessRole::kOther);
+  CHECK(chaos::role_of({"troupe", "keeper", "--socket-name", "x"}).role == ProcessRole::kKeeper);
+  CHECK(chaos::role_of({"troupe", "worker"}).role == ProcessRole::kDaemon);
+  CHECK(chaos::role_of({"troupe", "head"}).role == ProcessRole::kHead);
+  CHECK(chaos::role_of({"troupe", "train", "worker"}).role == ProcessRole::kOther);
+  CHECK(chaos::role_of({}).role == ProcessRole::kOther);
 }
 
 TEST_CASE("the step under way is read from a growing file, not from an old one") {

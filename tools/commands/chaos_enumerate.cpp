@@ -12,7 +12,7 @@
 #include "runtime/base/json.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/suggest.h"
-#include "tools/commands/child_program.h"
+#include "runtime/process/child_program.h"
 #include "tools/commands/run_result.h"
 #include "tools/commands/signals.h"
 #include "tools/commands/tiny_training.h"
@@ -160,15 +160,15 @@ Status Enumeration::train(const EnumeratedStrategy& strategy, const std::string&
   if (strategy.trains_adapters()) settings["model_name_or_path"] = join_path(folder_, kBase);
   settings["troupe.workers"] = std::to_string(strategy.ranks);
   if (!faults.empty()) settings["troupe.chaos"] = faults;
-  ChildOptions child;
+  process::ChildOptions child;
   child.arguments = {"train"};
   const std::string path = join_path(folder_, output);
   for (auto& argument : tiny_training_arguments(folder_, path, settings)) {
     child.arguments.push_back(std::move(argument));
   }
-  child.environment = own_environment(join_path(folder_, "home"));
+  child.environment = process::own_environment(join_path(folder_, "home"));
   child.output_path = path + ".log";
-  const auto program = TROUPE_TRY(ChildProgram::start(child));
+  const auto program = TROUPE_TRY(process::ChildProgram::start(child));
   const Deadline deadline = Deadline::after(kRunTimeout);
   while (!stopping_) {
     const auto code = program->wait(Deadline::after(kLookForSignals));
@@ -378,7 +378,7 @@ Status Enumeration::summarize(double seconds) {
 Status Enumeration::run() {
   TROUPE_RETURN_IF_ERROR(choose_strategies());
   const auto temporary = context_.environment.get("TMPDIR");
-  folder_ = TROUPE_TRY(make_folder(temporary.value_or("/tmp"), "troupe-enumerate-"));
+  folder_ = TROUPE_TRY(process::make_folder(temporary.value_or("/tmp"), "troupe-enumerate-"));
   const TimePoint began = clock_.now();
   const auto work = [&]() -> Status {
     TROUPE_RETURN_IF_ERROR(context_.files.create_directories(join_path(folder_, "home")));

@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <atomic>
 
+#include "actors/chaos_cluster/chaos_cluster.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/json.h"
 #include "runtime/base/suggest.h"
-#include "tools/commands/child_program.h"
-#include "tools/commands/loopback_cluster.h"
+#include "runtime/process/child_program.h"
+#include "runtime/process/executable.h"
 #include "tools/commands/outside_strikes.h"
 #include "tools/commands/run_result.h"
 #include "tools/commands/signals.h"
@@ -55,7 +56,7 @@ class ChaosRun {
   std::string output_dir_, oracle_dir_;
   std::int64_t world_size_ = 1, threads_ = 1;
   std::string folder_, mark_;
-  std::unique_ptr<LoopbackCluster> cluster_;
+  std::unique_ptr<ChaosCluster> cluster_;
   std::atomic<int> signal_{0};
 
   std::vector<OutsideStrike> strikes_;
@@ -86,13 +87,13 @@ Status ChaosRun::load() {
 Status ChaosRun::make_cluster() {
   if (!scenario_.loopback) return {};
   const auto ranks_per_node = (world_size_ + scenario_.nodes - 1) / scenario_.nodes;
+  const auto own = TROUPE_TRY(process::Executable::self());
   auto cluster =
-      LoopbackCluster::start(context_.files,
-                             {.folder = folder_,
-                              .mark = mark_,
-                              .nodes = static_cast<int>(scenario_.nodes),
-                              .cpus_per_node = static_cast<double>(ranks_per_node * threads_)},
-                             Deadline::after(kClusterTimeout));
+      ChaosCluster::start({.nodes = static_cast<int>(scenario_.nodes),
+                           .cpus_per_node = static_cast<double>(ranks_per_node * threads_),
+                           .program = own->path(),
+                           .folder = folder_},
+                          Deadline::after(kClusterTimeout));
   if (!cluster.ok()) return cluster.status().prefixed("the cluster did not come up");
   cluster_ = std::move(*cluster);
   return {};
@@ -100,13 +101,13 @@ Status ChaosRun::make_cluster() {
 
 Status ChaosRun::train(const std::string& output_dir, const std::string& faults, bool on_cluster,
                        OutsideStrikes* strikes, double& seconds) {
-  ChildOptions child;
+  process::ChildOptions child;
   child.arguments = {"train"};
   for (const auto& argument : flags_.train_arguments) child.arguments.push_back(argument);
   child.arguments.push_back("output_dir=" + output_dir);
   child.arguments.push_back("overwrite_output_dir=true");
   child.arguments.push_back("troupe.chaos=" + faults);
-  child.environment[kChaosMark] = mark_;
+  child.environment[chaos::kChaosMark] = mark_;
   if (on_cluster) {
     child.arguments.push_back("troupe.address=" + cluster_->address());
     child.environment["HOME"] = cluster_->home();
@@ -114,7 +115,7 @@ Status ChaosRun::train(const std::string& output_dir, const std::string& faults,
   child.output_path = join_path(folder_, strikes ? "train.log" : "oracle.log");
   const TimePoint began = clock_.now();
   StepsSeen steps(output_dir);
-  const auto program = TROUPE_TRY(ChildProgram::start(child));
+  const auto program = TROUPE_TRY(process::ChildProgram::start(child));
   std::optional<Deadline> end_by;
   for (;;) {
     const auto code = program->wait(Deadline::after(kTick));
@@ -235,8 +236,8 @@ Status ChaosRun::report() {
 
 Status ChaosRun::run() {
   TROUPE_RETURN_IF_ERROR(load());
-  folder_ =
-      TROUPE_TRY(make_folder(context_.environment.get("TMPDIR").value_or("/tmp"), "troupe-chaos-"));
+  folder_ = TROUPE_TRY(
+      process::make_folder(context_.environment.get("TMPDIR").value_or("/tmp"), "troupe-chaos-"));
   mark_ = folder_;
   const auto work = [&]() -> Status {
     TROUPE_RETURN_IF_ERROR(under_fire());

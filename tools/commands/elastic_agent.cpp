@@ -13,11 +13,11 @@
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
 #include "runtime/base/unique_fd.h"
+#include "runtime/net/free_port.h"
+#include "runtime/process/child_program.h"
 #include "scheduler/client/cluster_record.h"
 #include "scheduler/policy/program_kind.h"
 #include "scheduler/policy/resources.h"
-#include "tools/commands/child_program.h"
-#include "tools/commands/free_port.h"
 #include "tools/commands/repeated_signals.h"
 #include "tools/commands/signals.h"
 #include "tools/launchers/invocation.h"
@@ -247,7 +247,7 @@ Result<std::vector<wire::ActorSpec>> ElasticAgent::prepare(
   const auto told_port = machines_.one_machine() ? options_.head_port : std::nullopt;
   world.master_port =
       told_port    ? *told_port
-      : first.here ? TROUPE_TRY(free_port())
+      : first.here ? TROUPE_TRY(net::free_port())
                    : static_cast<std::uint16_t>(kPortsBegin + context_.random.below(kPortsCount));
   const std::string attempt = join_path(log_dir_, fmt::format("attempt_{}", attempts_));
   std::error_code ec;
@@ -617,7 +617,7 @@ class LogFolder {
     // A run's id may hold anything; a folder's name no slash.
     std::string name = options.run_id;
     std::replace(name.begin(), name.end(), '/', '_');
-    folder.path_ = TROUPE_TRY(make_folder(parent, name + "_"));
+    folder.path_ = TROUPE_TRY(process::make_folder(parent, name + "_"));
     return folder;
   }
   LogFolder(LogFolder&& other) noexcept

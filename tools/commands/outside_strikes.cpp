@@ -20,22 +20,22 @@ constexpr auto kBesideTick = std::chrono::milliseconds(5);
 // A slow process runs this long in each turn, and is stopped factor − 1 times as long.
 constexpr auto kSlowTurn = std::chrono::milliseconds(10);
 
-ProcessRole role_struck_by(FaultKind kind) {
+chaos::ProcessRole role_struck_by(FaultKind kind) {
   switch (kind) {
     case FaultKind::kKillKeeper:
-      return ProcessRole::kKeeper;
+      return chaos::ProcessRole::kKeeper;
     case FaultKind::kKillDaemon:
-      return ProcessRole::kDaemon;
+      return chaos::ProcessRole::kDaemon;
     case FaultKind::kKillHead:
-      return ProcessRole::kHead;
+      return chaos::ProcessRole::kHead;
     case FaultKind::kKillController:
-      return ProcessRole::kController;
+      return chaos::ProcessRole::kController;
     default:
-      return ProcessRole::kTrainer;
+      return chaos::ProcessRole::kTrainer;
   }
 }
 
-std::string_view role_text(ProcessRole role) {
+std::string_view role_text(chaos::ProcessRole role) {
   constexpr std::string_view kTexts[] = {"a process", "a trainer",       "the controller",
                                          "a keeper",  "a node's daemon", "the head"};
   return kTexts[static_cast<int>(role)];
@@ -76,7 +76,7 @@ json::Object to_json(const OutsideStrike& strike) {
 }
 
 OutsideStrikes::OutsideStrikes(const std::vector<train::Fault>& faults, std::uint64_t seed,
-                               std::string mark, LoopbackCluster* cluster, const Clock& clock)
+                               std::string mark, ChaosCluster* cluster, const Clock& clock)
     : faults_(faults),
       schedule_(faults, seed),
       random_(seed),
@@ -100,12 +100,16 @@ void OutsideStrikes::tick(std::int64_t step) {
 void OutsideStrikes::strike(const train::Fault& fault, double at_s) {
   const bool link = fault.kind == FaultKind::kCut || fault.kind == FaultKind::kDelay ||
                     fault.kind == FaultKind::kStall;
-  strikes_.push_back(
-      {.at_s = at_s,
-       .fault = train::fault_text(fault),
-       .target = link ? strike_link(fault) : strike_process(fault),
-       .of_cluster = fault.kind == FaultKind::kKillHead || fault.kind == FaultKind::kKillDaemon,
-       .unix_time_us = clock_.unix_time_us()});
+  const bool node = fault.kind == FaultKind::kKillNode || fault.kind == FaultKind::kLeaveNode ||
+                    fault.kind == FaultKind::kJoinNode;
+  strikes_.push_back({.at_s = at_s,
+                      .fault = train::fault_text(fault),
+                      .target = link   ? strike_link(fault)
+                                : node ? strike_node(fault)
+                                       : strike_process(fault),
+                      .of_cluster = node || fault.kind == FaultKind::kKillHead ||
+                                    fault.kind == FaultKind::kKillDaemon,
+                      .unix_time_us = clock_.unix_time_us()});
 }
 
 std::vector<std::string> OutsideStrikes::struck() const {
@@ -116,11 +120,11 @@ std::vector<std::string> OutsideStrikes::struck() const {
   return out;
 }
 
-std::optional<MarkedProcess> OutsideStrikes::victim_of(const train::Fault& fault) {
-  auto processes = marked_processes(mark_);
-  std::erase_if(processes, [&](const MarkedProcess& p) {
+std::optional<chaos::MarkedProcess> OutsideStrikes::victim_of(const train::Fault& fault) {
+  auto processes = chaos::marked_processes(mark_);
+  std::erase_if(processes, [&](const chaos::MarkedProcess& p) {
     return p.role != role_struck_by(fault.kind) || p.state == 'Z' ||
-           (p.role == ProcessRole::kTrainer && fault.rank >= 0 && p.rank != fault.rank) ||
+           (p.role == chaos::ProcessRole::kTrainer && fault.rank >= 0 && p.rank != fault.rank) ||
            (fault.node >= 0 && p.node != fault.node);
   });
   if (processes.empty()) return std::nullopt;
@@ -131,7 +135,7 @@ std::string OutsideStrikes::strike_process(const train::Fault& fault) {
   const auto victim = victim_of(fault);
   if (!victim) return "";
   const std::string target =
-      victim->role == ProcessRole::kTrainer
+      victim->role == chaos::ProcessRole::kTrainer
           ? fmt::format("rank {}, process {}", victim->rank, victim->pid)
           : fmt::format("{}{}, process {}", role_text(victim->role),
                         victim->node >= 0 ? fmt::format(" of node {}", victim->node) : "",
@@ -169,6 +173,22 @@ std::string OutsideStrikes::strike_link(const train::Fault& fault) {
   return target;
 }
 
+std::string OutsideStrikes::strike_node(const train::Fault& fault) {
+  if (!cluster_) return "";
+  const bool joins = fault.kind == FaultKind::kJoinNode;
+  std::vector<int> nodes;
+  for (int node = 0; node < cluster_->node_count(); ++node) {
+    if (cluster_->is_up(node) != joins && (fault.node < 0 || fault.node == node))
+      nodes.push_back(node);
+  }
+  if (nodes.empty()) return "";
+  const int node = nodes[random_.below(nodes.size())];
+  const Status struck = joins                                 ? cluster_->join(node)
+                        : fault.kind == FaultKind::kLeaveNode ? cluster_->leave(node)
+                                                              : cluster_->kill_node(node);
+  return struck.ok() ? fmt::format("node {}", node) : "";
+}
+
 void OutsideStrikes::end_lasting(TimePoint now) {
   for (Lasting& lasting : lasting_) {
     const bool over = now >= lasting.until;
@@ -197,7 +217,7 @@ Result<std::unique_ptr<StrikesBeside>> StrikesBeside::start(const std::vector<tr
   }
   if (!any) return std::unique_ptr<StrikesBeside>();
   std::string mark = fmt::format("train-{}", ::getpid());
-  ::setenv(kChaosMark, mark.c_str(), 1);
+  ::setenv(chaos::kChaosMark, mark.c_str(), 1);
   return std::unique_ptr<StrikesBeside>(new StrikesBeside(faults, output_dir, std::move(mark)));
 }
 

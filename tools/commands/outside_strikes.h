@@ -10,11 +10,11 @@
 #include <thread>
 #include <vector>
 
+#include "actors/chaos_cluster/chaos_cluster.h"
+#include "actors/chaos_cluster/marked_processes.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/json.h"
 #include "runtime/base/random.h"
-#include "tools/commands/loopback_cluster.h"
-#include "tools/commands/marked_processes.h"
 #include "train/chaos/schedule.h"
 
 namespace troupe::tools {
@@ -48,7 +48,7 @@ class OutsideStrikes {
  public:
   // `cluster` may be null: then no fault needs it. All outlive it.
   OutsideStrikes(const std::vector<train::Fault>& faults, std::uint64_t seed, std::string mark,
-                 LoopbackCluster* cluster, const Clock& clock);
+                 ChaosCluster* cluster, const Clock& clock);
   ~OutsideStrikes();
   OutsideStrikes(const OutsideStrikes&) = delete;
   OutsideStrikes& operator=(const OutsideStrikes&) = delete;
@@ -71,14 +71,15 @@ class OutsideStrikes {
   void strike(const train::Fault& fault, double at_s);
   std::string strike_process(const train::Fault& fault);
   std::string strike_link(const train::Fault& fault);
-  std::optional<MarkedProcess> victim_of(const train::Fault& fault);
+  std::string strike_node(const train::Fault& fault);
+  std::optional<chaos::MarkedProcess> victim_of(const train::Fault& fault);
   void end_lasting(TimePoint now);
 
   const std::vector<train::Fault>& faults_;
   train::StrikeSchedule schedule_;
   SeededRandom random_;
   const std::string mark_;
-  LoopbackCluster* cluster_;
+  ChaosCluster* cluster_;
   const Clock& clock_;
   std::optional<TimePoint> first_step_at_;
   std::vector<Lasting> lasting_;

@@ -1,6 +1,7 @@
 #include "tools/commands/train_cluster.h"
 
 #include <poll.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>

@@ -33,6 +33,9 @@ constexpr std::array<std::string_view, kFaultKindCount> kFaultNames = {"kill",
                                                                        "kill_daemon",
                                                                        "kill_head",
                                                                        "kill_controller",
+                                                                       "kill_node",
+                                                                       "leave_node",
+                                                                       "join_node",
                                                                        "record"};
 static_assert(kFaultNames.back() == "record");
 
@@ -58,7 +61,9 @@ bool strikes_connection(FaultKind kind) {
   return any_of(kind, {FaultKind::kCut, FaultKind::kDelay, FaultKind::kStall});
 }
 bool strikes_node(FaultKind kind) {
-  return strikes_connection(kind) || any_of(kind, {FaultKind::kKillKeeper, FaultKind::kKillDaemon});
+  return strikes_connection(kind) ||
+         any_of(kind, {FaultKind::kKillKeeper, FaultKind::kKillDaemon, FaultKind::kKillNode,
+                       FaultKind::kLeaveNode, FaultKind::kJoinNode});
 }
 bool has_schedule(const Fault& fault) {
   return fault.at_s > 0 || fault.every_s > 0 || fault.rate_per_min > 0;

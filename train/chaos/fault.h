@@ -21,6 +21,9 @@
 // | stall | nothing passes through it, for `for_ms` (1000) |
 // | kill_keeper, kill_daemon | SIGKILL of a worker node's process; `node` counts from 0 |
 // | kill_head, kill_controller | SIGKILL of those |
+// | kill_node | SIGKILL of all processes of a worker node at once, with the memory that they keep |
+// | leave_node | SIGTERM to a worker node, which drains itself |
+// | join_node | a worker node in the place of one that was killed or left (`node`; any) |
 //
 // Where, for faults that strike at a point of a trainer: `step`, `rank` (0; or any), `phase` (a
 // stage of train/progress/point.h), `unit`, `point` (stage, unit, gradient, operator, collective,
@@ -65,10 +68,13 @@ enum class FaultKind : std::uint8_t {
   kKillDaemon,
   kKillHead,
   kKillController,
+  kKillNode,
+  kLeaveNode,
+  kJoinNode,
   // No fault: every point that the rank reaches becomes a line of FILE.rank-R (point_lines.h).
   kRecord,
 };
-inline constexpr int kFaultKindCount = 18;
+inline constexpr int kFaultKindCount = 21;
 std::string_view fault_kind_name(FaultKind kind);
 
 struct Fault {

@@ -46,6 +46,9 @@ TEST_CASE("every kind of fault parses, and its text parses to the same fault") {
            "kill_daemon@step=3",
            "kill_head@every=3,times=10",
            "kill_controller@at=1",
+           "kill_node@every=20,times=3",
+           "leave_node@step=4,node=1",
+           "join_node@at=5,node=0",
            "record@file=/tmp/points",
        }) {
     CAPTURE(text);

@@ -1,4 +1,4 @@
-#include "tools/commands/child_program.h"
+#include "runtime/process/child_program.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,19 +9,20 @@
 #include "runtime/process/child.h"
 #include "runtime/process/executable.h"
 
-namespace troupe::tools {
+namespace troupe::process {
 
 Result<std::unique_ptr<ChildProgram>> ChildProgram::start(const ChildOptions& options) {
-  const auto program = TROUPE_TRY(process::Executable::self());
+  const auto program =
+      TROUPE_TRY(options.program.empty() ? Executable::self() : Executable::open(options.program));
   const UniqueFd output(::open(options.output_path.c_str(),
                                O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
   if (!output.valid()) return errno_status(errno, "write", options.output_path);
   const UniqueFd none(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  process::SpawnOptions spawn{.path = program->path(),
-                              .executable_fd = program->fd(),
-                              .argv = {"troupe"},
-                              .environment = options.environment,
-                              .parent_death_signal = SIGKILL};
+  SpawnOptions spawn{.path = program->path(),
+                     .executable_fd = program->fd(),
+                     .argv = {"troupe"},
+                     .environment = options.environment,
+                     .parent_death_signal = SIGKILL};
   spawn.argv.insert(spawn.argv.end(), options.arguments.begin(), options.arguments.end());
   spawn.descriptors = {{.parent = none.get(), .child = 0},
                        {.parent = output.get(), .child = 1},
@@ -31,7 +32,7 @@ Result<std::unique_ptr<ChildProgram>> ChildProgram::start(const ChildOptions& op
 
 ChildProgram::~ChildProgram() {
   if (ended_) return;
-  static_cast<void>(process::kill_group(child_.pid, SIGKILL));
+  static_cast<void>(kill_group(child_.pid, SIGKILL));
   static_cast<void>(wait(Deadline::after(std::chrono::seconds(5))));
 }
 
@@ -63,4 +64,4 @@ Result<std::string> make_folder(const std::string& parent, const std::string& pr
   return path;
 }
 
-}  // namespace troupe::tools
+}  // namespace troupe::process

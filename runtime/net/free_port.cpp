@@ -1,4 +1,4 @@
-#include "tools/commands/free_port.h"
+#include "runtime/net/free_port.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -7,7 +7,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/base/unique_fd.h"
 
-namespace troupe::tools {
+namespace troupe::net {
 
 Result<std::uint16_t> free_port() {
   const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -23,4 +23,4 @@ Result<std::uint16_t> free_port() {
   return ntohs(at.sin_port);
 }
 
-}  // namespace troupe::tools
+}  // namespace troupe::net

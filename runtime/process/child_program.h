@@ -1,5 +1,5 @@
 #pragma once
-// This program again, as a child with arguments and a home of its own: what chaos commands start.
+// A program as a child, with its output in a file: what chaos commands and clusters of tests start.
 
 #include <sys/types.h>
 
@@ -12,9 +12,10 @@
 #include "runtime/base/status.h"
 #include "runtime/process/spawn.h"
 
-namespace troupe::tools {
+namespace troupe::process {
 
 struct ChildOptions {
+  std::string program;                 // a path; empty: this program again
   std::vector<std::string> arguments;  // without the program's name
   std::map<std::string, std::string> environment;
   std::string output_path;  // of standard output and standard error
@@ -37,8 +38,8 @@ class ChildProgram {
   void signal(int signal);
 
  private:
-  explicit ChildProgram(process::Child child) : child_(std::move(child)) {}
-  process::Child child_;
+  explicit ChildProgram(Child child) : child_(std::move(child)) {}
+  Child child_;
   bool ended_ = false;
   int exit_code_ = 0;
 };
@@ -50,4 +51,4 @@ std::map<std::string, std::string> own_environment(const std::string& home);
 // A folder under `parent` with a name that nobody else has, readable by this user alone.
 Result<std::string> make_folder(const std::string& parent, const std::string& prefix);
 
-}  // namespace troupe::tools
+}  // namespace troupe::process

@@ -1,4 +1,4 @@
-#include "tools/commands/marked_processes.h"
+#include "actors/chaos_cluster/marked_processes.h"
 
 #include <dirent.h>
 
@@ -10,7 +10,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/base/suggest.h"
 
-namespace troupe::tools {
+namespace troupe::chaos {
 namespace {
 
 constexpr std::uint64_t kProcFileBytesMax = 1u << 20;
@@ -102,4 +102,4 @@ std::vector<MarkedProcess> marked_processes(const std::string& mark) {
   return processes;
 }
 
-}  // namespace troupe::tools
+}  // namespace troupe::chaos

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace troupe::tools {
+namespace troupe::chaos {
 
 // The variable; its value is different for every run. Nothing of Troupe reads it.
 inline constexpr const char* kChaosMark = "TROUPE_CHAOS_RUN";
@@ -32,4 +32,4 @@ MarkedProcess role_of(const std::vector<std::string>& command_line);
 // that they watch over are the daemons.
 std::vector<MarkedProcess> marked_processes(const std::string& mark);
 
-}  // namespace troupe::tools
+}  // namespace troupe::chaos

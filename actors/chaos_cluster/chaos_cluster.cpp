@@ -1,0 +1,303 @@
+#include "actors/chaos_cluster/chaos_cluster.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "actors/chaos_cluster/marked_processes.h"
+#include "runtime/base/suggest.h"
+#include "runtime/net/free_port.h"
+#include "runtime/net/token.h"
+
+namespace troupe {
+namespace {
+
+constexpr auto kLookForOutput = std::chrono::milliseconds(10);
+constexpr auto kLookForEnd = std::chrono::milliseconds(2);
+constexpr auto kLeaveTimeout = std::chrono::seconds(5);
+constexpr auto kKillTimeout = std::chrono::seconds(10);
+constexpr std::uint64_t kLogBytesMax = 64u << 20;
+// The label by which actors are placed on a node.
+constexpr const char* kNodeLabel = "chaos-node";
+
+// Waits until the program's output has a whole line with `text`; that line.
+Result<std::string> line_with(FileSystem& files, process::ChildProgram& program,
+                              const std::string& path, std::string_view text, Deadline deadline) {
+  for (;;) {
+    const auto ended = program.wait(Deadline::after(kLookForOutput));
+    const auto output = files.read(path, kLogBytesMax);
+    if (output.ok()) {
+      const auto at = output->find(text);
+      const auto end = at == std::string::npos ? at : output->find('\n', at);
+      if (end != std::string::npos) {
+        const auto begin = output->rfind('\n', at);
+        return output->substr(begin == std::string::npos ? 0 : begin + 1,
+                              end - (begin == std::string::npos ? 0 : begin + 1));
+      }
+    }
+    if (ended.ok()) {
+      return error(Code::kFailedPrecondition, "it ended with exit code {}: {}", *ended,
+                   output.ok() ? std::string(trim(*output)) : "");
+    }
+    if (deadline.passed()) {
+      return error(Code::kDeadlineExceeded, "it did not say '{}': {}", text,
+                   output.ok() ? std::string(trim(*output)) : "");
+    }
+  }
+}
+
+// The command that head and nodes run.
+Result<std::string> find_program(const Environment& environment) {
+  if (auto named = environment.get("TROUPE_PROGRAM"); named && !named->empty()) return *named;
+  std::vector<std::string> places;
+  char self[4096];
+  const auto length = ::readlink("/proc/self/exe", self, sizeof self);
+  if (length > 0) {
+    const std::string_view path(self, static_cast<std::size_t>(length));
+    places.emplace_back(path.substr(0, path.rfind('/')));
+  }
+  for (auto& folder : split_words(environment.get("PATH").value_or(""), ':'))
+    places.push_back(std::move(folder));
+  for (const std::string& place : places) {
+    std::string path = join_path(place, "troupe");
+    if (::access(path.c_str(), X_OK) == 0) return path;
+  }
+  return error(Code::kNotFound,
+               "the command 'troupe', which head and nodes run, is neither beside this program nor "
+               "in PATH: name it by TROUPE_PROGRAM or ChaosClusterOptions::program");
+}
+
+}  // namespace
+
+std::map<std::string, std::string> on_node(int node) {
+  return {{kNodeLabel, std::to_string(node)}};
+}
+
+Result<std::unique_ptr<ChaosCluster>> ChaosCluster::start(const ChaosClusterOptions& options,
+                                                          Deadline deadline) {
+  if (options.nodes < 1)
+    return error(Code::kInvalidArgument, "ChaosClusterOptions::nodes is {}", options.nodes);
+  const SystemEnvironment own;
+  const Environment& environment = options.environment ? *options.environment : own;
+  auto cluster = std::unique_ptr<ChaosCluster>(new ChaosCluster());
+  cluster->program_ =
+      options.program.empty() ? TROUPE_TRY(find_program(environment)) : options.program;
+  cluster->cpus_per_node_ = options.cpus_per_node;
+  cluster->folder_ = options.folder;
+  if (options.folder.empty()) {
+    cluster->folder_ = TROUPE_TRY(
+        process::make_folder(environment.get("TMPDIR").value_or("/tmp"), "troupe-chaos-"));
+    cluster->own_folder_ = true;
+  }
+  cluster->mark_ = cluster->folder_;
+  cluster->home_ = join_path(cluster->folder_, "home");
+  TROUPE_RETURN_IF_ERROR(cluster->files_.create_directories(cluster->home_, 0700));
+  TROUPE_RETURN_IF_ERROR(cluster->start_head(deadline));
+  for (int node = 0; node < options.nodes; ++node) {
+    TROUPE_RETURN_IF_ERROR(cluster->add_node());
+    TROUPE_RETURN_IF_ERROR(cluster->start_worker(node));
+  }
+  for (int node = 0; node < options.nodes; ++node)
+    TROUPE_RETURN_IF_ERROR(cluster->wait_for_node(node, deadline));
+  return cluster;
+}
+
+Status ChaosCluster::start_head(Deadline deadline) {
+  const auto port = TROUPE_TRY(net::free_port());
+  address_ = fmt::format("127.0.0.1:{}", port);
+  process::ChildOptions child{
+      .program = program_,
+      .arguments = {"head", "--watch", "--address", "127.0.0.1", "--port", std::to_string(port)},
+      .environment = process::own_environment(home_),
+      .output_path = join_path(folder_, "head.log")};
+  child.environment[chaos::kChaosMark] = mark_;
+  head_ = TROUPE_TRY(process::ChildProgram::start(child));
+  auto ready = line_with(files_, *head_, child.output_path, "The head listens on", deadline);
+  return ready.status().prefixed("the head");
+}
+
+Status ChaosCluster::add_node() {
+  Node node;
+  node.port = TROUPE_TRY(net::free_port());
+  std::promise<Result<std::uint16_t>> promise;
+  net::EventLoop& loop = proxies_thread_.loop();
+  loop.post([&] {
+    auto proxy = net::make_fault_proxy(
+        loop, {.target = {.host = "127.0.0.1", .port = node.port, .local_name = {}},
+               .seed = nodes_.size()});
+    if (!proxy.ok()) return promise.set_value(proxy.status());
+    const auto at = (*proxy)->address().port;
+    proxies_.push_back(std::move(*proxy));
+    promise.set_value(at);
+  });
+  node.proxy_port = TROUPE_TRY(promise.get_future().get());
+  nodes_.push_back(std::move(node));
+  return {};
+}
+
+Status ChaosCluster::start_worker(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  ++node.starts;
+  node.log_path =
+      join_path(folder_, node.starts == 1 ? fmt::format("node-{}.log", number)
+                                          : fmt::format("node-{}-{}.log", number, node.starts));
+  process::ChildOptions child{
+      .program = program_,
+      .arguments = {"worker", "--watch", "--address", address_, "--port", std::to_string(node.port),
+                    "--advertise", fmt::format("127.0.0.1:{}", node.proxy_port), "--num-cpus",
+                    fmt::format("{}", cpus_per_node_), "--labels",
+                    fmt::format("{}={}", kNodeLabel, number)},
+      .environment = process::own_environment(home_),
+      .output_path = node.log_path};
+  child.environment[chaos::kChaosMark] = mark_;
+  child.environment[chaos::kChaosNodeMark] = std::to_string(number);
+  node.worker = TROUPE_TRY(process::ChildProgram::start(child));
+  return {};
+}
+
+ChaosCluster::~ChaosCluster() {
+  // Nodes leave in order where they can; a stopped or stuck one is killed with its group.
+  const Deadline deadline = Deadline::after(kLeaveTimeout);
+  for (const Node& node : nodes_) {
+    if (node.worker) node.worker->signal(SIGTERM);
+  }
+  for (const Node& node : nodes_) {
+    if (node.worker) static_cast<void>(node.worker->wait(deadline));
+  }
+  if (head_) {
+    head_->signal(SIGTERM);
+    static_cast<void>(head_->wait(Deadline::after(kLeaveTimeout)));
+  }
+  nodes_.clear();
+  head_.reset();
+  std::promise<void> closed;
+  proxies_thread_.loop().post([&] {
+    proxies_.clear();
+    closed.set_value();
+  });
+  closed.get_future().wait();
+  for (const auto& left : chaos::marked_processes(mark_)) ::kill(left.pid, SIGKILL);
+  if (own_folder_) static_cast<void>(files_.remove_tree(folder_));
+}
+
+Result<Cluster> ChaosCluster::connect(ConnectOptions options) const {
+  const std::size_t colon = address_.rfind(':');
+  options.host = address_.substr(0, colon);
+  options.port = static_cast<std::uint16_t>(std::stoi(address_.substr(colon + 1)));
+  PosixFileSystem files;
+  options.token = TROUPE_TRY(net::read_token_file(files, join_path(home_, ".troupe/token")));
+  return Cluster::connect(options);
+}
+
+// --- nodes
+
+bool ChaosCluster::is_up(int node) const {
+  return node >= 0 && node < node_count() && nodes_[static_cast<std::size_t>(node)].worker;
+}
+
+Result<ChaosCluster::Node*> ChaosCluster::node_that_is(bool up, int node) {
+  if (node < 0 || node >= node_count())
+    return error(Code::kInvalidArgument, "there is no node {}: they are 0 to {}", node,
+                 node_count() - 1);
+  if (is_up(node) != up)
+    return error(Code::kFailedPrecondition, "node {} is {} already", node, up ? "down" : "up");
+  return &nodes_[static_cast<std::size_t>(node)];
+}
+
+// The watcher first, so that it starts none again.
+Status ChaosCluster::signal_all(int number, int signal) {
+  Node* node = TROUPE_TRY(node_that_is(true, number));
+  node->worker->signal(signal);
+  for (const auto& process : chaos::marked_processes(mark_)) {
+    if (process.node == number) ::kill(process.pid, signal);
+  }
+  return {};
+}
+
+Status ChaosCluster::kill_node(int number) {
+  TROUPE_RETURN_IF_ERROR(signal_all(number, SIGKILL));
+  nodes_[static_cast<std::size_t>(number)].worker.reset();
+  // Also what was on its way to be started when the others were looked for.
+  for (const Deadline deadline = Deadline::after(kKillTimeout);;) {
+    auto left = chaos::marked_processes(mark_);
+    std::erase_if(left, [&](const auto& p) { return p.node != number || p.state == 'Z'; });
+    if (left.empty()) return {};
+    if (deadline.passed())
+      return error(Code::kDeadlineExceeded, "node {}: process {} does not end", number,
+                   left.front().pid);
+    for (const auto& process : left) ::kill(process.pid, SIGKILL);
+    std::this_thread::sleep_for(kLookForEnd);
+  }
+}
+
+Status ChaosCluster::stop_node(int node) { return signal_all(node, SIGSTOP); }
+Status ChaosCluster::continue_node(int node) { return signal_all(node, SIGCONT); }
+
+Status ChaosCluster::leave(int number) {
+  Node* node = TROUPE_TRY(node_that_is(true, number));
+  node->worker->signal(SIGTERM);
+  static_cast<void>(node->worker->wait(Deadline::after(kLeaveTimeout)));
+  node->worker.reset();
+  return {};
+}
+
+Status ChaosCluster::join(int number) {
+  TROUPE_RETURN_IF_ERROR(node_that_is(false, number).status());
+  return start_worker(number);
+}
+
+Status ChaosCluster::wait_for_node(int number, Deadline deadline) {
+  Node* node = TROUPE_TRY(node_that_is(true, number));
+  return line_with(files_, *node->worker, node->log_path, "joined the cluster", deadline)
+      .status()
+      .prefixed(fmt::format("worker node {}", number));
+}
+
+void ChaosCluster::Place::changed(const ActorInfo& info) {
+  MutexLock lock(mutex_);
+  node_.reset();
+  if (info.state == wire::ActorState::kAlive) node_ = info.node_id;
+  changed_.notify_all();
+}
+
+Result<NodeId> ChaosCluster::Place::wait(Deadline deadline) {
+  MutexLock lock(mutex_);
+  const auto lives = [this]() TROUPE_NO_ANALYSIS { return node_.has_value(); };
+  if (changed_.wait_until(mutex_, deadline, lives)) return *node_;
+  return error(Code::kDeadlineExceeded, "the actor has no process");
+}
+
+Result<int> ChaosCluster::number_of(Cluster& driver, const NodeId& id) {
+  for (const auto& node : TROUPE_TRY(driver.nodes())) {
+    const auto label = node.labels.find(kNodeLabel);
+    if (node.node_id == id && label != node.labels.end()) return std::stoi(label->second);
+  }
+  return error(Code::kNotFound, "node {} is none of this cluster's", id.brief());
+}
+
+// --- connections
+
+void ChaosCluster::on_proxies(int node, const std::function<void(net::FaultProxy&)>& work) {
+  std::promise<void> done;
+  proxies_thread_.loop().post([&] {
+    for (std::size_t i = 0; i < proxies_.size(); ++i) {
+      if (node < 0 || static_cast<std::size_t>(node) == i) work(*proxies_[i]);
+    }
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+void ChaosCluster::set_link(int node, const net::LinkConditions& conditions) {
+  on_proxies(node, [&](net::FaultProxy& proxy) { proxy.set_both(conditions); });
+}
+
+void ChaosCluster::cut(int node) {
+  on_proxies(node, [](net::FaultProxy& proxy) { proxy.cut(); });
+}
+
+}  // namespace troupe

@@ -1,0 +1,120 @@
+// A training under the loss of machines: a cluster of three worker nodes, of which two train. The
+// node of a rank is killed whole, with all its memory; the rank goes on on the third one, from the
+// copy of its state that the other rank keeps.
+//
+//   06_machine_loss [STRATEGY]     zero1, zero2, zero3, ddp
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "actors/chaos_cluster/chaos_cluster.h"
+#include "actors/host.h"
+#include "train/trainer/training_job.h"
+
+namespace tr = troupe::train;
+namespace json = troupe::json;
+using namespace std::chrono_literals;
+using troupe::Deadline;
+
+// Sample n is an arithmetic sequence that follows from n.
+class Sequences final : public tr::DataSource {
+ public:
+  explicit Sequences(const json::Object&) {}
+  std::int64_t size() const override { return 4096; }
+  std::int64_t length_max() const override { return 16; }
+  troupe::Result<tr::TrainingSample> sample(std::int64_t, std::int64_t number) const override {
+    tr::TrainingSample sample;
+    for (std::int64_t i = 0; i < length_max(); ++i)
+      sample.ids.push_back(static_cast<tr::TokenId>((number * 7 + i * (1 + number % 3)) % 32));
+    return sample;
+  }
+};
+
+tr::TrainingParts own_parts() {
+  return {.data_sources = {{"sequences", tr::part<tr::DataSource, Sequences>()}}};
+}
+
+class SequenceTrainer : public tr::TrainerActor {
+ public:
+  SequenceTrainer(troupe::ActorContext& context,
+                  troupe::ActorHandle<tr::TrainController> controller, tr::TrainerSetup setup)
+      : TrainerActor(context, controller, std::move(setup), own_parts()) {}
+
+  troupe::Result<std::int64_t> step() {
+    return between_steps(
+        [](const tr::TrainingView& run) -> troupe::Result<std::int64_t> { return run.step(); });
+  }
+
+  static constexpr auto methods = tr::trainer_methods<&SequenceTrainer::step>;
+  static constexpr auto groups = tr::trainer_groups<&SequenceTrainer::step>;
+};
+
+namespace {
+
+tr::TrainingJob job_of(const std::string& strategy, const std::string& output_dir) {
+  tr::TrainingJob job{.model_config = R"({"architectures": ["LlamaForCausalLM"],
+      "model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "vocab_size": 32, "max_position_embeddings": 32})"};
+  job.config.sharding.strategy = strategy;
+  job.config.troupe.workers = 2;
+  job.config.launch.placement_strategy = "STRICT_SPREAD";  // a machine for each rank
+  job.config.training.output_dir = output_dir;
+  job.config.training.overwrite_output_dir = true;
+  job.config.training.per_device_train_batch_size = 8;
+  job.config.training.max_steps = 300;
+  job.config.training.save_strategy = tr::IntervalStrategy::kNo;  // no checkpoint to go back to
+  job.parts = {.data_source = {{"sequences"}}};
+  return job;
+}
+
+std::string weights_in(const std::string& folder) {
+  std::ifstream file(folder + "/model.safetensors", std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (auto code = troupe::host_main(argc, argv, tr::training_actors<SequenceTrainer>)) return *code;
+  const std::string strategy = argc > 1 ? argv[1] : "zero3";
+  auto cluster = troupe::ChaosCluster::start({.nodes = 3}, Deadline::after(30s));
+  if (!cluster.ok()) {
+    std::fprintf(stderr, "%s\n", cluster.status().to_string().c_str());
+    return 2;
+  }
+  troupe::ChaosCluster& machines = **cluster;
+  auto driver = machines.connect({.follow_output = false}).value();
+  const auto start = [&](const std::string& name) {
+    return tr::start_training(driver, job_of(strategy, machines.home() + "/" + name), own_parts());
+  };
+  const auto quiet = start("quiet").value().wait(Deadline::after(60s)).value();
+
+  auto training = start("struck").value();
+  auto trainer = training.trainer<SequenceTrainer>(1, Deadline::after(20s)).value();
+  while (trainer.call<&SequenceTrainer::step>().get(30s).value() < 5) {
+  }
+  const int node = machines.node_of(driver, trainer, Deadline::after(20s)).value();
+  const bool killed = machines.kill_node(node).ok();
+  // Whoever calls the trainer now waits until its rank goes on elsewhere.
+  trainer = training.trainer<SequenceTrainer>(1, Deadline::after(20s)).value();
+  while (trainer.call<&SequenceTrainer::step>().get(30s).value_or(0) < 10) {
+  }
+  const bool elsewhere = machines.node_of(driver, trainer, Deadline::after(20s)).value() != node;
+  const auto struck = training.wait(Deadline::after(60s)).value();
+  const bool same = !weights_in(quiet.output_dir).empty() &&
+                    weights_in(quiet.output_dir) == weights_in(struck.output_dir);
+  const bool joined =
+      machines.join(node).ok() && machines.wait_for_node(node, Deadline::after(20s)).ok();
+  const auto yes = [](bool is) { return is ? "yes" : "no"; };
+  std::printf("rank 1's machine killed: %s, the rank went on on another one: %s\n", yes(killed),
+              yes(elsewhere));
+  std::printf("recovered without a checkpoint: %s, the same bits as undisturbed: %s\n",
+              yes(struck.recoveries == 1), yes(same && struck.steps == quiet.steps));
+  std::printf("another machine joined in its place: %s\n", yes(joined));
+  driver.close();
+  return killed && elsewhere && same && joined ? 0 : 1;
+}

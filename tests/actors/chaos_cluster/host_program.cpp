@@ -1,0 +1,6 @@
+#include "actors/host.h"
+#include "tests/actors/chaos_cluster/tally.h"
+
+int main(int argc, char** argv) {
+  return troupe::host_main(argc, argv, troupe::actors<troupe::tests::Tally>).value_or(2);
+}
