@@ -13,6 +13,9 @@ Without: strikes are read from standard input, a line each, until its end or `en
     leave N     its worker gets SIGTERM and leaves in order
     cut N       its cable is cut, both ways; its processes run on
     mend N      the cable is joined again
+    part N M    nothing passes between machines N and M (or `head`), and nobody is told
+    mute N M    nothing that machine N sends reaches M (or `head`); the other way it does
+    rejoin N M  ends both
     slow N MS   everything to machine N takes so many milliseconds more; 0: no longer
     status      the machines, and which ranks of trainings run there
 
@@ -29,10 +32,11 @@ import threading
 import time
 
 from harness.figures import Fault
-from harness.machines import Machines
+from harness.machines import HEAD, Machines
 from harness.workplace import Workplace, build
 
-STRIKES = ("kill", "power", "start", "leave", "cut", "mend", "slow")
+STRIKES = ("kill", "power", "start", "leave", "cut", "mend")
+PAIRS = ("part", "mute", "rejoin")
 
 
 def _say(text):
@@ -49,12 +53,17 @@ def strike(machines, words):
             up = "up" if machines.is_up(number) else "down"
             _say(f"machine {number} ({machines.address_of(number)}): {up}{'; ' + here if here else ''}")
         return
-    wanted = 2 if kind == "slow" else 1
-    if kind not in STRIKES or len(rest) != wanted or not all(word.isdigit() for word in rest):
-        raise Fault(f"\"{' '.join(words)}\" is no strike: {', '.join(STRIKES[:-1])} N, slow N MS, or status")
-    number = int(rest[0])
-    if number >= machines.count:
-        raise Fault(f"there is no machine {number}: they are 0 to {machines.count - 1}")
+    numbers = [HEAD if word == "head" and kind in PAIRS else int(word) for word in rest
+               if word.isdigit() or word == "head" and kind in PAIRS]
+    wanted = 1 if kind in STRIKES else 2
+    if kind not in (*STRIKES, *PAIRS, "slow") or len(rest) != wanted or len(numbers) != wanted:
+        raise Fault(f"\"{' '.join(words)}\" is no strike: {', '.join(STRIKES)} N, {', '.join(PAIRS)} N M, slow N MS, or status")
+    number = numbers[0]
+    for machine in numbers[:2 if kind in PAIRS else 1]:
+        if machine >= machines.count:
+            raise Fault(f"there is no machine {machine}: they are 0 to {machines.count - 1}")
+    if kind in PAIRS and numbers[0] == numbers[1]:
+        raise Fault(f"{kind} wants two different ones")
     if kind in ("kill", "power", "leave") and not machines.is_up(number):
         raise Fault(f"machine {number} is down already")
     if kind == "start" and machines.is_up(number):
@@ -72,8 +81,12 @@ def strike(machines, words):
         machines.cut(number)
     elif kind == "mend":
         machines.mend(number)
+    elif kind == "slow":
+        machines.slow(number, numbers[1])
+    elif kind == "rejoin":
+        machines.rejoin(*numbers)
     else:
-        machines.slow(number, int(rest[1]))
+        machines.part(*numbers, both=kind == "part")
     _say(" ".join(words))
 
 

@@ -8,7 +8,7 @@ import time
 
 from harness import results
 from harness.figures import Fault, median, percentile
-from harness.machines import Machines
+from harness.machines import HEAD, Machines
 from harness.run import Run
 
 KILLS = 10
@@ -49,20 +49,28 @@ def _base(place, bin_folder, options):
 
 class Loss:
     """How machines are lost. closed: all processes killed at once; silent: the cable is cut before, so that no connection
-    closes; cut-N: the cable is cut, and joined again after N seconds."""
+    closes; cut-N: the cable is cut, and joined again after N seconds; part-N: nothing passes between two machines that
+    train, for so long; mute-N: nothing that the machine sends reaches the head; deaf-N: nothing reaches it from the head."""
 
     def __init__(self, kind):
         self.kind = kind
-        self.cut_s = float(kind.removeprefix("cut-")) if kind.startswith("cut-") else None
-        self.heals = self.cut_s is not None and self.cut_s < SILENCE_S  # before anybody takes it for lost
-        # Until the head takes the machine for lost, at most.
-        self.silence_s = 0 if kind == "closed" else min(SILENCE_S, self.cut_s or SILENCE_S)
+        self._how, _, seconds = kind.partition("-")
+        self.cut_s = float(seconds) if seconds else None
+        self._parted = None
+        # Before anybody takes it for lost; and where ranks cannot meet, nobody can take their place.
+        self.heals = self.cut_s is not None and (self.cut_s < SILENCE_S or self._how != "cut")
+        # Until the head takes the machine for lost, at most; ranks that cannot meet wait until they can.
+        self.silence_s = 0 if kind == "closed" else self.cut_s if self._how == "part" else min(SILENCE_S, self.cut_s or SILENCE_S)
         self.takes_s = LOSS_S.get(kind, 6.0 + (self.cut_s or 0))
 
     def strike(self, machines, number):
         """When the machine was lost."""
         if self.kind == "closed":
             return machines.kill(number)
+        if self._how in ("part", "mute", "deaf"):
+            other = next(m for m in machines.training() if m != number) if self._how == "part" else HEAD
+            self._parted = (other, number) if self._how == "deaf" else (number, other)
+            return machines.part(*self._parted, both=self._how == "part")
         at = machines.cut(number)
         if self.cut_s is None:
             machines.kill(number)
@@ -72,7 +80,10 @@ class Loss:
         """It is there again, with nothing of what it had in memory, or as it was."""
         if self.cut_s is not None:
             time.sleep(max(0.0, at + self.cut_s - time.monotonic()))
-            machines.mend(number)
+            if self._parted:
+                machines.rejoin(*self._parted)
+            else:
+                machines.mend(number)
             machines.wait_for(lambda: machines.nodes(number), f"machine {number} again")
             return
         if self.kind == "silent":
@@ -87,7 +98,7 @@ def _strike_all(run, machines, chance, kills, step_s, loss):
     for number in range(kills):
         if not run.wait_for_step(run.last_step() + chance.randint(*STEPS_BETWEEN), RECOVERY_TIMEOUT_S):
             raise Fault(f"run {run.name} ended before its last kill; {run.last_words()}")
-        victims = sorted(set(machines.ranks().values()))
+        victims = machines.training()
         run.random_moment(chance, step_s)
         victim = chance.choice(victims)
         last = run.last_step()

@@ -14,6 +14,10 @@ from .run import Run
 
 _READY_S = 30
 _HOME = "10.215.0.1"
+# A link address that no machine has.
+_NOBODY = "02:00:00:00:00:01"
+# The head's place, beside the machines' numbers.
+HEAD = -1
 
 
 class Machines:
@@ -147,6 +151,34 @@ class Machines:
     def mend(self, number):
         self._ip("-n", self._hub, "link", "set", f"to{number}", "up")
 
+    def part(self, one, other, both=True):
+        """Nothing that machine `one` sends reaches the other one (HEAD: the head), nor, where `both`, the other way round;
+        nobody is told. When it was done."""
+        for sender, receiver in ((one, other), (other, one))[:2 if both else 1]:
+            self._neighbour(sender, "replace", self._address(receiver), "lladdr", _NOBODY, "nud", "permanent")
+        return time.monotonic()
+
+    def rejoin(self, one, other):
+        for sender, receiver in ((one, other), (other, one)):
+            if self._address(receiver) in self._neighbours(sender):
+                self._neighbour(sender, "del", self._address(receiver))
+
+    def _place_of(self, number):
+        return (self._hub, "hub") if number == HEAD else (self._names[number], "cable")
+
+    def _address(self, number):
+        return _HOME if number == HEAD else self.address_of(number)
+
+    def _neighbour(self, number, what, address, *words):
+        name, device = self._place_of(number)
+        self._ip("-n", name, "neigh", what, address, *words, "dev", device)
+
+    def _neighbours(self, number):
+        name, device = self._place_of(number)
+        shown = subprocess.run(["ip", "-n", name, "neigh", "show", "dev", device, "nud", "permanent"],
+                               capture_output=True, text=True, check=False)
+        return [line.split()[0] for line in shown.stdout.splitlines() if line]
+
     def leave(self, number):
         """Its worker gets SIGTERM."""
         worker = next((pid for pid in self.pids(number) if processes.arguments(pid)[1:2] == [self._command]), None)
@@ -175,6 +207,10 @@ class Machines:
                 if "--actor" in words and words[words.index("--actor") + 1] == "TrainerActor" and "--rank" in words:
                     found[int(words[words.index("--rank") + 1])] = number
         return found
+
+    def training(self):
+        """The machines with trainers that have a rank."""
+        return sorted(set(self.ranks().values()))
 
     # --- what the head says
 

@@ -72,7 +72,8 @@ bool is_incident(const RunEvent& event) {
   return event.event == events::kStraggler || event.event == events::kStruck ||
          event.event == events::kController || event.event == events::kCheckpointAbandoned ||
          event.event == events::kCheckpointFailed || event.event == events::kModelHeld ||
-         event.event == events::kModelSaved || (event.event == events::kDeath && event.rank < 0);
+         event.event == events::kModelSaved || event.event == events::kResize ||
+         (event.event == events::kDeath && event.rank < 0);
 }
 
 // Whether the injected fault shows in one of the recoveries.

@@ -206,6 +206,10 @@ std::string tell_incident(const RunEvent& event) {
               cause);
   } else if (event.event == events::kCheckpointFailed) {
     entry.say(fmt::format("The checkpoint {} was not written.{}", event.path, cause));
+  } else if (event.event == events::kResize) {
+    entry.say(fmt::format("After step {} the world had {}: {}.", event.step,
+                          count_of(event.world_size.value_or(0), "rank"),
+                          event.cause.empty() ? "machines came or left" : printable(event.cause)));
   } else if (event.event == events::kStruck) {
     entry.say(fmt::format("The fault '{}' struck {}.", event.fault, event.cause));
   } else if (event.event == events::kModelHeld) {

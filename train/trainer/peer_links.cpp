@@ -8,6 +8,32 @@ namespace {
 
 // How long one attempt to reach a peer lasts before `cancelled` is looked at again.
 constexpr auto kAttempt = std::chrono::milliseconds(500);
+// When it is first told whom it waits for, and how often it is told again.
+constexpr auto kTellAfter = std::chrono::seconds(5);
+constexpr auto kTellEvery = std::chrono::seconds(10);
+
+class SlowMeeting {
+ public:
+  SlowMeeting(Deadline deadline, const std::function<void(const std::string&)>& say)
+      : deadline_(deadline), say_(say), next_(Deadline::after(kTellAfter)) {}
+  // Until when to wait before look() again.
+  Deadline next() const { return Deadline::at(std::min(next_.time(), deadline_.time())); }
+  void look(int rank, int peer, const std::string& why) {
+    if (!next_.passed()) return;
+    next_ = Deadline::after(kTellEvery);
+    const auto left = std::chrono::duration_cast<std::chrono::seconds>(deadline_.remaining());
+    say_(
+        fmt::format("ranks {} and {} have not met{}; they try on for another {} s: is the network "
+                    "between their "
+                    "machines cut?",
+                    peer, rank, why.empty() ? why : " (" + why + ")", left.count()));
+  }
+
+ private:
+  const Deadline deadline_;
+  const std::function<void(const std::string&)>& say_;
+  Deadline next_;
+};
 
 // The two numbers at the end of "actor/ID/comm/GENERATION/RANK".
 bool parse_target(const std::string& target, std::uint64_t& generation, int& rank) {
@@ -48,9 +74,10 @@ void PeerLinks::wake() {
   changed_.notify_all();
 }
 
-Result<std::vector<collective::PeerLink>> PeerLinks::form(const GenerationPlan& plan, int rank,
-                                                          const std::atomic<bool>& cancelled,
-                                                          Deadline deadline) {
+Result<std::vector<collective::PeerLink>> PeerLinks::form(
+    const GenerationPlan& plan, int rank, const std::atomic<bool>& cancelled, Deadline deadline,
+    const std::function<void(const std::string&)>& say) {
+  SlowMeeting slow(deadline, say);
   const auto given_up = [] {
     return error(Code::kAborted, "the generation was aborted while its ranks met");
   };
@@ -71,6 +98,7 @@ Result<std::vector<collective::PeerLink>> PeerLinks::form(const GenerationPlan& 
       const bool may_come = connected.status().code() == Code::kDeadlineExceeded ||
                             connected.status().code() == Code::kUnavailable;
       if (!may_come || deadline.passed()) return connected.status().with("peer", peer);
+      slow.look(rank, peer, connected.status().message());
     }
   }
   const int world_size = static_cast<int>(plan.ranks.size());
@@ -79,8 +107,12 @@ Result<std::vector<collective::PeerLink>> PeerLinks::form(const GenerationPlan& 
   std::erase_if(waiting_, [&](const auto& entry) { return entry.first.first < plan.generation; });
   for (int peer = rank + 1; peer < world_size; ++peer) {
     const Key key{plan.generation, peer};
-    const bool came = changed_.wait_until(
-        mutex_, deadline, [&]() TROUPE_NO_ANALYSIS { return cancelled || waiting_.contains(key); });
+    const auto may_go_on = [&]() TROUPE_NO_ANALYSIS { return cancelled || waiting_.contains(key); };
+    bool came = false;
+    while (!came && !deadline.passed()) {
+      came = changed_.wait_until(mutex_, slow.next(), may_go_on);
+      if (!came) slow.look(rank, peer, "");
+    }
     if (cancelled) return given_up();
     if (!came) {
       return error(Code::kDeadlineExceeded, "rank {} did not connect to rank {}", peer, rank)

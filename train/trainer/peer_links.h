@@ -5,6 +5,7 @@
 // rank: "actor/ID/comm/GENERATION/RANK". What belongs to an older generation is dropped.
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -20,10 +21,10 @@ class PeerLinks {
   explicit PeerLinks(ActorContext& context);
 
   // Links to all other ranks. kAborted as soon as `cancelled` holds, kDeadlineExceeded naming the
-  // rank that did not come.
-  Result<std::vector<collective::PeerLink>> form(const GenerationPlan& plan, int rank,
-                                                 const std::atomic<bool>& cancelled,
-                                                 Deadline deadline);
+  // rank that did not come. `say` is told from time to time of whom it waits for.
+  Result<std::vector<collective::PeerLink>> form(
+      const GenerationPlan& plan, int rank, const std::atomic<bool>& cancelled, Deadline deadline,
+      const std::function<void(const std::string&)>& say);
   // Makes form() look at `cancelled` now.
   void wake();
 

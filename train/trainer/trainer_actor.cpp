@@ -472,7 +472,9 @@ Status TrainerActor::take_over(const std::shared_ptr<collective::Communicator>& 
 }
 
 Result<std::shared_ptr<collective::Communicator>> TrainerActor::meet(const GenerationPlan& plan) {
-  auto links = TROUPE_TRY(links_.form(plan, rank(), cancelled_, Deadline::after(kMeetTimeout)));
+  auto links =
+      TROUPE_TRY(links_.form(plan, rank(), cancelled_, Deadline::after(kMeetTimeout),
+                             [this](const std::string& text) { tell(WarningReport{text}); }));
   {
     MutexLock lock(mutex_);
     TROUPE_RETURN_IF_ERROR(generations_.cancelled());

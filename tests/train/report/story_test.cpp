@@ -290,6 +290,10 @@ TEST_CASE("a replaced controller, a daemon, a straggler and a lost checkpoint ar
                    .step = 30,
                    .cause = "rank 0 died",
                    .path = "out/a/checkpoint-30"})
+      .add(8'500, {.event = "resize",
+                   .step = 32,
+                   .cause = "machine 2 came, machine 4 leaves",
+                   .world_size = 1})
       .add(9'000, {.event = "fault", .rank = 0, .step = 33, .fault = "slow@step=34"})
       .add(9'500, {.event = "death", .node = "a1b2", .cause = "killed by signal 9 (SIGKILL)"})
       .end(60'000, 100);
@@ -303,6 +307,7 @@ TEST_CASE("a replaced controller, a daemon, a straggler and a lost checkpoint ar
         "              It was doing: forward.\n"
         "19:00:08.000  The checkpoint out/a/checkpoint-30 was given up before it was complete. "
         "Rank 0 died.\n"
+        "19:00:08.500  After step 32 the world had 1 rank: machine 2 came, machine 4 leaves.\n"
         "19:00:09.000  The fault 'slow@step=34' struck rank 0.\n"
         "19:00:09.500  A spare died on node a1b2. Another one took its place. Killed by signal 9 "
         "(SIGKILL).\n"
