@@ -61,7 +61,8 @@ class Loss:
         self.heals = self.cut_s is not None and (self.cut_s < SILENCE_S or self._how != "cut")
         # Until the head takes the machine for lost, at most; ranks that cannot meet wait until they can.
         self.silence_s = 0 if kind == "closed" else self.cut_s if self._how == "part" else min(SILENCE_S, self.cut_s or SILENCE_S)
-        self.takes_s = LOSS_S.get(kind, 6.0 + (self.cut_s or 0))
+        # No steps are done while ranks cannot meet.
+        self.takes_s = 1.0 if self.heals and self._how in ("cut", "part") else LOSS_S.get(kind, 6.0 + (self.cut_s or 0))
 
     def strike(self, machines, number):
         """When the machine was lost."""

@@ -29,4 +29,8 @@ Status ActorMemory::keep_descriptor(const std::string& name, int descriptor) {
   return context_.keep_segment(prefix_ + "/" + name, descriptor);
 }
 
+Status ActorMemory::forget(const std::string& name) {
+  return context_.keep_segment(prefix_ + "/" + name, -1);
+}
+
 }  // namespace troupe::train

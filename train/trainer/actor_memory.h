@@ -19,6 +19,7 @@ class ActorMemory final : public SurvivingMemory {
   Status keep(const std::string& name, const memory::Segment& segment) override;
   Result<std::optional<UniqueFd>> take_descriptor(const std::string& name) override;
   Status keep_descriptor(const std::string& name, int descriptor) override;
+  Status forget(const std::string& name) override;
 
  private:
   ActorContext& context_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "train/sharding/sharded_optimizer.h"
+#include "train/trainer/progress_memory.h"
 #include "train/trainer/rank_parts.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/state_io.h"
@@ -317,7 +318,10 @@ Result<std::optional<HandedOver>> FormerWorld::hand_over(RunGeneration& generati
 Status FormerWorld::drop() {
   own_.reset();
   kept_.reset();
-  return former_.memory ? TrainingState::drop(*former_.memory) : Status();
+  if (!former_.memory) return {};
+  for (const char* name : {kHistoryName, kProgressName, kProgressBeforeName})
+    TROUPE_RETURN_IF_ERROR(former_.memory->forget(name));
+  return TrainingState::drop(*former_.memory);
 }
 
 }  // namespace troupe::train

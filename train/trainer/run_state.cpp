@@ -313,9 +313,13 @@ bool RunState::repeats(const StepFinished& event) const {
 
 void RunState::on(const StepFinished& event, TimePoint now) {
   if (repeats(event)) return;
+  step_stands(event, now);
+  if (!known_.leaving.empty()) pause_for_world(now);
+}
+
+void RunState::step_stands(const StepFinished& event, TimePoint now) {
   known_.last_step = known_.told_step = event.step;
   known_.former.clear();
-  if (!known_.leaving.empty()) pause_for_world(now);
   // Steps done again are no progress: a step that always kills would be tried for ever.
   if (event.step > known_.farthest_step) {
     known_.farthest_step = event.step;
@@ -652,7 +656,7 @@ void RunState::on(const TrainerPaused& event, TimePoint now) {
 
 void RunState::on(const MachineLeaves& event, TimePoint now) {
   if (!elastic() || leaves(event.machine)) return;
-  if (has_machine(event.machine)) {
+  if (in_world(event.machine)) {
     const auto staying = std::ranges::count_if(machines(), [this](int m) { return !leaves(m); });
     if (staying <= settings_.machines_min) return;
   } else if (!any_alive(event.machine)) {
@@ -662,10 +666,19 @@ void RunState::on(const MachineLeaves& event, TimePoint now) {
   known_.running ? pause_for_world(now) : begin_when_ready(now);
 }
 
-bool RunState::has_machine(int machine) const {
+bool RunState::in_world(int machine) const {
   return elastic() && std::ranges::any_of(places_.by_rank(), [&](int trainer) {
            return machine_of(trainer) == machine;
          });
+}
+
+bool RunState::has_machine(int machine) const {
+  return elastic() &&
+         (in_world(machine) || std::ranges::any_of(known_.former, [&](const World& former) {
+            return std::ranges::any_of(former.trainers, [&](std::int32_t trainer) {
+              return machine_of(trainer) == machine;
+            });
+          }));
 }
 
 bool RunState::leaves(int machine) const {
@@ -710,18 +723,24 @@ std::vector<int> RunState::machines() const {
 }
 
 // A rank's state may have no more than one copy, on another machine: with each change one of those
-// that leave goes, and none where one is lost.
+// that leave goes. Where one is lost none does, and one that has just gone comes back with what it
+// holds yet.
 std::optional<std::vector<int>> RunState::wanted_machines(TimePoint now) const {
-  bool one_goes = false;
+  bool lost = false;
   for (const int machine : machines()) {
     if (machine_alive(machine)) continue;
     if (!leaves(machine) && !given_up(machine, now)) return std::nullopt;
-    one_goes = true;
+    lost = true;
   }
+  bool goes = false;
   std::vector<int> wanted;
   for (int machine = 0; machine < settings_.world_size / settings_.ranks_per_machine; ++machine) {
     if (!machine_alive(machine)) continue;
-    if (leaves(machine) && (!has_machine(machine) || !std::exchange(one_goes, true))) continue;
+    if (leaves(machine)) {
+      const bool stays =
+          lost ? has_machine(machine) : in_world(machine) && std::exchange(goes, true);
+      if (!stays) continue;
+    }
     wanted.push_back(machine);
   }
   if (std::ssize(wanted) < settings_.machines_min) return std::nullopt;

@@ -104,6 +104,7 @@ class RunState {
   // The world of the present generation, or of the next one.
   World world() const { return {known_.world, places_.by_rank()}; }
   int world_size() const { return places_.world_size(); }
+  // It is in the world, or in one before whose memory may be needed yet.
   bool has_machine(int machine) const;
   // Of the ranks in the present generation, running or lost: those that have not left it.
   std::vector<int> running_ranks() const;
@@ -158,6 +159,7 @@ class RunState {
   bool elastic() const { return settings_.ranks_per_machine > 0; }
   int machine_of(int trainer) const { return trainer / settings_.ranks_per_machine; }
   bool leaves(int machine) const;
+  bool in_world(int machine) const;
   bool any_alive(int machine) const;      // of its trainers
   bool machine_alive(int machine) const;  // all of them
   // Its ranks are gone, and nothing is in sight that takes their place.
@@ -182,6 +184,7 @@ class RunState {
   void kill_stuck_again(TimePoint now);
   // The rank left the generation as it should; true when all have.
   bool leave_in_order(Rank& rank, TimePoint now);
+  void step_stands(const StepFinished& event, TimePoint now);
   // After a failure: every rank has loaded `step`.
   void record_resume(std::int64_t step, TimePoint now);
   // After a failure: `step` is the first that is finished again.

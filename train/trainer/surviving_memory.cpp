@@ -41,9 +41,10 @@ Status ProcessMemory::keep_descriptor(const std::string& name, int descriptor) {
   return {};
 }
 
-void ProcessMemory::forget(const std::string& name) {
+Status ProcessMemory::forget(const std::string& name) {
   MutexLock lock(mutex_);
   kept_.erase(name);
+  return {};
 }
 
 }  // namespace troupe::train

@@ -24,6 +24,8 @@ class SurvivingMemory {
   // whoever takes it must know. Names are those of segments.
   virtual Result<std::optional<UniqueFd>> take_descriptor(const std::string& name) = 0;
   virtual Status keep_descriptor(const std::string& name, int descriptor) = 0;
+  // Keeps nothing under the name any more.
+  virtual Status forget(const std::string& name) = 0;
 };
 
 // For processes whose end ends the run, and for tests: survives as long as the object.
@@ -33,8 +35,7 @@ class ProcessMemory final : public SurvivingMemory {
   Status keep(const std::string& name, const memory::Segment& segment) override;
   Result<std::optional<UniqueFd>> take_descriptor(const std::string& name) override;
   Status keep_descriptor(const std::string& name, int descriptor) override;
-  // As when the memory was lost.
-  void forget(const std::string& name);
+  Status forget(const std::string& name) override;
 
  private:
   Mutex mutex_;

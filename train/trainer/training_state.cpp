@@ -89,13 +89,6 @@ const char* name_of(const StateOptions& options) {
   return options.kept_of < 0 ? kStateName : kKeptName;
 }
 
-// Its place is taken by an empty page: the owner of `memory` lets go of what it had.
-Status forget(SurvivingMemory& memory, const char* name) {
-  const auto nothing = TROUPE_TRY(
-      memory::Segment::create("troupe-nothing-kept", kPageBytes, memory::Populate::kNow));
-  return memory.keep(name, nothing);
-}
-
 DeviceRecord& record_in(const memory::SegmentLayout& layout, memory::Segment& segment) {
   return *reinterpret_cast<DeviceRecord*>(layout.region(segment, "record").data());
 }
@@ -182,10 +175,10 @@ Result<TrainingState> TrainingState::open(const RankLayout& layout, const StateO
   return made(layout, options, std::move(segment), false);
 }
 
-Status TrainingState::drop_kept(SurvivingMemory& memory) { return forget(memory, kKeptName); }
+Status TrainingState::drop_kept(SurvivingMemory& memory) { return memory.forget(kKeptName); }
 
 Status TrainingState::drop(SurvivingMemory& memory) {
-  TROUPE_RETURN_IF_ERROR(forget(memory, kStateName));
+  for (const char* name : {kStateName, kTensorsName}) TROUPE_RETURN_IF_ERROR(memory.forget(name));
   return drop_kept(memory);
 }
 

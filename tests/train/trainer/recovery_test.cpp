@@ -1,27 +1,11 @@
 // Ranks that die at any point of a run and go on from the memory that survives them.
 #include <algorithm>
 #include <cstdlib>
-#include <set>
 
 #include "tests/train/trainer/run_fixture.h"
 
 namespace troupe::train::tests {
 namespace {
-
-// What a test kills a rank with: its loop's stack unwinds, its memory stays as it is.
-struct KilledHere {};
-
-// Counts points, and kills at one of them.
-class Killer final : public PointObserver {
- public:
-  void reached(const Point& point) override {
-    stages.insert(stage_name(point.stage));
-    if (++count == kill_at) throw KilledHere{};
-  }
-  std::int64_t count = 0;
-  std::int64_t kill_at = -1;
-  std::set<std::string_view> stages;
-};
 
 struct World {
   std::string strategy;
@@ -66,30 +50,6 @@ std::unique_ptr<Ranks> make_ranks_of(const std::string& output_dir, const World&
   for (int rank = 0; rank < world.ranks; ++rank)
     ranks->machines.push_back(fmt::format("machine {}", rank * world.machines / world.ranks));
   return ranks;
-}
-
-// One generation, in which ranks may die; who died.
-std::vector<bool> run_killed(Ranks& ranks, std::uint64_t generation, std::vector<Killer>& killers) {
-  std::vector<int> died(ranks.runs.size(), 0);
-  const auto results =
-      run_ranks(ranks, generation, [&](std::size_t rank, const RankWorld& world) -> Status {
-        Status status;
-        ranks.recorders[rank]->observe(&killers[rank]);
-        try {
-          status = run_rank(ranks, rank, world, generation);
-        } catch (const KilledHere&) {
-          died[rank] = 1;
-          status = error(Code::kUnavailable, "killed");
-        }
-        ranks.recorders[rank]->observe(nullptr);
-        return status;
-      });
-  for (std::size_t rank = 0; rank < results.size(); ++rank) {
-    // Whoever lives ends well, or because somebody died.
-    const bool some_died = std::find(died.begin(), died.end(), 1) != died.end();
-    CHECK_MESSAGE((results[rank].ok() || some_died), results[rank].to_string());
-  }
-  return {died.begin(), died.end()};
 }
 
 struct Oracle {
@@ -294,7 +254,7 @@ TEST_CASE(
   ranks->machines = {"together", "together"};
   ranks->observers[0].abort_after = 2;
   run_generation(*ranks, 2);
-  CHECK(kept_bytes() == 4096);
+  CHECK_FALSE(ranks->memories[0]->take("kept").value());
   ranks->machines = apart;
   ranks->observers[0].abort_after = 3;
   run_generation(*ranks, 3);
@@ -568,7 +528,7 @@ void check_lost_memory(const World& world, const std::string& lost) {
   ranks->observers[0].abort_after = 3;
   run_generation(*ranks, 1);
   ranks->observers[0].abort_after = -1;
-  ranks->memories[1]->forget(lost);
+  CHECK(ranks->memories[1]->forget(lost).ok());
   start_rank(*ranks, 1, dir.file("out"), change_of(world));
   for (const Status& status : run_generation(*ranks, 2)) REQUIRE(status.ok());
   for (const auto& observer : ranks->observers) {

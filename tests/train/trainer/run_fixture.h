@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -248,6 +250,46 @@ inline std::vector<Status> run_generation(Ranks& ranks, std::uint64_t generation
   return run_ranks(ranks, generation, [&](std::size_t rank, const RankWorld& world) {
     return run_rank(ranks, rank, world, generation);
   });
+}
+
+// What a test kills a rank with: its loop's stack unwinds, its memory stays as it is.
+struct KilledHere {};
+
+// Counts points, and kills at one of them.
+class Killer final : public PointObserver {
+ public:
+  void reached(const Point& point) override {
+    stages.insert(stage_name(point.stage));
+    if (++count == kill_at) throw KilledHere{};
+  }
+  std::int64_t count = 0;
+  std::int64_t kill_at = -1;
+  std::set<std::string_view> stages;
+};
+
+// One generation, in which ranks may die; who died.
+inline std::vector<bool> run_killed(Ranks& ranks, std::uint64_t generation,
+                                    std::vector<Killer>& killers) {
+  std::vector<int> died(ranks.runs.size(), 0);
+  const auto results =
+      run_ranks(ranks, generation, [&](std::size_t rank, const RankWorld& world) -> Status {
+        Status status;
+        ranks.recorders[rank]->observe(&killers[rank]);
+        try {
+          status = run_rank(ranks, rank, world, generation);
+        } catch (const KilledHere&) {
+          died[rank] = 1;
+          status = error(Code::kUnavailable, "killed");
+        }
+        ranks.recorders[rank]->observe(nullptr);
+        return status;
+      });
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    // Whoever lives ends well, or because somebody died.
+    const bool some_died = std::find(died.begin(), died.end(), 1) != died.end();
+    CHECK_MESSAGE((results[rank].ok() || some_died), results[rank].to_string());
+  }
+  return {died.begin(), died.end()};
 }
 
 inline std::string file(const std::string& path) {

@@ -194,10 +194,11 @@ TEST_CASE("a machine that leaves hands over after the step under way") {
     elastic.tell(MachineLeaves{1});
     check_resize(elastic.all_pause(5), 4, "machine 0 leaves");
     CHECK(elastic.trainers() == std::vector<int>{2, 3, 4, 5});
-    CHECK_FALSE(elastic.run.has_machine(0));
+    CHECK(elastic.run.has_machine(0));  // until a step stands without it
     // It is not taken in again as long as it is there. Another one with its number is.
     CHECK_FALSE(find<PauseAfterStep>(elastic.later(seconds(1))));
     elastic.tell(StepFinished{2, 6});
+    CHECK_FALSE(elastic.run.has_machine(0));
     elastic.die(0);
     CHECK(elastic.run.failures() == 0);
     CHECK(find<PauseAfterStep>(elastic.come(0)));
@@ -210,6 +211,19 @@ TEST_CASE("a machine that leaves hands over after the step under way") {
     check_resize(three.all_pause(5), 4, "machine 1 leaves");
     CHECK(three.run.has_machine(2));
     CHECK(find<PauseAfterStep>(three.tell(StepFinished{2, 6})));
+    check_resize(three.all_pause(7), 2, "machine 2 leaves");
+  }
+  SUBCASE("one that is lost as the others take over: it comes back with what it holds") {
+    ElasticRun three({0, 1, 2});
+    three.tell(StepFinished{1, 4});
+    three.tell(MachineLeaves{2});
+    check_resize(three.all_pause(5), 4, "machine 2 leaves");
+    three.die(0);
+    three.nowhere(0);
+    three.all_stop();
+    check_resize(three.later(seconds(1)), 4, "machine 0 is lost, machine 2 came");
+    CHECK(three.trainers() == std::vector<int>{2, 3, 4, 5});
+    CHECK(find<PauseAfterStep>(three.tell(StepFinished{3, 6})));
     check_resize(three.all_pause(7), 2, "machine 2 leaves");
   }
   SUBCASE("not with the one whose copy it may have") {
