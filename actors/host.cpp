@@ -18,6 +18,7 @@
 #include "actors/light_table.h"
 #include "actors/saved_state.h"
 #include "actors/segment_attacher.h"
+#include "actors/state_copy.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/short_slices.h"
@@ -48,6 +49,15 @@ std::size_t less(std::size_t count, std::size_t part) { return count - std::min(
 [[noreturn]] void end_superseded(const std::string& actor, const Status& why) {
   std::fprintf(stderr, "troupe host: %s ends, since it has a successor: %s\n", actor.c_str(),
                why.message().c_str());
+  ::_exit(1);
+}
+
+[[noreturn]] void end_without_copy(const std::string& actor, const Status& why) {
+  std::fprintf(
+      stderr,
+      "troupe host: %s ends: the copy of its state could not be brought in step, nor given "
+      "up (ActorOptions::replicas): %s\n",
+      actor.c_str(), why.to_string().c_str());
   ::_exit(1);
 }
 
@@ -124,6 +134,10 @@ class Host final : public HostServices {
   void take(QueuedCall call);
   Status save_after(const QueuedCall& call, const Result<wire::Bytes>& result);
   Status save(wire::Bytes answered) TROUPE_REQUIRES(save_mutex_);
+  void copy_again();
+  // Into the memory that the node keeps.
+  Status write_state(const SavedState& state) TROUPE_REQUIRES(save_mutex_);
+  Status load(const SavedState& state);
   Status give_state(int fd);
   std::shared_ptr<CallServer> server();
   void begin_draining(const wire::HostStop& stop);
@@ -152,6 +166,7 @@ class Host final : public HostServices {
   Promise<Started> start_;
   bool start_seen_ = false;  // loop thread
   std::atomic<bool> ready_{false};
+  std::atomic<bool> state_lost_{false};  // and no copy was found
 
   // Set before calls are served.
   wire::ActorSpec spec_;
@@ -174,6 +189,7 @@ class Host final : public HostServices {
   bool state_known_ TROUPE_GUARDED_BY(known_mutex_) = false;  // the head knows that there is one
   Mutex save_mutex_;
   std::optional<SavedStateSegment> saved_ TROUPE_GUARDED_BY(save_mutex_);
+  std::unique_ptr<StateCopier> copier_;  // null: it has no copy
   std::uint32_t calls_since_save_ TROUPE_GUARDED_BY(save_mutex_) = 0;
 
   std::unique_ptr<net::HandedOver> handed_over_;  // loop thread
@@ -199,7 +215,7 @@ void Host::on_message(wire::HostMessage message, UniqueFd fd) {
   if (auto* start = get_if<wire::HostStart>(&message)) {
     if (std::exchange(start_seen_, true)) {
       // Said by a new daemon: the one before may have died with the answer.
-      if (ready_) tell_node(wire::HostReady{});
+      if (ready_) tell_node(wire::HostReady{.state_lost = state_lost_});
       return;
     }
     start_.set(Started{std::move(*start), std::move(fd)});
@@ -367,6 +383,14 @@ Status Host::prepare(Started& started) {
     MutexLock lock(known_mutex_);
     state_known_ = message.has_saved_state;
   }
+  if (spec_.replicas > 0 && class_->saves) {
+    const auto rack = message.node_labels.find("rack");
+    copier_ = std::make_unique<StateCopier>(
+        client_,
+        StateCopier::Self{spec_.actor_id, generation_, node_id_, spec_.namespace_name,
+                          rack == message.node_labels.end() ? "" : rack->second},
+        Logger::to_stderr(label()), [this] { mailbox_->post([this] { copy_again(); }); });
+  }
   constructor_arguments_ = spec_.constructor_arguments;  // or its beginning: receive_arguments()
   const CallLimits limits = take_call_limits(constructor_arguments_);
   if (class_->exactly_once && limits.max_concurrency > 1) {
@@ -422,9 +446,12 @@ Status Host::create(Started& started) {
   }
   const auto arguments = constructor_arguments_.subspan(sizeof hash);
   std::string state_lost;
-  if (const std::string& node = started.message.state_lost_with; !node.empty()) {
+  std::optional<SavedState> copied;
+  if (copier_ && !started.message.state_lost_with.empty()) copied = TROUPE_TRY(copier_->take());
+  if (const std::string& node = started.message.state_lost_with; !node.empty() && !copied) {
     TROUPE_RETURN_IF_ERROR(check_state_loss(node));
     state_lost = fmt::format("what the actor had saved is lost with node {}", node);
+    state_lost_ = copier_ != nullptr;
   }
   if (light_class_) {
     TROUPE_RETURN_IF_ERROR(
@@ -436,6 +463,10 @@ Status Host::create(Started& started) {
   actor_ = std::move(*actor);
   if (started.message.has_saved_state) {
     TROUPE_RETURN_IF_ERROR(load(std::move(started.saved_state)));
+  } else if (copied) {
+    TROUPE_RETURN_IF_ERROR(load(*copied));
+    MutexLock lock(save_mutex_);
+    TROUPE_RETURN_IF_ERROR(write_state(*copied));
   } else if (!state_lost.empty()) {
     TROUPE_RETURN_IF_ERROR(
         guarded([&] { return actor_->load_lost(state_lost); }).prefixed("load_lost()"));
@@ -529,15 +560,19 @@ Status Host::load(UniqueFd fd) {
   auto segment = SavedStateSegment::open(std::move(fd));
   if (!segment.ok()) return segment.status();
   if (const auto state = segment->read()) {
-    TROUPE_RETURN_IF_ERROR(
-        guarded([&] { return actor_->load(*state, DecodeContext{client_}); }).prefixed("load()"));
-    if (class_->exactly_once) {
-      TROUPE_RETURN_IF_ERROR(calls_->restore_answered(state->answered));
-    }
+    TROUPE_RETURN_IF_ERROR(load(*state));
+    // Before anything is answered that is in it.
+    if (copier_) TROUPE_RETURN_IF_ERROR(copier_->keep(*state));
   }
   MutexLock lock(save_mutex_);
   saved_.emplace(std::move(*segment));
   return {};
+}
+
+Status Host::load(const SavedState& state) {
+  TROUPE_RETURN_IF_ERROR(
+      guarded([&] { return actor_->load(state, DecodeContext{client_}); }).prefixed("load()"));
+  return class_->exactly_once ? calls_->restore_answered(state.answered) : Status();
 }
 
 int Host::run() {
@@ -559,7 +594,7 @@ int Host::run() {
   }
   accept_connections("", nullptr);  // those that came before the actor was there
   ready_ = true;
-  if (!node_.send(wire::HostReady{}).ok()) return 1;
+  if (!node_.send(wire::HostReady{.state_lost = state_lost_}).ok()) return 1;
   if (spec_.health.interval_ms > 0) loop_.post([this] { ask_health(); });
   serve();
   shut_down();
@@ -619,15 +654,33 @@ Status Host::save(wire::Bytes answered) {
                            return {};
                          }).prefixed("save()"));
   state->answered = std::move(answered);
-  const std::size_t bytes = state->bytes.size() + state->answered.size();
   calls_since_save_ = 0;
+  if (copier_) {
+    // What was answered without would be lost with this node. The next process begins with what
+    // both hold.
+    if (const Status copied = copier_->keep(*state); !copied.ok())
+      end_without_copy(label(), copied);
+  }
+  return write_state(*state);
+}
+
+// The companion is gone, with its node or by itself.
+void Host::copy_again() {
+  MutexLock lock(save_mutex_);
+  const auto state = saved_ ? saved_->read() : std::nullopt;
+  if (!state) return;
+  if (const Status copied = copier_->keep(*state); !copied.ok()) end_without_copy(label(), copied);
+}
+
+Status Host::write_state(const SavedState& state) {
+  const std::size_t bytes = state.bytes.size() + state.answered.size();
   if (saved_ && saved_->fits(bytes)) {
-    saved_->write(*state);
+    saved_->write(state);
     return {};
   }
   // The segment before stays with the node until the new one, written completely, replaces it.
   auto segment = TROUPE_TRY(SavedStateSegment::create(bytes));
-  segment.write(*state);
+  segment.write(state);
   TROUPE_RETURN_IF_ERROR(give_state(segment.fd()));
   saved_.emplace(std::move(segment));
   return {};

@@ -7,6 +7,7 @@
 
 #include "actors/head_directory.h"
 #include "actors/host.h"
+#include "actors/state_copy.h"
 #include "runtime/base/file_system.h"
 #include "runtime/process/keeper.h"
 
@@ -49,6 +50,7 @@ std::optional<int> host_main(int argc, char** argv, std::vector<ActorClass> clas
                  "socket to it as descriptor 3\n");
     return 2;
   }
+  for (ActorClass& own : actor_classes(actors<StateCopy>)) classes.push_back(std::move(own));
   return run_host(std::move(classes), UniqueFd(kNodeSocket), make_head_directory);
 }
 

@@ -122,6 +122,17 @@ Result<wire::ActorSpec> make_spec(const ActorOptions& options) {
                    .timeout_ms = options.health_timeout.count()};
   }
   spec.on_head_loss = options.on_head_loss;
+  if (options.replicas != 0 && options.replicas != 1) {
+    return error(Code::kInvalidArgument,
+                 "ActorOptions: replicas ({}) is 0, or 1 for a copy on another node",
+                 options.replicas);
+  }
+  if (options.replicas > 0 && options.isolation == Isolation::kShared) {
+    return Status(Code::kInvalidArgument,
+                  "ActorOptions: replicas is for actors with a process of their own; what a light "
+                  "actor saves has no copy");
+  }
+  spec.replicas = static_cast<std::uint32_t>(options.replicas);
   spec.awaits_nodes = options.awaits_nodes;
   spec.run = options.run;
   spec.rank = options.rank;

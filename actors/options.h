@@ -63,6 +63,11 @@ struct ActorOptions {
   // with load_lost(), where its class has one; otherwise it dies with kDataLoss in its cause,
   // unless this says that it may as well begin anew.
   bool start_empty_on_state_loss = false;
+  // 1: what it saves has a copy on another node (in another `rack`, where nodes have that label),
+  // brought in step before a call is answered, so that the loss of a node loses no acknowledged
+  // call. On the only node it goes on without, and says so; a copy is made when it saves and there
+  // is another node. Of a class with save() and load().
+  int replicas = 0;
   std::chrono::milliseconds restart_window{60'000};  // 0: over the actor's whole life
   std::chrono::milliseconds backoff_initial{10};
   std::chrono::milliseconds backoff_max{2'000};

@@ -123,23 +123,41 @@ Status ChaosCluster::start_head(Deadline deadline) {
 Status ChaosCluster::add_node() {
   Node node;
   node.port = TROUPE_TRY(net::free_port());
-  std::promise<Result<std::uint16_t>> promise;
-  net::EventLoop& loop = proxies_thread_.loop();
-  loop.post([&] {
-    auto proxy = net::make_fault_proxy(
-        loop, {.target = {.host = "127.0.0.1", .port = node.port, .local_name = {}},
-               .seed = nodes_.size()});
-    if (!proxy.ok()) return promise.set_value(proxy.status());
-    const auto at = (*proxy)->address().port;
-    proxies_.push_back(std::move(*proxy));
-    promise.set_value(at);
-  });
-  node.proxy_port = TROUPE_TRY(promise.get_future().get());
   nodes_.push_back(std::move(node));
   return {};
 }
 
+// Where a node is down nobody listens.
+Status ChaosCluster::open_proxy(int number) {
+  Node& node = nodes_[static_cast<std::size_t>(number)];
+  std::promise<Result<std::uint16_t>> promise;
+  net::EventLoop& loop = proxies_thread_.loop();
+  loop.post([&] {
+    proxies_.resize(nodes_.size());
+    auto proxy = net::make_fault_proxy(
+        loop, {.port = node.proxy_port,
+               .target = {.host = "127.0.0.1", .port = node.port, .local_name = {}},
+               .seed = static_cast<std::uint64_t>(number)});
+    if (!proxy.ok()) return promise.set_value(proxy.status());
+    const auto at = (*proxy)->address().port;
+    proxies_[static_cast<std::size_t>(number)] = std::move(*proxy);
+    promise.set_value(at);
+  });
+  node.proxy_port = TROUPE_TRY(promise.get_future().get());
+  return {};
+}
+
+void ChaosCluster::close_proxy(int number) {
+  std::promise<void> closed;
+  proxies_thread_.loop().post([&] {
+    proxies_[static_cast<std::size_t>(number)].reset();
+    closed.set_value();
+  });
+  closed.get_future().wait();
+}
+
 Status ChaosCluster::start_worker(int number) {
+  TROUPE_RETURN_IF_ERROR(open_proxy(number));
   Node& node = nodes_[static_cast<std::size_t>(number)];
   ++node.starts;
   node.log_path =
@@ -208,18 +226,21 @@ Result<ChaosCluster::Node*> ChaosCluster::node_that_is(bool up, int node) {
   return &nodes_[static_cast<std::size_t>(node)];
 }
 
-// The watcher first, so that it starts none again.
+// The watcher stands still meanwhile, so that it starts none again; and it ends last, for its end
+// would tell the daemon to leave in order.
 Status ChaosCluster::signal_all(int number, int signal) {
   Node* node = TROUPE_TRY(node_that_is(true, number));
-  node->worker->signal(signal);
+  node->worker->signal(SIGSTOP);
   for (const auto& process : chaos::marked_processes(mark_)) {
-    if (process.node == number) ::kill(process.pid, signal);
+    if (process.node == number && process.pid != node->worker->pid()) ::kill(process.pid, signal);
   }
+  if (signal != SIGSTOP) node->worker->signal(signal);
   return {};
 }
 
 Status ChaosCluster::kill_node(int number) {
   TROUPE_RETURN_IF_ERROR(signal_all(number, SIGKILL));
+  close_proxy(number);
   nodes_[static_cast<std::size_t>(number)].worker.reset();
   // Also what was on its way to be started when the others were looked for.
   for (const Deadline deadline = Deadline::after(kKillTimeout);;) {
@@ -242,6 +263,7 @@ Status ChaosCluster::leave(int number) {
   node->worker->signal(SIGTERM);
   static_cast<void>(node->worker->wait(Deadline::after(kLeaveTimeout)));
   node->worker.reset();
+  close_proxy(number);
   return {};
 }
 
@@ -285,7 +307,7 @@ void ChaosCluster::on_proxies(int node, const std::function<void(net::FaultProxy
   std::promise<void> done;
   proxies_thread_.loop().post([&] {
     for (std::size_t i = 0; i < proxies_.size(); ++i) {
-      if (node < 0 || static_cast<std::size_t>(node) == i) work(*proxies_[i]);
+      if (proxies_[i] && (node < 0 || static_cast<std::size_t>(node) == i)) work(*proxies_[i]);
     }
     done.set_value();
   });

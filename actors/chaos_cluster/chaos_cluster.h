@@ -122,6 +122,8 @@ class ChaosCluster {
   static Result<int> number_of(Cluster& driver, const NodeId& id);
   Status start_head(Deadline deadline);
   Status add_node();
+  Status open_proxy(int node);
+  void close_proxy(int node);
   Status start_worker(int node);
   Result<Node*> node_that_is(bool up, int node);
   Status signal_all(int node, int signal);

@@ -172,7 +172,8 @@ struct ActorStarted {
 struct ActorReady {
   ActorId actor_id;
   std::uint64_t generation = 0;
-  TROUPE_WIRE(ActorReady, actor_id, generation);
+  bool state_lost = false;  // as of HostReady
+  TROUPE_WIRE(ActorReady, actor_id, generation, state_lost);
 };
 // The node keeps a state that the actor saved: the first of this process.
 struct ActorSaved {

@@ -58,7 +58,9 @@ struct HostStop {
 // host → node: the constructor ran (and load(), where there was saved state).
 struct HostReady {
   std::uint32_t protocol_version = kProtocolVersion;  // of the program; 0: of before it was said
-  TROUPE_WIRE(HostReady, protocol_version);
+  // What the actor had saved was lost with its node, and no copy was found (ActorSpec::replicas).
+  bool state_lost = false;
+  TROUPE_WIRE(HostReady, protocol_version, state_lost);
 };
 // host → node: the constructor failed; the process exits next.
 struct HostFailed {

@@ -162,12 +162,14 @@ struct ActorSpec {
   bool start_empty_on_state_loss = false;
   // Not refused where no node that is there could hold it: it waits for one that does.
   bool awaits_nodes = false;
+  // 1: what it saves has a copy on another node (actors/state_copy.h).
+  std::uint32_t replicas = 0;
   TROUPE_WIRE(ActorSpec, actor_id, type, name, constructor_arguments, resources, restart,
               node_affinity, job_id, owner, detached, image, run, rank, environment, log_path,
               node_affinity_soft, label_selector, label_preference, placement_group, bundle_index,
               priority, light_count, program, namespace_name, owner_actor, owner_generation,
               supervisor, supervisor_order, health, on_head_loss, start_empty_on_state_loss,
-              arguments_beside_bytes, arguments_beside_hash, awaits_nodes);
+              arguments_beside_bytes, arguments_beside_hash, awaits_nodes, replicas);
   friend bool operator==(const ActorSpec&, const ActorSpec&) = default;
   bool is_program() const { return !program.argv.empty(); }
 };

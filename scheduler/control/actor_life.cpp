@@ -143,7 +143,10 @@ void Actors::on(PeerId peer, wire::ActorStarted& message) {
 
 void Actors::on(PeerId peer, wire::ActorReady& message) {
   const ActorRecord* actor = current(peer, message.actor_id, message.generation);
-  if (actor == nullptr || actor->info.state != wire::ActorState::kStarting) return;
+  if (actor == nullptr) return;
+  if (message.state_lost && actor->info.state_lost_generation < message.generation)
+    tell_lost_state(edit(*actor), message.generation);
+  if (actor->info.state != wire::ActorState::kStarting) return;
   if (!actor->stopping) edit(*actor).info.death = {};
   runs(edit(*actor));
 }

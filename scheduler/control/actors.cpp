@@ -192,9 +192,10 @@ std::optional<std::string> Actors::broken_invariant() const {
         "actor {} has a lease of which its node does not know", id.brief());
     TROUPE_HOLDS(!actor.has_process() || actor.lease_generation == actor.info.generation,
                  "actor {} runs without a lease of its generation", id.brief());
-    TROUPE_HOLDS(!actor.state_lost || (actor.info.state_lost_generation != 0 &&
-                                       !actor.info.saved_state_node.empty()),
-                 "actor {} has lost its state, and nobody says so", id.brief());
+    TROUPE_HOLDS(
+        !actor.state_lost || actor.spec.replicas > 0 ||
+            (actor.info.state_lost_generation != 0 && !actor.info.saved_state_node.empty()),
+        "actor {} has lost its state, and nobody says so", id.brief());
     TROUPE_HOLDS(!actor.dead() || (actor.lease_generation == 0 && actor.queue_order == 0),
                  "dead actor {} holds something", id.brief());
     TROUPE_HOLDS(actor.queue_order == 0 || line_.contains(key_of(actor)),

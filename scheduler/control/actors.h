@@ -132,6 +132,7 @@ class Actors : public Table<ActorId, ActorRecord> {
   bool lost_its_state(const NodeRecord& node, const ActorRecord& actor,
                       const wire::ActorExited& report) const;
   void lose_state(ActorRecord& actor, std::uint64_t generation);
+  void tell_lost_state(ActorRecord& actor, std::uint64_t generation);
   void name_saved_state(ActorRecord& actor, wire::StartActor& start);
 
   JournalRoom& room_;

@@ -55,11 +55,17 @@ bool Actors::lost_its_state(const NodeRecord& node, const ActorRecord& actor,
   return gone && at != node.id() && !actor.started && !report.cause.ok();
 }
 
-// `generation`: the first that begins without it.
+// `generation`: the first that begins without it. Of one that has a copy its next process says
+// whether that was lost, too.
 void Actors::lose_state(ActorRecord& actor, std::uint64_t generation) {
+  actor.state_lost = true;
+  if (actor.spec.replicas > 0) return changed(actor);
+  tell_lost_state(actor, generation);
+}
+
+void Actors::tell_lost_state(ActorRecord& actor, std::uint64_t generation) {
   const NodeId at = actor.info.saved_state_node;
   const NodeRecord* node = nodes_.find(at);
-  actor.state_lost = true;
   actor.info.state_lost_generation = generation;
   changed(actor);
   context_.log("state_lost", {at, actor.id(), generation}, "what {} had saved is lost with node {}",

@@ -73,6 +73,7 @@ void NodeState::spawn(Actor& actor, wire::StartActor start) {
   actor.calls_dropped = -1;
   actor.health_due.reset();
   actor.state_lost_with = start.state_lost_with;
+  actor.has_lost_state = false;
   actor.unread_since.reset();
   by_host_[actor.host] = id;
   if (!find_saved_state(actor, start)) return gone(actor);
@@ -147,7 +148,8 @@ void NodeState::on(node_event::FromHost& event) {
     actor->phase = Phase::kReady;
     expect_health(*actor);
     keep(*actor);
-    send(wire::ActorReady{actor->spec.actor_id, actor->generation});
+    actor->has_lost_state = ready->state_lost;
+    send(wire::ActorReady{actor->spec.actor_id, actor->generation, ready->state_lost});
   } else if (auto* failed = get_if<wire::HostFailed>(&event.message)) {
     close(event.fd);
     actor->constructor_failed = true;

@@ -36,6 +36,7 @@ void NodeState::from_head(wire::ActorSaved& known) {
 // To a head that may not have heard of them, before it decides anything about their actors.
 void NodeState::say_saved_states() {
   for (const auto& [id, actor] : actors_) {
+    if (actor.has_lost_state) send(wire::ActorReady{id, actor.generation, true});
     if (actor.saved_state != kNoFd) send(wire::ActorSaved{id, actor.generation});
   }
 }

@@ -86,6 +86,7 @@ class NodeState {
     bool constructor_failed = false;
     std::optional<wire::StartActor> next;  // starts when the process before it is gone
     FdHandle saved_state = kNoFd;
+    bool has_lost_state = false;  // its process began without, and found no copy
     bool fetching = false;        // its saved state, from another node
     std::string state_lost_with;  // of its start
     std::deque<Waiting> waiting;

@@ -111,6 +111,7 @@ struct ActorSpec {
   argumentsBesideBytes @31 :UInt64;
   argumentsBesideHash @32 :UInt64;
   awaitsNodes @33 :Bool;
+  replicas @34 :UInt32;
 }
 
 struct RunningActor {
@@ -213,6 +214,7 @@ struct ActorStarted {
 struct ActorReady {
   actorId @0 :Id;
   generation @1 :UInt64;
+  stateLost @2 :Bool;
 }
 
 struct CreateActors {
@@ -740,6 +742,7 @@ struct HostStop {
 
 struct HostReady {
   protocolVersion @0 :UInt32;
+  stateLost @1 :Bool;
 }
 
 struct HostFailed {

@@ -46,11 +46,11 @@ Status drain(CommandContext& context, const DrainOptions& options) {
   // A training that may do without this machine is told first, and hands over.
   const bool goes = TROUPE_TRY(leave_run(context, options.cluster, node.node_id, "troupe drain"));
   if (!goes) {
-    return error(
-        Code::kFailedPrecondition,
-        "the training on node {} cannot do with fewer machines (MIN_NNODES): start another "
-        "one first, or save and end it with 'troupe stop'",
-        node.name);
+    return error(Code::kFailedPrecondition,
+                 "the training on node {} cannot do without it (it leads, or no fewer machines are "
+                 "allowed, MIN_NNODES): start another one first, or save and end it with 'troupe "
+                 "stop'",
+                 node.name);
   }
   TROUPE_RETURN_IF_ERROR(cluster->head->drain(
       node.node_id, grace_ms, fmt::format("'troupe drain' on {}", scheduler::host_name()),

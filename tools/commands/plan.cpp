@@ -73,8 +73,10 @@ Result<Question> ask(const std::vector<std::string>& arguments, CommandContext& 
   auto run = TROUPE_TRY(load_run(arguments, context));
   question.loaded = std::move(run.loaded);
   if (!run.contents.model)
-    return error(Code::kInvalidArgument, "NODE_RANK={}: a run is planned on node 0",
-                 question.loaded.launch.node_rank);
+    return error(Code::kInvalidArgument,
+                 "this machine joins the run of MASTER_ADDR={} (NODE_RANK, RDZV_ID): a run is "
+                 "planned there, or without these variables",
+                 question.loaded.launch.master_addr.value_or(""));
   question.model = std::move(*run.contents.model);
   const int cores = scheduler::detect_cpu_count(context.files, scheduler::SystemMachine());
   question.facts = TROUPE_TRY(train::facts_of(context.files, question.loaded, cores));

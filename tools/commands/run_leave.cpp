@@ -17,7 +17,8 @@ namespace {
 // How long it may take to tell a run that it is to save, in seconds.
 constexpr double kTellTimeoutS = 10;
 // A machine that leaves: how long the controller's answers may take, and the step under way.
-constexpr Duration kLeaveAnswer = std::chrono::seconds(10);
+constexpr Duration kLeaveAnswer = std::chrono::milliseconds(700);
+constexpr int kUnansweredMax = 3;
 constexpr auto kLeaveTimeout = std::chrono::seconds(60);
 constexpr auto kLeaveLook = std::chrono::milliseconds(10);
 
@@ -74,18 +75,25 @@ Result<bool> leave_run(CommandContext& context, const ClusterOptions& cluster, c
   const auto machine =
       own == nodes.end() ? std::nullopt : machine_of(*own, std::numeric_limits<int>::max());
   if (!machine) return true;
-  if (!TROUPE_TRY(
-          run->handle.call<&train::TrainController::machine_leaves>(*machine).get(kLeaveAnswer)))
-    return false;
+  // Asked again and again: a machine that is lost meanwhile may make this one needed.
+  const auto controller = run->handle.with({.timeout = kLeaveAnswer, .despite_state_loss = true});
   const Deadline deadline = Deadline::after(kLeaveTimeout);
-  while (TROUPE_TRY(
-      run->handle.call<&train::TrainController::has_machine>(*machine).get(kLeaveAnswer))) {
+  for (int unanswered = 0;;) {
+    const auto may =
+        controller.call<&train::TrainController::machine_leaves>(*machine).get(kLeaveAnswer);
+    if (may.ok() && !*may) return false;
+    const auto has =
+        may.ok() ? controller.call<&train::TrainController::has_machine>(*machine).get(kLeaveAnswer)
+                 : Result<bool>(may.status());
+    if (has.ok() && !*has) return true;
+    unanswered = has.ok() ? 0 : unanswered + 1;
+    // It was replaced, or the run has ended and its cluster with it.
+    if (unanswered == kUnansweredMax) return has.status();
     if (deadline.passed())
-      return error(Code::kDeadlineExceeded, "the step under way did not end in {} s",
+      return error(Code::kDeadlineExceeded, "no step ended within {} s",
                    std::chrono::seconds(kLeaveTimeout).count());
     std::this_thread::sleep_for(kLeaveLook);
   }
-  return true;
 }
 
 }  // namespace troupe::tools

@@ -394,7 +394,7 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
   if (const auto exit_code = exit_code_of_run(reason)) return *exit_code;
   if (*left) {
     context.err
-        << "troupe train: SIGTERM: this machine has left the run, which goes on without it\n";
+        << "troupe train: SIGTERM: this machine leaves; a run that has begun goes on without it\n";
     return 128 + SIGTERM;
   }
   context.err << fmt::format("troupe train: the run was stopped: {}\n", reason);

@@ -55,8 +55,8 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
       config, world_size, threads,
       config.troupe.max_restarts ? config.troupe.max_restarts : loaded.launch.max_restarts);
   spec.resume_path = prepared.resume_path;
-  spec.own_core =
-      cluster.embedded && cluster.node_count == 1 && world_size * threads <= environment.cores;
+  spec.own_core = cluster.embedded && cluster.node_count == 1 && cluster.machines == 0 &&
+                  world_size * threads <= environment.cores;
   const auto ranks_per_node =
       static_cast<std::int32_t>(trainers_per_node(config, cluster, world_size));
   spec.ranks_per_node = ranks_per_node;
@@ -479,8 +479,9 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   const std::int64_t local_workers = trainers_per_node(config, cluster, world_size);
   const int threads =
       static_cast<int>(resolve_threads_per_worker(config, cluster.cores_per_node, local_workers));
-  if (cluster.embedded && cluster.node_count == 1 && world_size * threads > environment.cores) {
-    say(fmt::format("notice: {} trainers × {} threads share {} cores", world_size, threads,
+  const std::int64_t trainers_here = cluster.machines > 0 ? local_workers : world_size;
+  if (cluster.embedded && cluster.node_count == 1 && trainers_here * threads > environment.cores) {
+    say(fmt::format("notice: {} trainers × {} threads share {} cores", trainers_here, threads,
                     environment.cores));
   }
   RunSpec spec = run_spec(loaded, prepared, cluster, environment, world_size, threads, on_gpus);

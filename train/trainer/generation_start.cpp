@@ -140,7 +140,9 @@ Status GenerationStart::begin(RunGeneration& generation, TrainerLoaded& loaded) 
           session.loaded(*record);
           break;
         }
-        loaded.reason = why_not_memory(session.decision(), generation.number, parts_.buddies);
+        loaded.reason = parts_.former.empty()
+                            ? why_not_memory(session.decision(), generation.number, parts_.buddies)
+                            : "of the world before not every rank's state is left, or a copy of it";
         session.loaded(TROUPE_TRY(load(generation, loaded)));
         break;
       case Next::kForgetUpdates:

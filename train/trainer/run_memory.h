@@ -66,6 +66,7 @@ struct RunMemory {
   // those before that a generation may have to go on from, the newest first.
   std::int32_t world = 0;
   std::vector<World> former;
+  int attempts = 0;                   // generations begun in this world, without a step
   bool pausing = false;               // rank 0 was told to pause
   std::vector<std::int32_t> leaving;  // machines that announced their end
 };

@@ -12,6 +12,9 @@ namespace troupe::train {
 
 namespace {
 
+// Of a world with machines that have just come, before the others go on without them.
+constexpr int kAttemptsWithNewcomers = 2;
+
 TrainerPlaces first_places(const RunSettings& settings) {
   if (settings.ranks_per_machine == 0) return {settings.world_size, settings.spares};
   std::vector<int> by_rank;
@@ -122,7 +125,10 @@ void RunState::on(const TrainerAlive& event, TimePoint now) {
     rank_replaced(place->rank, place->node, now);
     if (ended()) return;
   }
+  // Whoever comes with the number of a machine that is gone does not leave.
+  const bool comes_anew = elastic() && !any_alive(machine_of(event.trainer));
   if (!places_.came_alive(event.trainer, event.incarnation, event.node, event.gpu)) return;
+  if (comes_anew) std::erase(known_.leaving, machine_of(event.trainer));
   if (place->rank >= 0) {
     const int rank = place->rank;
     return rank_present(rank, fmt::format("rank {} has a new process", rank), events::kRespawn,
@@ -217,12 +223,7 @@ void RunState::on(const TrainerDied& event, TimePoint now) {
 }
 
 void RunState::spare_died(const TrainerDied& event, TimePoint now) {
-  if (elastic()) {
-    // Its machine is none of the world's. Whoever comes with its number does not leave.
-    if (!any_alive(machine_of(event.trainer)))
-      std::erase(known_.leaving, machine_of(event.trainer));
-    return;
-  }
+  if (elastic()) return;  // its machine is none of the world's
   record({.event = events::kDeath,
           .generation = known_.generation,
           .node = event.node,
@@ -320,6 +321,7 @@ void RunState::on(const StepFinished& event, TimePoint now) {
 void RunState::step_stands(const StepFinished& event, TimePoint now) {
   known_.last_step = known_.told_step = event.step;
   known_.former.clear();
+  known_.attempts = 0;
   // Steps done again are no progress: a step that always kills would be tried for ever.
   if (event.step > known_.farthest_step) {
     known_.farthest_step = event.step;
@@ -535,9 +537,11 @@ void RunState::hurry_save(TimePoint now) {
   }
   if (!running_ranks().empty() || known_.ranks.front().phase != RankPhase::kReady) return;
   // A process that was just killed has a successor in a moment, unless there is no place for it.
-  const bool no_place = std::any_of(known_.ranks.begin(), known_.ranks.end(), [](const Rank& r) {
-    return r.phase == RankPhase::kAbsent && !r.waits_for.empty();
-  });
+  // Where others may hold what is lost, the world is settled without it first.
+  const bool no_place =
+      !elastic() && std::any_of(known_.ranks.begin(), known_.ranks.end(), [](const Rank& r) {
+        return r.phase == RankPhase::kAbsent && !r.waits_for.empty();
+      });
   if (no_place || asked_for >= 2 * settings_.step_patience()) begin(GenerationPurpose::kSaveAlone);
 }
 
@@ -657,13 +661,45 @@ void RunState::on(const TrainerPaused& event, TimePoint now) {
 void RunState::on(const MachineLeaves& event, TimePoint now) {
   if (!elastic() || leaves(event.machine)) return;
   if (in_world(event.machine)) {
-    const auto staying = std::ranges::count_if(machines(), [this](int m) { return !leaves(m); });
-    if (staying <= settings_.machines_min) return;
+    if (staying(now) - 1 < settings_.machines_min) return;
   } else if (!any_alive(event.machine)) {
     return;  // it would be taken for the next one with its number
   }
   known_.leaving.push_back(event.machine);
-  known_.running ? pause_for_world(now) : begin_when_ready(now);
+  if (!known_.running) return begin_when_ready(now);
+  pause_for_world(now);
+  // It came with this world, in which no step stands yet: none may ever, for want of it.
+  if (known_.former.empty() || !is_new(event.machine)) return;
+  known_.running = false;
+  known_.lost_at = now;
+  commands_.push_back(AbortGeneration{
+      known_.generation,
+      error(Code::kAborted, "machine {} leaves before the first step with it", event.machine)});
+}
+
+int RunState::staying(TimePoint now) const {
+  return static_cast<int>(std::ranges::count_if(
+      machines(), [&](int machine) { return !leaves(machine) && !given_up(machine, now); }));
+}
+
+// Where one was lost for good too few may be left: who announced its end is needed yet, and hears
+// of it when it asks again.
+void RunState::withdraw_leaves(TimePoint now) {
+  while (staying(now) < settings_.machines_min) {
+    const auto needed = std::ranges::find_if(
+        known_.leaving, [this](int machine) { return in_world(machine) && any_alive(machine); });
+    if (needed == known_.leaving.end()) return;
+    known_.leaving.erase(needed);
+  }
+}
+
+// It is in the world, and in none before whose memory may be needed yet.
+bool RunState::is_new(int machine) const {
+  return in_world(machine) && std::ranges::none_of(known_.former, [&](const World& former) {
+           return std::ranges::any_of(former.trainers, [&](std::int32_t trainer) {
+             return machine_of(trainer) == machine;
+           });
+         });
 }
 
 bool RunState::in_world(int machine) const {
@@ -707,6 +743,10 @@ bool RunState::given_up(int machine, TimePoint now) const {
     if (machine_of(places_.trainer_of(static_cast<int>(i))) != machine) continue;
     const Rank& rank = known_.ranks[i];
     if (!rank.absent_since) continue;
+    // Before the run's end there is no time to wait for another one.
+    if (known_.save_by &&
+        (!rank.waits_for.empty() || now - *rank.absent_since >= settings_.step_patience() / 2))
+      return true;
     if (now - *rank.absent_since < settings_.shrink_after) return false;
     placeless = placeless || !rank.waits_for.empty();
   }
@@ -743,12 +783,36 @@ std::optional<std::vector<int>> RunState::wanted_machines(TimePoint now) const {
     }
     wanted.push_back(machine);
   }
-  if (std::ssize(wanted) < settings_.machines_min) return std::nullopt;
+  if (wanted.empty() || (std::ssize(wanted) < settings_.machines_min && !known_.save_by))
+    return std::nullopt;
   return wanted;
 }
 
+// All are there and no step came of it: whoever came last is not to be met by some other one.
+void RunState::do_without_newcomers(TimePoint now) {
+  if (known_.former.empty() || known_.attempts < kAttemptsWithNewcomers) return;
+  if (!std::ranges::all_of(machines(), [this](int machine) { return machine_alive(machine); }))
+    return;
+  for (const int machine : machines()) {
+    if (!is_new(machine) || leaves(machine)) continue;
+    known_.leaving.push_back(machine);
+    const std::string why = fmt::format(
+        "machine {} is done without: no step came of {} attempts with it; start it anew when the "
+        "others reach it",
+        machine, known_.attempts);
+    record({.event = events::kNotice,
+            .generation = known_.generation,
+            .step = known_.last_step,
+            .text = why,
+            .cause = why},
+           now);
+  }
+}
+
 bool RunState::settle_world(TimePoint now) {
+  withdraw_leaves(now);
   if (!running_ranks().empty()) return false;
+  do_without_newcomers(now);
   const auto wanted = wanted_machines(now);
   if (!wanted) return false;
   if (*wanted != machines()) change_world(*wanted, now);
@@ -771,6 +835,7 @@ void RunState::change_world(const std::vector<int>& wanted, TimePoint now) {
   const int ranks_before = places_.world_size();
   if (known_.generation > 0) known_.former.insert(known_.former.begin(), world());
   ++known_.world;
+  known_.attempts = 0;
   std::vector<int> trainers;
   for (const int machine : wanted) {
     for (int i = 0; i < settings_.ranks_per_machine; ++i)
@@ -850,7 +915,7 @@ void RunState::begin_when_ready(TimePoint now) {
     if (running_ranks().empty()) end(Status(*known_.verdict));
     return;
   }
-  if (elastic() && !known_.save_by && !settle_world(now)) return;
+  if (elastic() && !settle_world(now)) return;
   const bool ready = std::all_of(known_.ranks.begin(), known_.ranks.end(),
                                  [](const Rank& r) { return r.phase == RankPhase::kReady; });
   if (!ready) return;
@@ -859,6 +924,7 @@ void RunState::begin_when_ready(TimePoint now) {
 
 void RunState::begin(GenerationPurpose purpose) {
   ++known_.generation;
+  ++known_.attempts;
   known_.purpose = purpose;
   known_.running = true;
   known_.pausing = false;

@@ -159,6 +159,10 @@ class RunState {
   bool elastic() const { return settings_.ranks_per_machine > 0; }
   int machine_of(int trainer) const { return trainer / settings_.ranks_per_machine; }
   bool leaves(int machine) const;
+  int staying(TimePoint now) const;  // machines of the world that are not lost and do not leave
+  void withdraw_leaves(TimePoint now);
+  void do_without_newcomers(TimePoint now);
+  bool is_new(int machine) const;
   bool in_world(int machine) const;
   bool any_alive(int machine) const;      // of its trainers
   bool machine_alive(int machine) const;  // all of them

@@ -20,6 +20,8 @@ namespace {
 
 // How long the ranks may take to meet.
 constexpr auto kMeetTimeout = std::chrono::seconds(60);
+// With machines that have just come: without them the others could go on.
+constexpr auto kMeetInNewWorldTimeout = std::chrono::seconds(20);
 // How long a rank spins before it sleeps, where it has a core for itself.
 constexpr auto kSpin = std::chrono::microseconds(20);
 // How long the peers of a rank that failed wait until the controller has heard why.
@@ -472,9 +474,10 @@ Status TrainerActor::take_over(const std::shared_ptr<collective::Communicator>& 
 }
 
 Result<std::shared_ptr<collective::Communicator>> TrainerActor::meet(const GenerationPlan& plan) {
-  auto links =
-      TROUPE_TRY(links_.form(plan, rank(), cancelled_, Deadline::after(kMeetTimeout),
-                             [this](const std::string& text) { tell(WarningReport{text}); }));
+  auto links = TROUPE_TRY(
+      links_.form(plan, rank(), cancelled_,
+                  Deadline::after(plan.former.empty() ? kMeetTimeout : kMeetInNewWorldTimeout),
+                  [this](const std::string& text) { tell(WarningReport{text}); }));
   {
     MutexLock lock(mutex_);
     TROUPE_RETURN_IF_ERROR(generations_.cancelled());

@@ -115,6 +115,41 @@ TEST_CASE("an actor that moves takes its state along; the node it left is told t
   CHECK(desk.logged("state_lost") == 0);
 }
 
+TEST_CASE("a state that has a copy: whether it is lost with its node the next process says") {
+  wire::ActorSpec spec = Desk::spec(kActor, 1, 5);
+  spec.replicas = 1;
+  Saver desk(spec);
+  desk.node_one_leaves();
+  desk.pass(milliseconds(50), desk.both);
+  CHECK(desk.start(kNodeTwo).state_lost_with == "one");
+  CHECK(desk.info().state_lost_generation == 0);
+  CHECK(desk.logged("state_lost") == 0);
+  SUBCASE("it goes on with the copy") {
+    desk.say(kNodeTwo, wire::ActorSaved{kActor, 2});
+    desk.ready(kNodeTwo, kActor, 2);
+    CHECK(desk.info().saved_state_node == kIdTwo);
+    CHECK(desk.info().state_lost_generation == 0);
+    desk.killed(kNodeTwo, kActor, 2);
+    desk.pass(milliseconds(100), {{kNodeTwo, kIdTwo}});
+    CHECK(desk.start(kNodeTwo).state_lost_with.empty());
+    CHECK(desk.start(kNodeTwo).saved_state_node == kIdTwo);
+  }
+  SUBCASE("it found none, and begins without: callers are told") {
+    desk.say(kNodeTwo, wire::ActorReady{kActor, 2, true});
+    CHECK(desk.info().state == wire::ActorState::kAlive);
+    CHECK(desk.info().state_lost_generation == 2);
+    CHECK(desk.logged("state_lost") == 1);
+    desk.say(kNodeTwo, wire::ActorReady{kActor, 2, true});  // said again, over a new connection
+    CHECK(desk.logged("state_lost") == 1);
+  }
+  SUBCASE("it was killed before it could say: the next one looks for the copy again") {
+    desk.killed(kNodeTwo, kActor, 2);
+    desk.pass(milliseconds(100), {{kNodeTwo, kIdTwo}});
+    CHECK(desk.start(kNodeTwo).state_lost_with == "one");
+    CHECK(desk.info().state_lost_generation == 0);
+  }
+}
+
 TEST_CASE("a state that is lost with its node: said to whoever starts the actor, until it saves") {
   const wire::ActorSpec spec = Desk::spec(kActor, 1, 5);
   Saver desk(spec);

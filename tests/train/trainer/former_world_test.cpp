@@ -30,6 +30,14 @@ class Machines {
     if (died[rank]) lose(lost);
     return killers[rank].count;
   }
+  // What is left of the world before saves a checkpoint, and all leave.
+  std::vector<Status> save(const std::vector<int>& machines) {
+    const auto ranks = begin(machines, -1);
+    ++generation_;
+    return run_ranks(*ranks, generation_, [&](std::size_t rank, const RankWorld& world) {
+      return run_rank(*ranks, rank, world, generation_, GenerationPurpose::kSave);
+    });
+  }
   void lose(int machine) {
     for (World& world : worlds_) world.memory.erase(machine);
   }
@@ -215,6 +223,21 @@ TEST_CASE(
       CHECK(losses(dir.file("run")) == losses(oracle.file("out")));
       CHECK(file(dir.file("run/model.safetensors")) == file(oracle.file("out/model.safetensors")));
     }
+  }
+}
+
+TEST_CASE("a machine is lost and the run is told to stop: those that are left save what it held") {
+  for (const char* strategy : {"ddp", "zero3"}) {
+    CAPTURE(strategy);
+    troupe::tests::TemporaryDirectory dir;
+    RunChange change = elastic_change(strategy);
+    Machines machines(dir.file("run"), change);
+    machines.run({0, 1, 2}, 4);
+    machines.lose(1);
+    for (const Status& status : machines.save({0, 2})) CHECK(saved_step_of(status) == 4);
+    // Another run goes on from it, to the undisturbed end.
+    train(dir.file("oracle"), change);
+    CHECK(file(dir.file("run/checkpoint-4/trainer_state.json")) != "(absent)");
   }
 }
 

@@ -261,6 +261,86 @@ TEST_CASE("a machine that leaves and is in no world yet is not taken in") {
   CHECK_FALSE(find<PauseAfterStep>(elastic.later(seconds(1))));
 }
 
+TEST_CASE("who announced its end and died has no part in whoever comes with its number") {
+  ElasticRun elastic({0, 1});
+  elastic.tell(StepFinished{1, 4});
+  elastic.tell(MachineLeaves{1});
+  elastic.die(1);
+  elastic.nowhere(1);
+  check_resize(elastic.all_stop(), 2, "machine 1 leaves");
+  elastic.tell(StepFinished{2, 5});
+  CHECK(find<PauseAfterStep>(elastic.come(1)));
+  check_resize(elastic.all_pause(6), 4, "machine 1 came");
+}
+
+TEST_CASE("the dead do not stay: who would leave too few is needed, also when it said so before") {
+  ElasticRun elastic({0, 1, 2}, 2);
+  elastic.tell(StepFinished{1, 4});
+  SUBCASE("it is lost for good, and then one wants to leave") {
+    elastic.die(2);
+    elastic.nowhere(2);
+    elastic.later(seconds(1));
+    elastic.tell(MachineLeaves{1});
+    CHECK(elastic.run.memory().leaving.empty());
+  }
+  SUBCASE("one is lost afterwards") {
+    elastic.tell(MachineLeaves{1});
+    elastic.die(2);
+    elastic.nowhere(2);
+    elastic.all_stop();
+    CHECK(elastic.run.memory().leaving.size() == 1);  // it may come back
+    check_resize(elastic.later(seconds(1)), 4, "machine 2 is lost");
+    CHECK(elastic.run.memory().leaving.empty());
+    CHECK(elastic.trainers() == std::vector<int>{0, 1, 2, 3});
+  }
+}
+
+TEST_CASE("a machine that leaves before the first step with it does not hold the others up") {
+  ElasticRun elastic({0});
+  elastic.tell(StepFinished{1, 4});
+  elastic.come(1);
+  elastic.all_pause(5);
+  CHECK(elastic.run.running());
+  CHECK(find<AbortGeneration>(elastic.tell(MachineLeaves{1})));
+  check_resize(elastic.all_stop(), 2, "machine 1 leaves");
+  CHECK(elastic.run.running());
+  CHECK(elastic.run.failures() == 0);
+}
+
+TEST_CASE("a machine that others cannot meet is done without") {
+  ElasticRun elastic({0, 1});
+  elastic.tell(StepFinished{1, 4});
+  elastic.come(2);
+  elastic.all_pause(5);
+  const auto again = elastic.all_stop();
+  CHECK(find<BeginGeneration>(again));
+  CHECK_FALSE(record(again, "resize"));
+  const auto without = elastic.all_stop();
+  check_resize(without, 4, "machine 2 leaves");
+  REQUIRE(record(without, "notice"));
+  CHECK(record(without, "notice")->text.find("machine 2 is done without") == 0);
+  elastic.tell(StepFinished{4, 6});
+  CHECK_FALSE(find<PauseAfterStep>(elastic.later(seconds(10))));
+  elastic.die(2);
+  CHECK(find<PauseAfterStep>(elastic.come(2)));
+}
+
+TEST_CASE("saved and stopped while a machine is lost: by those that are left, from its copy") {
+  ElasticRun elastic({0, 1}, 2);
+  elastic.tell(StepFinished{1, 4});
+  elastic.die(1);
+  elastic.nowhere(1);
+  elastic.all_stop();
+  CHECK_FALSE(find<BeginGeneration>(elastic.later(seconds(2))));  // machines_min
+  const auto asked = elastic.tell(SaveRequested{});
+  CHECK_FALSE(find<BeginGeneration>(asked));
+  const auto begun = elastic.later(milliseconds(200));
+  check_resize(begun, 2, "machine 1 is lost");
+  REQUIRE(find<BeginGeneration>(begun));
+  CHECK(find<BeginGeneration>(begun)->purpose == GenerationPurpose::kSave);
+  CHECK(find<BeginGeneration>(begun)->former.size() == 1);
+}
+
 TEST_CASE("what a change by intent lost is told as a recovery") {
   ElasticRun elastic({0, 1});
   elastic.tell(StepFinished{1, 40});

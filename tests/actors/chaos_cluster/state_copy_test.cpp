@@ -1,0 +1,134 @@
+// What an actor saves has a copy on another node: the loss of a node loses no acknowledged call.
+#include <doctest/doctest.h>
+
+#include <numeric>
+#include <thread>
+
+#include "actors/chaos_cluster/chaos_cluster.h"
+#include "actors/chaos_cluster/deliveries.h"
+#include "actors/state_copy.h"
+#include "tests/actors/chaos_cluster/tally.h"
+#include "tests/support/test_data.h"
+
+namespace troupe::tests {
+namespace {
+
+using namespace std::chrono_literals;
+
+Deadline in_time() { return Deadline::after(30s); }
+
+struct Kept {
+  explicit Kept(int nodes) : cluster(ChaosCluster::start({.nodes = nodes}, in_time()).value()) {}
+  std::unique_ptr<ChaosCluster> cluster;
+  Cluster driver = cluster
+                       ->connect({.program = bin_dir() + "/test_actors_chaos_cluster_host",
+                                  .follow_output = false})
+                       .value();
+  ActorHandle<Ledger> ledger =
+      driver.spawn<Ledger>({.max_restarts = -1, .replicas = 1, .label_preference = on_node(0)})
+          .value();
+
+  Result<std::int64_t> add(std::int64_t number) {
+    return ledger.with({.timeout = 30s, .retry = true}).call<&Ledger::add>(number).get(30s);
+  }
+  std::vector<std::int64_t> entries() {
+    return ledger.with({.timeout = 30s, .retry = true}).call<&Ledger::entries>().get(30s).value();
+  }
+  int node() { return cluster->node_of(driver, ledger, in_time()).value(); }
+};
+
+std::vector<std::int64_t> up_to(std::int64_t count) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 1);
+  return numbers;
+}
+
+TEST_CASE("a node is lost with what an actor saved there: the copy goes on, and has one again") {
+  Kept kept(3);
+  std::int64_t number = 0;
+  for (int loss = 0; loss < 3; ++loss) {
+    for (int i = 0; i < 5; ++i) REQUIRE(kept.add(++number).value() == number);
+    const int node = kept.node();
+    CAPTURE(node);
+    REQUIRE(kept.cluster->kill_node(node).ok());
+    // The call that finds it out is answered too, and once: nobody is told of a loss.
+    const auto next = kept.add(++number);
+    REQUIRE_MESSAGE(next.ok(), next.status().to_string());
+    CHECK(kept.node() != node);
+    CHECK(kept.entries() == up_to(number));
+    REQUIRE(kept.cluster->join(node).ok());
+    REQUIRE(kept.cluster->wait_for_node(node, in_time()).ok());
+  }
+}
+
+TEST_CASE("calls go on while nodes are killed: each that was acknowledged had its effect, once") {
+  Kept kept(3);
+  Deliveries log;
+  std::atomic<bool> done{false};
+  std::thread caller([&] {
+    for (std::int64_t number = 1; !done; ++number) {
+      log.sent(static_cast<std::uint64_t>(number));
+      const auto added = kept.add(number);
+      if (added.ok()) log.acknowledged(static_cast<std::uint64_t>(number));
+    }
+  });
+  for (int loss = 0; loss < 3; ++loss) {
+    std::this_thread::sleep_for(200ms);
+    const int node = kept.node();
+    REQUIRE(kept.cluster->kill_node(node).ok());
+    const Deadline deadline = in_time();
+    while (kept.node() == node && !deadline.passed()) std::this_thread::sleep_for(5ms);
+    CHECK(kept.node() != node);
+    REQUIRE(kept.cluster->join(node).ok());
+    REQUIRE(kept.cluster->wait_for_node(node, in_time()).ok());
+  }
+  done = true;
+  caller.join();
+  for (const std::int64_t number : kept.entries()) log.seen(static_cast<std::uint64_t>(number));
+  CHECK_MESSAGE(log.exactly_once().ok(), log.exactly_once().to_string());
+}
+
+TEST_CASE("the node with the copy is lost: another one has it, before anybody saves again") {
+  Kept kept(3);
+  REQUIRE(kept.add(1).ok());
+  REQUIRE(kept.node() == 0);
+  const auto copy_at = [&]() -> int {
+    const auto copy =
+        kept.driver.get_actor<detail::StateCopy>("state-copy/" + kept.ledger.id().to_string());
+    return copy.ok() ? kept.cluster->node_of(kept.driver, *copy, in_time()).value_or(-1) : -1;
+  };
+  const int first = copy_at();
+  REQUIRE(first > 0);
+  REQUIRE(kept.cluster->kill_node(first).ok());
+  const Deadline deadline = in_time();
+  while ((copy_at() == first || copy_at() < 0) && !deadline.passed())
+    std::this_thread::sleep_for(5ms);
+  CHECK(copy_at() == 3 - first);
+  // A call comes behind the copying: it is in the actor's line.
+  CHECK(kept.entries() == up_to(1));
+  REQUIRE(kept.cluster->kill_node(0).ok());
+  CHECK(kept.entries() == up_to(1));
+}
+
+TEST_CASE("state and copy are lost together: that is told") {
+  Kept kept(2);
+  REQUIRE(kept.add(1).ok());
+  REQUIRE(kept.cluster->stop_node(1).ok());
+  REQUIRE(kept.cluster->kill_node(0).ok());
+  REQUIRE(kept.cluster->kill_node(1).ok());
+  REQUIRE(kept.cluster->join(0).ok());
+  const auto next = kept.add(2);
+  CHECK(next.status().code() == Code::kActorDied);
+  CHECK(next.status().message().find("is lost with node") != std::string::npos);
+}
+
+TEST_CASE("on the only node it goes on without a copy; with another node it has one") {
+  Kept kept(1);
+  REQUIRE(kept.add(1).ok());
+  CHECK(kept.entries() == up_to(1));
+  CHECK_FALSE(kept.driver.spawn<Ledger>({.replicas = 2}).ok());
+  CHECK_FALSE(kept.driver.spawn<Ledger>({.replicas = 1, .isolation = Isolation::kShared}).ok());
+}
+
+}  // namespace
+}  // namespace troupe::tests
