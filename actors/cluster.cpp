@@ -24,6 +24,8 @@ namespace {
 
 // How long what the actors wrote last may take to arrive when the driver ends.
 constexpr Duration kLastOutputTime = std::chrono::seconds(1);
+// A head that is gone answers nothing; one that is slow ends the job when it misses the driver.
+constexpr auto kEndJobTimeout = std::chrono::seconds(2);
 // Whose line it is where no actor has written it.
 constexpr const char* kTroupeLabel = "troupe";
 
@@ -191,7 +193,7 @@ void Cluster::close(const std::string& reason) {
     auto ended = promise->future();
     state_->head_client->end_job(state_->job_id, "the driver ended",
                                  [promise](Status status) { promise->set(std::move(status)); });
-    (void)ended.get(kControlTimeout);
+    (void)ended.get(kEndJobTimeout);
   }
   if (state_->follower) state_->follower->close();
   if (state_->client) state_->client->close();

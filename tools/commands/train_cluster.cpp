@@ -34,6 +34,9 @@ constexpr Duration kLookAgain = std::chrono::milliseconds(100);
 constexpr std::size_t kHostfileBytesMax = 1u << 20;
 // A host's trainers may take so long to end when it leaves.
 constexpr Duration kLeaveGrace = std::chrono::seconds(2);
+// A machine that leaves: the head may be ending as well, and nothing is lost where it hears
+// nothing.
+constexpr double kLeaveTellS = 2;
 constexpr Duration kTellAgain = std::chrono::seconds(10);
 
 Result<std::int64_t> cpus_here(CommandContext& context) {
@@ -368,7 +371,8 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
   std::function<Result<bool>(const NodeId&)> on_terminate;
   if (launch.elastic()) {
     on_terminate = [&context, address, left](const NodeId& self) -> Result<bool> {
-      auto told = leave_run(context, {.address = address}, self, "SIGTERM");
+      auto told =
+          leave_run(context, {.address = address, .timeout_s = kLeaveTellS}, self, "SIGTERM");
       *left = told.ok() && *told;
       if (told.ok() && !*told) TROUPE_RETURN_IF_ERROR(save_and_stop_run(context, address));
       return told;
