@@ -383,7 +383,12 @@ Status Host::prepare(Started& started) {
     MutexLock lock(known_mutex_);
     state_known_ = message.has_saved_state;
   }
-  if (spec_.replicas > 0 && class_->saves) {
+  if (spec_.replicas > 0 && !class_->saves) {
+    return error(Code::kInvalidArgument,
+                 "ActorOptions::replicas is {}, and {} saves nothing: it has no save() and load()",
+                 spec_.replicas, spec_.type);
+  }
+  if (spec_.replicas > 0) {
     const auto rack = message.node_labels.find("rack");
     copier_ = std::make_unique<StateCopier>(
         client_,

@@ -90,7 +90,7 @@ Result<std::optional<SavedState>> StateCopier::take() {
   if (state.node == self_.node_id.to_string())
     TROUPE_RETURN_IF_ERROR(end("its actor runs on its node"));
   else
-    watch_companion();
+    TROUPE_RETURN_IF_ERROR(watch_companion());
   return std::optional(SavedState{.version = state.version,
                                   .type_hash = state.type_hash,
                                   .bytes = std::move(state.bytes),
@@ -147,11 +147,15 @@ Result<std::optional<NodeId>> StateCopier::choose_node(std::span<const NodeId> b
 
 Status StateCopier::begin(std::vector<NodeId>& tried) {
   if (!std::exchange(looked_for_, true)) {
-    // Of the process before; what it holds is older than what this one has.
+    // Of the process before: it goes on, and refuses that one from now on.
     auto found = find<StateCopy>(
         client_, name(), {.namespace_name = self_.namespace_name, .timeout = kControlTimeout});
     if (found.ok()) {
       companion_ = std::move(*found);
+      const auto kept = companion_->with({.timeout = kCopyTimeout, .retry = true})
+                            .call<&StateCopy::hand_over>(self_.generation)
+                            .get(kCopyTimeout);
+      if (kept.ok() && kept->node != self_.node_id.to_string()) return watch_companion();
       TROUPE_RETURN_IF_ERROR(end("its actor began anew"));
     } else if (found.status().code() != Code::kNotFound) {
       return found.status();
@@ -175,14 +179,14 @@ Status StateCopier::begin(std::vector<NodeId>& tried) {
   if (!companion.ok()) return companion.status();
   companion_ = std::move(*companion);
   told_alone_ = false;
-  watch_companion();
-  return {};
+  return watch_companion();
 }
 
-void StateCopier::watch_companion() {
+Status StateCopier::watch_companion() {
   watch_ = watch(client_, *companion_, [again = again_](const wire::ActorInfo& info) {
     if (info.state == wire::ActorState::kDead) again();
   });
+  return {};
 }
 
 // With grace the head answers at once; it does not name it to anybody any more.

@@ -80,7 +80,7 @@ class StateCopier {
   // On a node that was not tried; on none where there is no other.
   Status begin(std::vector<NodeId>& tried);
   Status give(const SavedState& state, Duration timeout);
-  void watch_companion();
+  Status watch_companion();
   Status end(const std::string& why);
   std::string name() const;
 

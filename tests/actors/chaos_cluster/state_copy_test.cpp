@@ -110,6 +110,16 @@ TEST_CASE("the node with the copy is lost: another one has it, before anybody sa
   CHECK(kept.entries() == up_to(1));
 }
 
+TEST_CASE("a process that dies goes on with what its node keeps, and its copy with it") {
+  Kept kept(2);
+  REQUIRE(kept.add(1).ok());
+  REQUIRE(kept.driver.kill(kept.ledger, {.allow_restart = true}).ok());
+  REQUIRE(kept.add(2).ok());
+  REQUIRE(kept.node() == 0);
+  REQUIRE(kept.cluster->kill_node(0).ok());
+  CHECK(kept.entries() == up_to(2));
+}
+
 TEST_CASE("state and copy are lost together: that is told") {
   Kept kept(2);
   REQUIRE(kept.add(1).ok());
@@ -126,6 +136,11 @@ TEST_CASE("on the only node it goes on without a copy; with another node it has 
   Kept kept(1);
   REQUIRE(kept.add(1).ok());
   CHECK(kept.entries() == up_to(1));
+  const auto nothing = kept.driver.spawn<Tally>({.num_cpus = 0, .replicas = 1})
+                           .value()
+                           .call<&Tally::add>(1)
+                           .get(10s);
+  CHECK(nothing.status().message().find("it has no save() and load()") != std::string::npos);
   CHECK_FALSE(kept.driver.spawn<Ledger>({.replicas = 2}).ok());
   CHECK_FALSE(kept.driver.spawn<Ledger>({.replicas = 1, .isolation = Isolation::kShared}).ok());
 }
