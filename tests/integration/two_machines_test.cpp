@@ -59,6 +59,15 @@ class OnBoth {
     elsewhere.check_nothing_left();
   }
 
+  // The second machine with another RDZV_ID: what it says, and that it ends.
+  std::string start_stranger() {
+    auto variables = environment(1);
+    variables["RDZV_ID"] = "another";
+    BackgroundCommand stranger(machines_.inside(1, command_), elsewhere.options(variables));
+    CHECK(stranger.wait(kStart) == 2);
+    return stranger.output();
+  }
+
   // The second machine's home and temporary folders.
   const TinyRun elsewhere;
   std::unique_ptr<BackgroundCommand> first, second;
@@ -191,6 +200,11 @@ TEST_CASE("a machine joins a run, is lost, joins again and leaves: the bits of a
   paced["troupe.chaos"] = "slow@rank=0,step=1,steps=1200,factor=10";  // or it were over before
   OnBoth run(*machines, tiny, "elastic", paced, true);
   REQUIRE_MESSAGE(run.first->wait_for_output("step 3/1200 ", kStart), run.first->output());
+  const std::string refused = run.start_stranger();
+  CHECK_MESSAGE(
+      refused.find("was begun with MIN_NNODES=1 MAX_NNODES=2 RDZV_ID=job, and this "
+                   "machine has MIN_NNODES=1 MAX_NNODES=2 RDZV_ID=another") != std::string::npos,
+      refused);
   run.start_second();
   std::size_t told = 0;
   const auto becomes = [&](const std::string& world) {

@@ -38,6 +38,8 @@ constexpr Duration kLeaveGrace = std::chrono::seconds(2);
 // nothing.
 constexpr double kLeaveTellS = 2;
 constexpr Duration kTellAgain = std::chrono::seconds(10);
+// The label of the machine that leads a run whose others are numbered as they come.
+constexpr const char* kVariablesLabel = "troupe-run-variables";
 
 Result<std::int64_t> cpus_here(CommandContext& context) {
   return whole_cpus(TROUPE_TRY(node_resources(context, {}, {})));
@@ -160,6 +162,37 @@ Status wait_for_machines(train::TrainingCluster& cluster, const train::LoadedCon
   }
 }
 
+// What all machines of a run are started with alike.
+std::string common_variables(const train::LaunchEnvironment& launch) {
+  std::string text = launch.elastic() ? fmt::format("MIN_NNODES={} MAX_NNODES={}",
+                                                    *launch.nodes_min, launch.node_count())
+                                      : fmt::format("NNODES={}", launch.node_count());
+  if (launch.nproc_per_node) text += fmt::format(" NPROC_PER_NODE={}", *launch.nproc_per_node);
+  if (launch.rendezvous) text += " RDZV_ID=" + *launch.rendezvous;
+  return text;
+}
+
+// Whether the machine that leads the run of that head was started with the same variables. What
+// cannot be found out is none of a machine's faults.
+Status check_same_variables(CommandContext& context, const std::string& address,
+                            const train::LaunchEnvironment& launch) {
+  const auto found =
+      connect_cluster(context, {.address = address, .timeout_s = kLeaveTellS}, "troupe train");
+  if (!found.ok()) return {};
+  const auto nodes = (*found)->head->nodes((*found)->deadline);
+  if (!nodes.ok()) return {};
+  for (const wire::NodeInfo& node : *nodes) {
+    const auto label = node.labels.find(kVariablesLabel);
+    if (label == node.labels.end() || node.state == wire::NodeState::kDead) continue;
+    if (label->second == common_variables(launch)) return {};
+    return error(Code::kInvalidArgument,
+                 "the run at {} was begun with {}, and this machine has {}: give the same command "
+                 "and variables on all machines",
+                 address, label->second, common_variables(launch));
+  }
+  return {};
+}
+
 OnOutput into(train::ProgressOutput& output) {
   return [&output](const std::string& actor, std::string_view line) {
     output.write(fmt::format("[{}] {}\n", actor, line));
@@ -216,6 +249,7 @@ Result<train::TrainingCluster> first_of_several(CommandContext& context,
   options.port = static_cast<std::uint16_t>(launch.master_port.value_or(0));
   options.token = token.token;
   options.labels[train::kNodeRankLabel] = "0";
+  if (launch.numbered_on_arrival()) options.labels[kVariablesLabel] = common_variables(launch);
   auto cluster = TROUPE_TRY(Cluster::start_embedded(options));
   const auto& address = cluster.head_address();
   const std::string numbers = launch.numbered_on_arrival()
@@ -383,6 +417,9 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
       return false;
     };
   }
+  const auto check_variables = [&] { return check_same_variables(context, address, launch); };
+  // Where the run goes on already it is not disturbed. A head that is not up yet is asked later.
+  TROUPE_RETURN_IF_ERROR(check_variables());
   // Those beyond NNODES get the number of a machine that is lost.
   const std::string number = launch.numbered_on_arrival()
                                  ? fmt::format("first_free({})", launch.node_count())
@@ -394,7 +431,8 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
                            .labels = {fmt::format("{}={}", train::kNodeRankLabel, number)},
                            .head_gets_signals = head_gets_signals && !launch.elastic(),
                            .passes_signals_on = !head_gets_signals,
-                           .on_terminate = on_terminate}));
+                           .on_terminate = on_terminate,
+                           .on_joined = check_variables}));
   if (const auto exit_code = exit_code_of_run(reason)) return *exit_code;
   if (*left) {
     context.err

@@ -63,6 +63,7 @@ class WorkerProcess {
   void remind(Duration delay);
   void on_signal(int signal);
   void terminate();
+  void check_fit();
   void leave(const std::string& cause);
   void follow_stdin();
 
@@ -77,7 +78,10 @@ class WorkerProcess {
   bool joined_ = false;
   RepeatedSignals signals_;
   bool leaving_ = false;
-  std::jthread terminating_;  // joined before the loop goes
+  // Joined before the loop goes.
+  std::jthread terminating_;
+  std::jthread checking_;
+  Status misfit_;  // why this machine is none of the run's
   std::optional<Status> ended_;
   std::string end_reason_;
   std::string stdin_text_;
@@ -144,6 +148,18 @@ void WorkerProcess::terminate() {
   });
 }
 
+void WorkerProcess::check_fit() {
+  checking_ = std::jthread([this] {
+    Status fits = join_->on_joined();
+    if (fits.ok()) return;
+    loop_->post([this, fits = std::move(fits)]() mutable {
+      if (ended_ || leaving_) return;
+      misfit_ = std::move(fits);
+      leave("it is not started as the others are");
+    });
+  });
+}
+
 void WorkerProcess::leave(const std::string& cause) {
   if (std::exchange(leaving_, true)) {
     log_.warning("a second signal ({}): ending at once", cause);
@@ -184,8 +200,9 @@ Status WorkerProcess::run() {
   node_options.log_level =
       join_ != nullptr ? LogLevel::kWarning : log_level_from_name(flags_.log_level);
   node_options.on_registered = [this, offers](const std::string& name) {
-    joined_ = true;
+    const bool first = !std::exchange(joined_, true);
     if (join_ != nullptr) {
+      if (first && join_->on_joined) check_fit();
       context_.out << fmt::format("This machine is part of the run of {}, as {}, with {}.", head_,
                                   name, offers)
                    << std::endl;
@@ -217,10 +234,12 @@ Status WorkerProcess::run() {
   remind(kFirstReminder);
   loop_->run();
   if (terminating_.joinable()) terminating_.join();
+  if (checking_.joinable()) checking_.join();
   if (flags_.with_stdin) loop_->unwatch(STDIN_FILENO);
   end_reason_ = node_->end_reason();
   node_.reset();
   if (ended_ && !ended_->ok()) return *ended_;
+  TROUPE_RETURN_IF_ERROR(std::move(misfit_));
   log_.info("{}", join_ != nullptr ? "the run has ended here" : "this node has left the cluster");
   return {};
 }

@@ -37,6 +37,9 @@ struct JoinOptions {
   // id. True: the run does without this machine, which leaves now. False: it stays until the run
   // ends by it, or a second signal. A failure: it leaves. Empty: it leaves.
   std::function<Result<bool>(const NodeId&)> on_terminate;
+  // Asked once this machine has joined, on a thread of its own. A failure: it is none of the run's
+  // machines, and leaves with that. Empty: it may stay.
+  std::function<Status()> on_joined;
 };
 
 // What the machine that leads a run tells the others as it ends their cluster, and the exit code

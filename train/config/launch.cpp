@@ -21,7 +21,7 @@ class LaunchReader {
     const auto rank = number({"NODE_RANK", "PET_NODE_RANK"}, 0, kNodesMax - 1);
     out_.node_rank = rank.value_or(0);
     out_.node_rank_given = rank.has_value();
-    out_.rendezvous = text({"RDZV_ID"}).has_value();
+    if (const auto id = text({"RDZV_ID"})) out_.rendezvous = id->value;
     // torchrun counts for itself what is named so.
     if (const auto given = text({"PET_NPROC_PER_NODE"});
         given && given->value != "auto" && given->value != "gpu") {

@@ -20,7 +20,7 @@ struct LaunchEnvironment {
   std::optional<std::int64_t> nodes_min;
   std::int64_t node_rank = 0;  // NODE_RANK
   bool node_rank_given = false;
-  bool rendezvous = false;                     // RDZV_ID is set
+  std::optional<std::string> rendezvous;       // RDZV_ID
   std::optional<std::int64_t> nproc_per_node;  // NPROC_PER_NODE
   std::optional<std::string> master_addr;      // MASTER_ADDR
   std::optional<std::int64_t> master_port;     // MASTER_PORT

@@ -281,6 +281,7 @@ void TrainController::carry_out(const BeginGeneration& action) {
   GenerationPlan plan{.generation = action.generation, .purpose = action.purpose};
   plan.world = action.world;
   plan.former = action.former;
+  plan.tries_newcomers = action.tries_newcomers;
   for (const int trainer : action.trainers) plan.ranks.push_back(fleet_[trainer].id());
   for (std::size_t i = 0; i < spec_.faults.size(); ++i) {
     if (!strikes_at_point(spec_.faults[i]) || fired_[i] >= spec_.faults[i].times) continue;
@@ -308,9 +309,9 @@ void TrainController::carry_out(const SaveAndStop&) {
   static_cast<void>(fleet_[state().trainer_of(0)].call<&TrainerActor::save_and_stop>());
 }
 
-void TrainController::carry_out(const PauseAfterStep&) {
-  // Lost with the process; RunState asks again.
-  static_cast<void>(fleet_[state().trainer_of(0)].call<&TrainerActor::pause>());
+void TrainController::carry_out(const PauseAfterStep& action) {
+  // Where the process dies, the generation is lost, too.
+  static_cast<void>(fleet_[state().trainer_of(0)].call<&TrainerActor::pause>(action.generation));
 }
 
 bool TrainController::machine_leaves(std::int32_t machine) {

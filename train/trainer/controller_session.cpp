@@ -260,7 +260,9 @@ std::vector<TrainerFound> living_trainers(
                       .in_generation = status->in_generation,
                       .step = status->step,
                       .gpu = status->gpu,
-                      .fit = status->fit});
+                      .fit = status->fit,
+                      .world = status->world,
+                      .former = status->former});
   }
   return living;
 }

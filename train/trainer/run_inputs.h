@@ -218,6 +218,8 @@ struct BeginGeneration {
   // The world that it is of, and those before it, the newest first, whose memory may be needed yet.
   World world = {};
   std::vector<World> former = {};
+  // Machines that have just come are in it, and it could do without them.
+  bool tries_newcomers = false;
 };
 // To every rank but the dead: leave the generation at once.
 struct AbortGeneration {
@@ -231,9 +233,11 @@ struct KillTrainer {
 };
 // To rank 0 of a generation that trains: save after the step under way, and leave with all others.
 struct SaveAndStop {};
-// To rank 0 of a generation that trains: all ranks leave after the step under way, and meet in
+// To rank 0: all ranks leave this generation, which trains, after the step under way, and meet in
 // another world.
-struct PauseAfterStep {};
+struct PauseAfterStep {
+  std::uint64_t generation = 0;
+};
 // How long each part of a recovery took; parts that were not told are in the one after. They follow
 // each other: together they are the whole.
 struct RecoveryTimes {

@@ -69,6 +69,10 @@ struct RunMemory {
   int attempts = 0;                   // generations begun in this world, without a step
   bool pausing = false;               // rank 0 was told to pause
   std::vector<std::int32_t> leaving;  // machines that announced their end
+  // Machines that came, or came on another node, since the last step that stood with them.
+  std::vector<std::int32_t> newcomers;
+  // What the run ends with once it has saved what its memory holds.
+  std::optional<Status> ending;
 };
 
 // Where all of it is lost: from what the trainers that live tell. Their generation is over for

@@ -12,9 +12,6 @@ namespace troupe::train {
 
 namespace {
 
-// Of a world with machines that have just come, before the others go on without them.
-constexpr int kAttemptsWithNewcomers = 2;
-
 TrainerPlaces first_places(const RunSettings& settings) {
   if (settings.ranks_per_machine == 0) return {settings.world_size, settings.spares};
   std::vector<int> by_rank;
@@ -55,10 +52,16 @@ RunState RunState::adopt(const RunSettings& settings, RunMemory memory, TimePoin
 RunState RunState::adopt_found(const RunSettings& settings, std::span<const TrainerFound> found,
                                std::uint64_t generations_before, TimePoint now,
                                std::int64_t steps_before, std::optional<Duration> silent_for) {
-  return adopt(settings,
-               found_memory(first_places(settings), found, generations_before, now, steps_before,
-                            silent_for),
-               now);
+  RunState state = adopt(settings,
+                         found_memory(first_places(settings), found, generations_before, now,
+                                      steps_before, silent_for),
+                         now);
+  if (state.known_.former.empty()) return state;
+  // No step stands in this world yet.
+  for (const int machine : state.machines()) {
+    if (!state.in_former(machine)) state.known_.newcomers.push_back(machine);
+  }
+  return state;
 }
 
 const RunMemory& RunState::memory() const {
@@ -82,7 +85,7 @@ std::vector<RunCommand> RunState::commands_again() const {
     commands.push_back(plan());
     if (known_.save_by && known_.purpose == GenerationPurpose::kTrain)
       commands.push_back(SaveAndStop{});
-    if (known_.pausing) commands.push_back(PauseAfterStep{});
+    if (known_.pausing) commands.push_back(PauseAfterStep{known_.generation});
   } else if (known_.generation > 0) {
     commands.push_back(AbortGeneration{
         known_.generation, error(Code::kAborted, "generation {} was lost", known_.generation)});
@@ -125,10 +128,9 @@ void RunState::on(const TrainerAlive& event, TimePoint now) {
     rank_replaced(place->rank, place->node, now);
     if (ended()) return;
   }
-  // Whoever comes with the number of a machine that is gone does not leave.
-  const bool comes_anew = elastic() && !any_alive(machine_of(event.trainer));
+  const bool on_another_node = place->node != event.node;
   if (!places_.came_alive(event.trainer, event.incarnation, event.node, event.gpu)) return;
-  if (comes_anew) std::erase(known_.leaving, machine_of(event.trainer));
+  if (elastic() && on_another_node) machine_came(machine_of(event.trainer));
   if (place->rank >= 0) {
     const int rank = place->rank;
     return rank_present(rank, fmt::format("rank {} has a new process", rank), events::kRespawn,
@@ -315,6 +317,8 @@ bool RunState::repeats(const StepFinished& event) const {
 void RunState::on(const StepFinished& event, TimePoint now) {
   if (repeats(event)) return;
   step_stands(event, now);
+  // It may not have heard of it before this step ended.
+  if (known_.pausing) commands_.push_back(PauseAfterStep{known_.generation});
   if (!known_.leaving.empty()) pause_for_world(now);
 }
 
@@ -322,6 +326,7 @@ void RunState::step_stands(const StepFinished& event, TimePoint now) {
   known_.last_step = known_.told_step = event.step;
   known_.former.clear();
   known_.attempts = 0;
+  std::erase_if(known_.newcomers, [this](int machine) { return in_world(machine); });
   // Steps done again are no progress: a step that always kills would be tried for ever.
   if (event.step > known_.farthest_step) {
     known_.farthest_step = event.step;
@@ -510,9 +515,8 @@ void RunState::on(const TimePassed&, TimePoint now) {
 void RunState::hurry_save(TimePoint now) {
   if (!known_.save_by) return;
   if (now >= *known_.save_by) {
-    return end(error(Code::kCancelled,
-                     "the run was told to stop, and could not save in time "
-                     "(troupe.stop_timeout_s): {}",
+    return end(error(Code::kCancelled, "{}could not save in time (troupe.stop_timeout_s): {}",
+                     known_.ending ? "it " : "the run was told to stop, and ",
                      known_.saving ? "nothing of the checkpoint was written any more"
                                    : "its ranks did not come to it"));
   }
@@ -576,6 +580,7 @@ void RunState::tell_absent_ranks(TimePoint now) {
 }
 
 void RunState::end_for_absent_rank(TimePoint now) {
+  if (known_.ending) return;  // the checkpoint on which it ends has a deadline of its own
   for (std::size_t i = 0; i < known_.ranks.size(); ++i) {
     const Rank& rank = known_.ranks[i];
     if (!rank.absent_since || now - *rank.absent_since < settings_.respawn_timeout) continue;
@@ -583,16 +588,17 @@ void RunState::end_for_absent_rank(TimePoint now) {
         std::chrono::duration_cast<std::chrono::seconds>(settings_.respawn_timeout).count();
     const char* what = rank.died_before ? "died and could not be started again for"
                                         : "was placed and could not be started for";
-    end(error(Code::kUnavailable, "rank {} {} {} s (troupe.join_timeout_s){}{}", i, what, seconds,
-              rank.waits_for.empty() ? "" : ": ", rank.waits_for));
-    return;
+    return end_having_saved(
+        error(Code::kUnavailable, "rank {} {} {} s (troupe.join_timeout_s){}{}", i, what, seconds,
+              rank.waits_for.empty() ? "" : ": ", rank.waits_for),
+        now);
   }
 }
 
 void RunState::end_late_leaving(TimePoint now) {
   if (known_.running || !known_.lost_at) return;
   if (known_.verdict && now - *known_.lost_at >= settings_.last_word_timeout)
-    return end(Status(*known_.verdict));
+    return end_having_saved(Status(*known_.verdict), now);
   const auto late = running_ranks();
   if (late.empty()) return;
   // Before the run's end there is no time to wait for a disk.
@@ -658,215 +664,6 @@ void RunState::on(const TrainerPaused& event, TimePoint now) {
   begin_when_ready(now);
 }
 
-void RunState::on(const MachineLeaves& event, TimePoint now) {
-  if (!elastic() || leaves(event.machine)) return;
-  if (in_world(event.machine)) {
-    if (staying(now) - 1 < settings_.machines_min) return;
-  } else if (!any_alive(event.machine)) {
-    return;  // it would be taken for the next one with its number
-  }
-  known_.leaving.push_back(event.machine);
-  if (!known_.running) return begin_when_ready(now);
-  pause_for_world(now);
-  // It came with this world, in which no step stands yet: none may ever, for want of it.
-  if (known_.former.empty() || !is_new(event.machine)) return;
-  known_.running = false;
-  known_.lost_at = now;
-  commands_.push_back(AbortGeneration{
-      known_.generation,
-      error(Code::kAborted, "machine {} leaves before the first step with it", event.machine)});
-}
-
-int RunState::staying(TimePoint now) const {
-  return static_cast<int>(std::ranges::count_if(
-      machines(), [&](int machine) { return !leaves(machine) && !given_up(machine, now); }));
-}
-
-// Where one was lost for good too few may be left: who announced its end is needed yet, and hears
-// of it when it asks again.
-void RunState::withdraw_leaves(TimePoint now) {
-  while (staying(now) < settings_.machines_min) {
-    const auto needed = std::ranges::find_if(
-        known_.leaving, [this](int machine) { return in_world(machine) && any_alive(machine); });
-    if (needed == known_.leaving.end()) return;
-    known_.leaving.erase(needed);
-  }
-}
-
-// It is in the world, and in none before whose memory may be needed yet.
-bool RunState::is_new(int machine) const {
-  return in_world(machine) && std::ranges::none_of(known_.former, [&](const World& former) {
-           return std::ranges::any_of(former.trainers, [&](std::int32_t trainer) {
-             return machine_of(trainer) == machine;
-           });
-         });
-}
-
-bool RunState::in_world(int machine) const {
-  return elastic() && std::ranges::any_of(places_.by_rank(), [&](int trainer) {
-           return machine_of(trainer) == machine;
-         });
-}
-
-bool RunState::has_machine(int machine) const {
-  return elastic() &&
-         (in_world(machine) || std::ranges::any_of(known_.former, [&](const World& former) {
-            return std::ranges::any_of(former.trainers, [&](std::int32_t trainer) {
-              return machine_of(trainer) == machine;
-            });
-          }));
-}
-
-bool RunState::leaves(int machine) const {
-  return std::ranges::find(known_.leaving, machine) != known_.leaving.end();
-}
-
-bool RunState::any_alive(int machine) const {
-  for (int i = 0; i < settings_.ranks_per_machine; ++i) {
-    const auto* trainer = places_.find(machine * settings_.ranks_per_machine + i);
-    if (trainer && trainer->alive) return true;
-  }
-  return false;
-}
-
-bool RunState::machine_alive(int machine) const {
-  for (int i = 0; i < settings_.ranks_per_machine; ++i) {
-    const auto* trainer = places_.find(machine * settings_.ranks_per_machine + i);
-    if (!trainer || !trainer->fit()) return false;
-  }
-  return true;
-}
-
-bool RunState::given_up(int machine, TimePoint now) const {
-  bool placeless = false;
-  for (std::size_t i = 0; i < known_.ranks.size(); ++i) {
-    if (machine_of(places_.trainer_of(static_cast<int>(i))) != machine) continue;
-    const Rank& rank = known_.ranks[i];
-    if (!rank.absent_since) continue;
-    // Before the run's end there is no time to wait for another one.
-    if (known_.save_by &&
-        (!rank.waits_for.empty() || now - *rank.absent_since >= settings_.step_patience() / 2))
-      return true;
-    if (now - *rank.absent_since < settings_.shrink_after) return false;
-    placeless = placeless || !rank.waits_for.empty();
-  }
-  return placeless;
-}
-
-std::vector<int> RunState::machines() const {
-  std::vector<int> machines;
-  for (const int trainer : places_.by_rank()) {
-    if (machines.empty() || machines.back() != machine_of(trainer))
-      machines.push_back(machine_of(trainer));
-  }
-  return machines;
-}
-
-// A rank's state may have no more than one copy, on another machine: with each change one of those
-// that leave goes. Where one is lost none does, and one that has just gone comes back with what it
-// holds yet.
-std::optional<std::vector<int>> RunState::wanted_machines(TimePoint now) const {
-  bool lost = false;
-  for (const int machine : machines()) {
-    if (machine_alive(machine)) continue;
-    if (!leaves(machine) && !given_up(machine, now)) return std::nullopt;
-    lost = true;
-  }
-  bool goes = false;
-  std::vector<int> wanted;
-  for (int machine = 0; machine < settings_.world_size / settings_.ranks_per_machine; ++machine) {
-    if (!machine_alive(machine)) continue;
-    if (leaves(machine)) {
-      const bool stays =
-          lost ? has_machine(machine) : in_world(machine) && std::exchange(goes, true);
-      if (!stays) continue;
-    }
-    wanted.push_back(machine);
-  }
-  if (wanted.empty() || (std::ssize(wanted) < settings_.machines_min && !known_.save_by))
-    return std::nullopt;
-  return wanted;
-}
-
-// All are there and no step came of it: whoever came last is not to be met by some other one.
-void RunState::do_without_newcomers(TimePoint now) {
-  if (known_.former.empty() || known_.attempts < kAttemptsWithNewcomers) return;
-  if (!std::ranges::all_of(machines(), [this](int machine) { return machine_alive(machine); }))
-    return;
-  for (const int machine : machines()) {
-    if (!is_new(machine) || leaves(machine)) continue;
-    known_.leaving.push_back(machine);
-    const std::string why = fmt::format(
-        "machine {} is done without: no step came of {} attempts with it; start it anew when the "
-        "others reach it",
-        machine, known_.attempts);
-    record({.event = events::kNotice,
-            .generation = known_.generation,
-            .step = known_.last_step,
-            .text = why,
-            .cause = why},
-           now);
-  }
-}
-
-bool RunState::settle_world(TimePoint now) {
-  withdraw_leaves(now);
-  if (!running_ranks().empty()) return false;
-  do_without_newcomers(now);
-  const auto wanted = wanted_machines(now);
-  if (!wanted) return false;
-  if (*wanted != machines()) change_world(*wanted, now);
-  return true;
-}
-
-void RunState::change_world(const std::vector<int>& wanted, TimePoint now) {
-  const std::vector<int> before = machines();
-  std::string why;
-  const auto say = [&](int machine, const char* what) {
-    why += fmt::format("{}machine {} {}", why.empty() ? "" : ", ", machine, what);
-  };
-  for (const int machine : before) {
-    if (std::ranges::find(wanted, machine) == wanted.end())
-      say(machine, leaves(machine) ? "leaves" : "is lost");
-  }
-  for (const int machine : wanted) {
-    if (std::ranges::find(before, machine) == before.end()) say(machine, "came");
-  }
-  const int ranks_before = places_.world_size();
-  if (known_.generation > 0) known_.former.insert(known_.former.begin(), world());
-  ++known_.world;
-  known_.attempts = 0;
-  std::vector<int> trainers;
-  for (const int machine : wanted) {
-    for (int i = 0; i < settings_.ranks_per_machine; ++i)
-      trainers.push_back(machine * settings_.ranks_per_machine + i);
-  }
-  places_.set_world(trainers);
-  known_.ranks.assign(trainers.size(),
-                      Rank{.phase = RankPhase::kReady, .generation = known_.generation});
-  if (recovery_) recovery_->respawned(now);
-  record({.event = events::kResize,
-          .generation = known_.generation,
-          .step = known_.last_step,
-          .text = fmt::format(
-              "the world has {} rank{} on {} machine{} from here on, it had {} on {}: {}",
-              trainers.size(), trainers.size() == 1 ? "" : "s", wanted.size(),
-              wanted.size() == 1 ? "" : "s", ranks_before, before.size(), why),
-          .cause = why,
-          .world_size = std::ssize(trainers)},
-         now);
-}
-
-void RunState::pause_for_world(TimePoint now) {
-  if (!elastic() || ended() || !known_.running || known_.pausing || known_.save_by || recovery_ ||
-      known_.purpose != GenerationPurpose::kTrain)
-    return;
-  const auto wanted = wanted_machines(now);
-  if (!wanted || *wanted == machines()) return;
-  known_.pausing = true;
-  commands_.push_back(PauseAfterStep{});
-}
-
 void RunState::lose_generation(const Status& cause, TimePoint now, bool count_again,
                                bool is_cause) {
   // What was lost had nothing left to do.
@@ -878,19 +675,23 @@ void RunState::lose_generation(const Status& cause, TimePoint now, bool count_ag
     known_.lost_at = now;
     commands_.push_back(AbortGeneration{known_.generation, cause});
   }
-  if (known_.verdict && is_cause) return end(limit_reached(cause));
+  if (known_.verdict && is_cause) return end_having_saved(limit_reached(cause), now);
   // Deaths of several ranks in one generation are one failure; a process that dies again before its
   // generation could begin is another.
   if (!first_sign && !count_again) return;
-  ++known_.failures;
-  ++known_.fruitless_failures;
+  // That the others do not reach a machine that has just come is no failure of the run: it goes on
+  // without that machine after a few attempts.
+  if (is_cause || newcomers_to_spare().empty()) {
+    ++known_.failures;
+    ++known_.fruitless_failures;
+  }
   // A rank that had finished leaves with the others: the next generation needs all of them.
   for (Rank& rank : known_.ranks) {
     if (rank.phase == RankPhase::kFinished) rank.phase = RankPhase::kReady;
   }
   Status verdict = limit_reached(cause);
   if (verdict.ok()) return;
-  if (is_cause) return end(std::move(verdict));
+  if (is_cause) return end_having_saved(std::move(verdict), now);
   known_.verdict = std::move(verdict);
 }
 
@@ -912,7 +713,7 @@ Status RunState::limit_reached(const Status& cause) const {
 void RunState::begin_when_ready(TimePoint now) {
   if (known_.running || ended()) return;
   if (known_.verdict) {
-    if (running_ranks().empty()) end(Status(*known_.verdict));
+    if (running_ranks().empty()) end_having_saved(Status(*known_.verdict), now);
     return;
   }
   if (elastic() && !settle_world(now)) return;
@@ -946,6 +747,7 @@ BeginGeneration RunState::plan() const {
   if (elastic()) {
     plan.world = world();
     plan.former = known_.former;
+    plan.tries_newcomers = !newcomers_to_spare().empty();
   }
   if (known_.purpose == GenerationPurpose::kSaveAlone) plan.trainers.resize(1);
   return plan;
@@ -953,7 +755,14 @@ BeginGeneration RunState::plan() const {
 
 void RunState::end(Status status) {
   if (ended()) return;
-  if (known_.saved_step) status = saved_stop(*known_.saved_step);
+  if (known_.ending) {
+    status = known_.ending->prefixed(
+        known_.saved_step ? fmt::format("the run saved step {} and ended", *known_.saved_step)
+                          : fmt::format("the run ended without a checkpoint of step {} ({})",
+                                        known_.last_step, status.message()));
+  } else if (known_.saved_step) {
+    status = saved_stop(*known_.saved_step);
+  }
   if (known_.running) {
     known_.running = false;
     if (!status.ok()) commands_.push_back(AbortGeneration{known_.generation, status});
@@ -961,6 +770,14 @@ void RunState::end(Status status) {
   release_held({}, true);
   known_.ended = status;
   commands_.push_back(EndRun{std::move(status)});
+}
+
+void RunState::end_having_saved(Status status, TimePoint now) {
+  if (!elastic() || known_.save_by || known_.farthest_step == 0) return end(std::move(status));
+  known_.ending = std::move(status);
+  known_.verdict.reset();
+  known_.save_asked = now;
+  known_.save_by = now + settings_.save_timeout;
 }
 
 }  // namespace troupe::train

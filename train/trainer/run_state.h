@@ -162,8 +162,14 @@ class RunState {
   int staying(TimePoint now) const;  // machines of the world that are not lost and do not leave
   void withdraw_leaves(TimePoint now);
   void do_without_newcomers(TimePoint now);
+  // A process of it is on another node than the one before.
+  void machine_came(int machine);
+  // It came, on this node, since the last step that stood with it.
   bool is_new(int machine) const;
+  // Machines of the world that are new, and that it could do without.
+  std::vector<int> newcomers_to_spare() const;
   bool in_world(int machine) const;
+  bool in_former(int machine) const;      // a world before, whose memory may be needed yet
   bool any_alive(int machine) const;      // of its trainers
   bool machine_alive(int machine) const;  // all of them
   // Its ranks are gone, and nothing is in sight that takes their place.
@@ -197,6 +203,8 @@ class RunState {
   void record(RecordEvent event, TimePoint now);
   void release_held(TimePoint now, bool all);
   void end(Status status);
+  // The same; where the world may change, after a checkpoint of what the ranks that are left hold.
+  void end_having_saved(Status status, TimePoint now);
 
   RunSettings settings_;
   mutable RunMemory known_;  // memory() brings `trainers` and `recovery` in

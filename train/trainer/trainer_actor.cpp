@@ -21,7 +21,7 @@ namespace {
 // How long the ranks may take to meet.
 constexpr auto kMeetTimeout = std::chrono::seconds(60);
 // With machines that have just come: without them the others could go on.
-constexpr auto kMeetInNewWorldTimeout = std::chrono::seconds(20);
+constexpr auto kMeetNewcomersTimeout = std::chrono::seconds(20);
 // How long a rank spins before it sleeps, where it has a core for itself.
 constexpr auto kSpin = std::chrono::microseconds(20);
 // How long the peers of a rank that failed wait until the controller has heard why.
@@ -108,7 +108,7 @@ class TrainerActor::Observer final : public TrainingObserver {
   }
   bool stop_requested() override { return trainer_.ending_ || trainer_.cancelled_; }
   bool save_and_stop_requested() override { return trainer_.save_and_stop_; }
-  bool pause_requested() override { return trainer_.pause_; }
+  bool pause_requested() override { return trainer_.pause_ == plan_.generation; }
 
  private:
   TrainerActor& trainer_;
@@ -213,7 +213,7 @@ void TrainerActor::abort(std::uint64_t generation, Status reason) {
 
 void TrainerActor::save_and_stop() { save_and_stop_ = true; }
 
-void TrainerActor::pause() { pause_ = true; }
+void TrainerActor::pause(std::uint64_t generation) { pause_ = generation; }
 
 void TrainerActor::save_to(std::string folder) {
   MutexLock lock(mutex_);
@@ -262,7 +262,6 @@ std::optional<GenerationPlan> TrainerActor::next_plan() {
         GenerationPlan plan = generations_.next();
         cancelled_ = !generations_.cancelled().ok();
         rank_ = generations_.rank();
-        pause_ = false;
         return plan;
       }
       if (!bundle_) continue;
@@ -476,7 +475,7 @@ Status TrainerActor::take_over(const std::shared_ptr<collective::Communicator>& 
 Result<std::shared_ptr<collective::Communicator>> TrainerActor::meet(const GenerationPlan& plan) {
   auto links = TROUPE_TRY(
       links_.form(plan, rank(), cancelled_,
-                  Deadline::after(plan.former.empty() ? kMeetTimeout : kMeetInNewWorldTimeout),
+                  Deadline::after(plan.tries_newcomers ? kMeetNewcomersTimeout : kMeetTimeout),
                   [this](const std::string& text) { tell(WarningReport{text}); }));
   {
     MutexLock lock(mutex_);

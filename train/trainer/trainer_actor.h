@@ -85,8 +85,9 @@ class TrainerActor {
   void abort(std::uint64_t generation, Status reason);
   // To rank 0: all ranks save after the step under way and leave, in whatever generation.
   void save_and_stop();
-  // To rank 0: all ranks leave the generation under way after the next step, for another world.
-  void pause();
+  // To rank 0: all ranks leave this generation after the step under way, for another world. It may
+  // be told before that begins here.
+  void pause(std::uint64_t generation);
   // To rank 0: a finished model that could not be written goes to this folder.
   void save_to(std::string folder);
   // Answers at once, from any state.
@@ -210,7 +211,7 @@ class TrainerActor {
   DataChanges data_changes_;
   std::atomic<bool> cancelled_{false};  // the generation in work is aborted
   std::atomic<bool> save_and_stop_{false};
-  std::atomic<bool> pause_{false};  // in the generation in work
+  std::atomic<std::uint64_t> pause_{0};  // the generation that is to be left after a step
   std::atomic<bool> ending_{false};
 
   // The loop's.

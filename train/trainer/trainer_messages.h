@@ -58,6 +58,7 @@ struct GenerationPlan {
   // As BeginGeneration has them; trainers by their numbers in the run.
   World world;
   std::vector<World> former;
+  bool tries_newcomers = false;
 };
 
 // A finished step, told by rank 0. (report/step_log.h's StepRecord as it travels.)

@@ -1,6 +1,8 @@
 // Worlds that change: machines come, leave and are lost.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,7 +30,7 @@ class ElasticRun {
                   .first_machines = first},
         run(settings_) {
     tell(TrainersPlaced{});
-    for (const int machine : first) begun = come(machine);
+    for (const int machine : first) begun = come_on_new_node(machine);
   }
 
   template <typename Input>
@@ -36,7 +38,12 @@ class ElasticRun {
     return run.apply(input, now);
   }
   // Both of its trainers, with a process that is newer than any before.
-  Commands come(int machine) {
+  Commands come_on_new_node(int machine) {
+    nodes_[machine] = fmt::format("n{}-{}", machine, incarnation_);
+    return come_again(machine);
+  }
+  // The same where it was before.
+  Commands come_again(int machine) {
     ++incarnation_;
     Commands all = tell(TrainerAlive{2 * machine, incarnation_, name(machine)});
     for (auto& command : tell(TrainerAlive{2 * machine + 1, incarnation_, name(machine)}))
@@ -81,9 +88,10 @@ class ElasticRun {
   }
 
  private:
-  static std::string name(int machine) { return "n" + std::to_string(machine); }
+  const std::string& name(int machine) { return nodes_[machine]; }
   const RunSettings settings_;
   std::uint64_t incarnation_ = 0;
+  std::map<int, std::string> nodes_;  // by machine
 
  public:
   RunState run;
@@ -108,8 +116,11 @@ TEST_CASE("a machine that comes is taken in after the step under way") {
   const auto came = elastic.tell(TrainerAlive{5, 1, "n2"});
   CHECK(find<PauseAfterStep>(came));
   CHECK_FALSE(find<AbortGeneration>(came));
+  CHECK(find<PauseAfterStep>(came)->generation == 1);
   CHECK_FALSE(find<PauseAfterStep>(elastic.later(seconds(1))));  // it was told
-  const auto begun = elastic.all_pause(5);
+  // It is told again when a step ends, which it may have ended before it heard.
+  CHECK(find<PauseAfterStep>(elastic.tell(StepFinished{1, 5})));
+  const auto begun = elastic.all_pause(6);
   check_resize(begun, 4, "machine 2 came");
   const auto* plan = find<BeginGeneration>(begun);
   REQUIRE(plan);
@@ -119,10 +130,10 @@ TEST_CASE("a machine that comes is taken in after the step under way") {
   CHECK(plan->former[0].number == 0);
   CHECK(plan->former[0].trainers == std::vector<std::int32_t>{0, 1});
   CHECK(elastic.run.failures() == 0);
-  CHECK(elastic.run.last_step() == 5);
+  CHECK(elastic.run.last_step() == 6);
   // Until a step stands in the new world, the one before is where the state may yet be needed.
   CHECK(elastic.run.memory().former.size() == 1);
-  elastic.tell(StepFinished{2, 6});
+  elastic.tell(StepFinished{2, 7});
   CHECK(elastic.run.memory().former.empty());
 }
 
@@ -141,19 +152,19 @@ TEST_CASE("a machine that is lost is done without when nothing takes its place f
     CHECK(elastic.run.failures() == 1);
     // It comes back, and is one that comes.
     elastic.tell(StepFinished{2, 5});
-    CHECK(find<PauseAfterStep>(elastic.come(1)));
+    CHECK(find<PauseAfterStep>(elastic.come_on_new_node(1)));
     check_resize(elastic.all_pause(6), 6, "machine 1 came");
   }
   SUBCASE("it comes back in time") {
     elastic.now += milliseconds(500);
-    const auto begun = elastic.come(1);
+    const auto begun = elastic.come_on_new_node(1);
     REQUIRE(find<BeginGeneration>(begun));
     CHECK_FALSE(record(begun, "resize"));
     CHECK(elastic.run.world().number == 0);
   }
   SUBCASE("its trainers have a place and start slowly: they are waited for") {
     CHECK_FALSE(find<BeginGeneration>(elastic.later(seconds(10))));
-    CHECK(find<BeginGeneration>(elastic.come(1)));
+    CHECK(find<BeginGeneration>(elastic.come_on_new_node(1)));
     CHECK(elastic.run.world().number == 0);
   }
   SUBCASE("another one is lost before that") {
@@ -169,7 +180,7 @@ TEST_CASE("a machine that is lost is done without when nothing takes its place f
 TEST_CASE("a machine lost while its world begins: the next world knows both before it") {
   ElasticRun elastic({0, 1});
   elastic.tell(StepFinished{1, 4});
-  elastic.come(2);
+  elastic.come_on_new_node(2);
   elastic.all_pause(5);
   CHECK(elastic.run.world().number == 1);
   elastic.die(1);
@@ -201,7 +212,7 @@ TEST_CASE("a machine that leaves hands over after the step under way") {
     CHECK_FALSE(elastic.run.has_machine(0));
     elastic.die(0);
     CHECK(elastic.run.failures() == 0);
-    CHECK(find<PauseAfterStep>(elastic.come(0)));
+    CHECK(find<PauseAfterStep>(elastic.come_on_new_node(0)));
   }
   SUBCASE("of several at once one goes with each step: a state has one copy") {
     ElasticRun three({0, 1, 2});
@@ -242,7 +253,7 @@ TEST_CASE("a machine that leaves hands over after the step under way") {
   SUBCASE("rank 0 is lost with the word of the pause: it is told again") {
     elastic.die(1);
     elastic.all_stop();
-    const auto begun = elastic.come(1);
+    const auto begun = elastic.come_on_new_node(1);
     check_resize(begun, 4, "machine 0 leaves");
   }
   SUBCASE("a new controller tells rank 0 once more") {
@@ -269,7 +280,7 @@ TEST_CASE("who announced its end and died has no part in whoever comes with its 
   elastic.nowhere(1);
   check_resize(elastic.all_stop(), 2, "machine 1 leaves");
   elastic.tell(StepFinished{2, 5});
-  CHECK(find<PauseAfterStep>(elastic.come(1)));
+  CHECK(find<PauseAfterStep>(elastic.come_on_new_node(1)));
   check_resize(elastic.all_pause(6), 4, "machine 1 came");
 }
 
@@ -298,7 +309,7 @@ TEST_CASE("the dead do not stay: who would leave too few is needed, also when it
 TEST_CASE("a machine that leaves before the first step with it does not hold the others up") {
   ElasticRun elastic({0});
   elastic.tell(StepFinished{1, 4});
-  elastic.come(1);
+  elastic.come_on_new_node(1);
   elastic.all_pause(5);
   CHECK(elastic.run.running());
   CHECK(find<AbortGeneration>(elastic.tell(MachineLeaves{1})));
@@ -310,7 +321,7 @@ TEST_CASE("a machine that leaves before the first step with it does not hold the
 TEST_CASE("a machine that others cannot meet is done without") {
   ElasticRun elastic({0, 1});
   elastic.tell(StepFinished{1, 4});
-  elastic.come(2);
+  elastic.come_on_new_node(2);
   elastic.all_pause(5);
   const auto again = elastic.all_stop();
   CHECK(find<BeginGeneration>(again));
@@ -322,7 +333,55 @@ TEST_CASE("a machine that others cannot meet is done without") {
   elastic.tell(StepFinished{4, 6});
   CHECK_FALSE(find<PauseAfterStep>(elastic.later(seconds(10))));
   elastic.die(2);
-  CHECK(find<PauseAfterStep>(elastic.come(2)));
+  CHECK(find<PauseAfterStep>(elastic.come_on_new_node(2)));
+}
+
+TEST_CASE("a machine that others cannot meet, with the number of one that is lost") {
+  ElasticRun elastic({0, 1});
+  elastic.tell(StepFinished{1, 4});
+  elastic.die(1);
+  elastic.all_stop();
+  SUBCASE("it is on another node: done without") {
+    const auto begun = elastic.come_on_new_node(1);
+    REQUIRE(find<BeginGeneration>(begun));
+    CHECK(find<BeginGeneration>(begun)->tries_newcomers);
+    CHECK_FALSE(record(elastic.all_stop(), "resize"));
+    check_resize(elastic.all_stop(), 2, "machine 1 leaves");
+    CHECK(elastic.run.failures() == 1);  // the loss, not what came of the newcomer
+    CHECK_FALSE(elastic.run.ended());
+    // A new process of it there does not change what the others reach.
+    elastic.tell(StepFinished{4, 5});
+    elastic.die(1);
+    CHECK_FALSE(find<PauseAfterStep>(elastic.come_again(1)));
+    CHECK(find<PauseAfterStep>(elastic.come_on_new_node(1)));
+  }
+  SUBCASE("it is where it was: that counts as the run's failure") {
+    const auto begun = elastic.come_again(1);
+    REQUIRE(find<BeginGeneration>(begun));
+    CHECK_FALSE(find<BeginGeneration>(begun)->tries_newcomers);
+    elastic.all_stop();
+    CHECK(elastic.run.failures() == 2);
+  }
+}
+
+TEST_CASE("a machine that others cannot meet and cannot do without ends the run") {
+  ElasticRun elastic({0, 1}, 2);
+  elastic.tell(StepFinished{1, 4});
+  elastic.die(1);
+  elastic.all_stop();
+  CHECK_FALSE(find<BeginGeneration>(elastic.come_on_new_node(1))->tries_newcomers);
+  elastic.all_stop();
+  elastic.all_stop();
+  CHECK(elastic.run.memory().leaving.empty());
+  // Three failures without a step between them: before the end, what is there is saved.
+  const auto begun = elastic.later(seconds(1));
+  REQUIRE(find<BeginGeneration>(begun));
+  CHECK(find<BeginGeneration>(begun)->purpose == GenerationPurpose::kSave);
+  const auto ended = elastic.all_stop();
+  REQUIRE(find<EndRun>(ended));
+  const std::string why = find<EndRun>(ended)->status.to_string();
+  CHECK_MESSAGE(why.find("the run ended without a checkpoint of step 4") != std::string::npos, why);
+  CHECK_MESSAGE(why.find("3 failures in a row without a new step") != std::string::npos, why);
 }
 
 TEST_CASE("saved and stopped while a machine is lost: by those that are left, from its copy") {
@@ -366,7 +425,7 @@ TEST_CASE("who saves and stops does not change its world before") {
   elastic.tell(StepFinished{1, 4});
   CHECK(find<SaveAndStop>(elastic.tell(SaveRequested{})));
   CHECK_FALSE(find<PauseAfterStep>(elastic.tell(MachineLeaves{1})));
-  CHECK_FALSE(find<PauseAfterStep>(elastic.come(2)));
+  CHECK_FALSE(find<PauseAfterStep>(elastic.come_on_new_node(2)));
   CHECK(elastic.run.has_machine(1));
   const auto ended = elastic.all_leave([&](int rank) {
     return TrainerSaved{rank, elastic.run.generation(), 5};
@@ -382,12 +441,29 @@ TEST_CASE("below machines_min the run waits, up to the limit for a rank without 
   elastic.all_stop();
   CHECK_FALSE(find<BeginGeneration>(elastic.later(seconds(5))));
   SUBCASE("another machine comes") {
-    const auto begun = elastic.come(2);
+    const auto begun = elastic.come_on_new_node(2);
     check_resize(begun, 4, "machine 1 is lost, machine 2 came");
     CHECK(find<BeginGeneration>(begun));
   }
-  SUBCASE("none comes") {
-    const auto ended = elastic.later(seconds(60));
+  SUBCASE("none comes: the run ends, and what is left is saved before") {
+    CHECK_FALSE(find<EndRun>(elastic.later(seconds(60))));
+    const auto begun = elastic.later(milliseconds(200));
+    check_resize(begun, 2, "machine 1 is lost");
+    REQUIRE(find<BeginGeneration>(begun));
+    CHECK(find<BeginGeneration>(begun)->purpose == GenerationPurpose::kSave);
+    const auto ended = elastic.all_leave([&](int rank) {
+      return TrainerSaved{rank, elastic.run.generation(), 4};
+    });
+    REQUIRE(find<EndRun>(ended));
+    const Status& why = find<EndRun>(ended)->status;
+    CHECK(why.code() == Code::kUnavailable);
+    CHECK_MESSAGE(why.message().find("the run saved step 4 and ended: rank 2 died") == 0,
+                  why.to_string());
+  }
+  SUBCASE("none comes, and nobody can save") {
+    elastic.later(seconds(60));
+    elastic.later(milliseconds(200));
+    const auto ended = elastic.later(seconds(11));
     REQUIRE(find<EndRun>(ended));
     CHECK(find<EndRun>(ended)->status.code() == Code::kUnavailable);
   }

@@ -1,0 +1,241 @@
+// The part of RunState on worlds that change: machines that come, leave and are lost.
+#include <algorithm>
+#include <utility>
+
+#include "train/report/run_event.h"
+#include "train/trainer/run_state.h"
+
+namespace troupe::train {
+
+namespace {
+
+// Of a world with machines that have just come, before the others go on without them.
+constexpr int kAttemptsWithNewcomers = 2;
+
+}  // namespace
+
+void RunState::on(const MachineLeaves& event, TimePoint now) {
+  if (!elastic() || leaves(event.machine)) return;
+  if (in_world(event.machine)) {
+    if (staying(now) - 1 < settings_.machines_min) return;
+  } else if (!any_alive(event.machine)) {
+    return;  // it would be taken for the next one with its number
+  }
+  known_.leaving.push_back(event.machine);
+  if (!known_.running) return begin_when_ready(now);
+  pause_for_world(now);
+  // It came with this world, in which no step stands yet: none may ever, for want of it.
+  if (!is_new(event.machine)) return;
+  known_.running = false;
+  known_.lost_at = now;
+  commands_.push_back(AbortGeneration{
+      known_.generation,
+      error(Code::kAborted, "machine {} leaves before the first step with it", event.machine)});
+}
+
+int RunState::staying(TimePoint now) const {
+  return static_cast<int>(std::ranges::count_if(
+      machines(), [&](int machine) { return !leaves(machine) && !given_up(machine, now); }));
+}
+
+// Where one was lost for good too few may be left: who announced its end is needed yet, and hears
+// of it when it asks again.
+void RunState::withdraw_leaves(TimePoint now) {
+  while (staying(now) < settings_.machines_min) {
+    const auto needed = std::ranges::find_if(
+        known_.leaving, [this](int machine) { return in_world(machine) && any_alive(machine); });
+    if (needed == known_.leaving.end()) return;
+    known_.leaving.erase(needed);
+  }
+}
+
+void RunState::machine_came(int machine) {
+  // Who announced its end was the one before.
+  std::erase(known_.leaving, machine);
+  if (known_.generation == 0 || is_new(machine)) return;
+  known_.newcomers.push_back(machine);
+  known_.attempts = 0;
+}
+
+bool RunState::is_new(int machine) const {
+  return std::ranges::find(known_.newcomers, machine) != known_.newcomers.end();
+}
+
+std::vector<int> RunState::newcomers_to_spare() const {
+  if (!elastic()) return {};
+  std::vector<int> in_it = machines();
+  std::erase_if(in_it, [this](int machine) { return leaves(machine); });
+  std::vector<int> to_spare;
+  for (const int machine : in_it) {
+    if (std::ssize(in_it) - std::ssize(to_spare) <= settings_.machines_min) break;
+    if (is_new(machine)) to_spare.push_back(machine);
+  }
+  return to_spare;
+}
+
+bool RunState::in_world(int machine) const {
+  return elastic() && std::ranges::any_of(places_.by_rank(), [&](int trainer) {
+           return machine_of(trainer) == machine;
+         });
+}
+
+bool RunState::in_former(int machine) const {
+  return elastic() && std::ranges::any_of(known_.former, [&](const World& former) {
+           return std::ranges::any_of(former.trainers, [&](std::int32_t trainer) {
+             return machine_of(trainer) == machine;
+           });
+         });
+}
+
+bool RunState::has_machine(int machine) const { return in_world(machine) || in_former(machine); }
+
+bool RunState::leaves(int machine) const {
+  return std::ranges::find(known_.leaving, machine) != known_.leaving.end();
+}
+
+bool RunState::any_alive(int machine) const {
+  for (int i = 0; i < settings_.ranks_per_machine; ++i) {
+    const auto* trainer = places_.find(machine * settings_.ranks_per_machine + i);
+    if (trainer && trainer->alive) return true;
+  }
+  return false;
+}
+
+bool RunState::machine_alive(int machine) const {
+  for (int i = 0; i < settings_.ranks_per_machine; ++i) {
+    const auto* trainer = places_.find(machine * settings_.ranks_per_machine + i);
+    if (!trainer || !trainer->fit()) return false;
+  }
+  return true;
+}
+
+bool RunState::given_up(int machine, TimePoint now) const {
+  bool placeless = false;
+  for (std::size_t i = 0; i < known_.ranks.size(); ++i) {
+    if (machine_of(places_.trainer_of(static_cast<int>(i))) != machine) continue;
+    const Rank& rank = known_.ranks[i];
+    if (!rank.absent_since) continue;
+    // Before the run's end there is no time to wait for another one.
+    if (known_.save_by &&
+        (!rank.waits_for.empty() || now - *rank.absent_since >= settings_.step_patience() / 2))
+      return true;
+    if (now - *rank.absent_since < settings_.shrink_after) return false;
+    placeless = placeless || !rank.waits_for.empty();
+  }
+  return placeless;
+}
+
+std::vector<int> RunState::machines() const {
+  std::vector<int> machines;
+  for (const int trainer : places_.by_rank()) {
+    if (machines.empty() || machines.back() != machine_of(trainer))
+      machines.push_back(machine_of(trainer));
+  }
+  return machines;
+}
+
+// A rank's state may have no more than one copy, on another machine: with each change one of those
+// that leave goes. Where one is lost none does, and one that has just gone comes back with what it
+// holds yet.
+std::optional<std::vector<int>> RunState::wanted_machines(TimePoint now) const {
+  bool lost = false;
+  for (const int machine : machines()) {
+    if (machine_alive(machine)) continue;
+    if (!leaves(machine) && !given_up(machine, now)) return std::nullopt;
+    lost = true;
+  }
+  bool goes = false;
+  std::vector<int> wanted;
+  for (int machine = 0; machine < settings_.world_size / settings_.ranks_per_machine; ++machine) {
+    if (!machine_alive(machine)) continue;
+    if (leaves(machine)) {
+      const bool stays =
+          lost ? has_machine(machine) : in_world(machine) && std::exchange(goes, true);
+      if (!stays) continue;
+    }
+    wanted.push_back(machine);
+  }
+  if (wanted.empty() || (std::ssize(wanted) < settings_.machines_min && !known_.save_by))
+    return std::nullopt;
+  return wanted;
+}
+
+// All are there and no step came of it: whoever came last is not to be met by some other one.
+void RunState::do_without_newcomers(TimePoint now) {
+  if (known_.attempts < kAttemptsWithNewcomers) return;
+  if (!std::ranges::all_of(machines(), [this](int machine) { return machine_alive(machine); }))
+    return;
+  for (const int machine : newcomers_to_spare()) {
+    known_.leaving.push_back(machine);
+    const std::string why = fmt::format(
+        "machine {} is done without: no step came of {} attempts with it; start it anew when the "
+        "others reach it",
+        machine, known_.attempts);
+    record({.event = events::kNotice,
+            .generation = known_.generation,
+            .step = known_.last_step,
+            .text = why,
+            .cause = why},
+           now);
+  }
+}
+
+bool RunState::settle_world(TimePoint now) {
+  withdraw_leaves(now);
+  if (!running_ranks().empty()) return false;
+  do_without_newcomers(now);
+  const auto wanted = wanted_machines(now);
+  if (!wanted) return false;
+  if (*wanted != machines()) change_world(*wanted, now);
+  return true;
+}
+
+void RunState::change_world(const std::vector<int>& wanted, TimePoint now) {
+  const std::vector<int> before = machines();
+  std::string why;
+  const auto say = [&](int machine, const char* what) {
+    why += fmt::format("{}machine {} {}", why.empty() ? "" : ", ", machine, what);
+  };
+  for (const int machine : before) {
+    if (std::ranges::find(wanted, machine) == wanted.end())
+      say(machine, leaves(machine) ? "leaves" : "is lost");
+  }
+  for (const int machine : wanted) {
+    if (std::ranges::find(before, machine) == before.end()) say(machine, "came");
+  }
+  const int ranks_before = places_.world_size();
+  if (known_.generation > 0) known_.former.insert(known_.former.begin(), world());
+  ++known_.world;
+  known_.attempts = 0;
+  std::vector<int> trainers;
+  for (const int machine : wanted) {
+    for (int i = 0; i < settings_.ranks_per_machine; ++i)
+      trainers.push_back(machine * settings_.ranks_per_machine + i);
+  }
+  places_.set_world(trainers);
+  known_.ranks.assign(trainers.size(),
+                      Rank{.phase = RankPhase::kReady, .generation = known_.generation});
+  if (recovery_) recovery_->respawned(now);
+  record({.event = events::kResize,
+          .generation = known_.generation,
+          .step = known_.last_step,
+          .text = fmt::format(
+              "the world has {} rank{} on {} machine{} from here on, it had {} on {}: {}",
+              trainers.size(), trainers.size() == 1 ? "" : "s", wanted.size(),
+              wanted.size() == 1 ? "" : "s", ranks_before, before.size(), why),
+          .cause = why,
+          .world_size = std::ssize(trainers)},
+         now);
+}
+
+void RunState::pause_for_world(TimePoint now) {
+  if (!elastic() || ended() || !known_.running || known_.pausing || known_.save_by || recovery_ ||
+      known_.purpose != GenerationPurpose::kTrain)
+    return;
+  const auto wanted = wanted_machines(now);
+  if (!wanted || *wanted == machines()) return;
+  known_.pausing = true;
+  commands_.push_back(PauseAfterStep{known_.generation});
+}
+
+}  // namespace troupe::train
