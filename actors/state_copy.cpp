@@ -69,32 +69,38 @@ StateCopier::StateCopier(std::shared_ptr<ActorClient> client, Self self, Logger 
 
 std::string StateCopier::name() const { return "state-copy/" + self_.id.to_string(); }
 
-Result<std::optional<SavedState>> StateCopier::take() {
+// The companion of the process before, from now on this one's alone, and what it holds. It is ended
+// where it is on this node, which actor and copy would be lost with.
+Result<std::optional<CopiedState>> StateCopier::take_companion() {
+  looked_for_ = true;
   auto found = find<StateCopy>(
       client_, name(), {.namespace_name = self_.namespace_name, .timeout = kControlTimeout});
-  if (found.status().code() == Code::kNotFound) return std::optional<SavedState>();
+  if (found.status().code() == Code::kNotFound) return std::optional<CopiedState>();
   companion_ = TROUPE_TRY(std::move(found));
-  looked_for_ = true;
   auto kept = companion_->with({.timeout = kControlTimeout, .retry = true})
                   .call<&StateCopy::hand_over>(self_.generation)
                   .get(kControlTimeout);
   if (kept.status().code() == Code::kActorDied) {
     companion_.reset();
-    return std::optional<SavedState>();
+    return std::optional<CopiedState>();
   }
   CopiedState state = TROUPE_TRY(std::move(kept));
-  if (state.generation == 0) return std::optional<SavedState>();
-  log_.info("goes on with the copy of its state that node {} kept",
-            NodeId::parse(state.node).value_or(NodeId()).brief());
-  // Where it is on this node by now, another one is to keep it.
   if (state.node == self_.node_id.to_string())
     TROUPE_RETURN_IF_ERROR(end("its actor runs on its node"));
   else
-    TROUPE_RETURN_IF_ERROR(watch_companion());
-  return std::optional(SavedState{.version = state.version,
-                                  .type_hash = state.type_hash,
-                                  .bytes = std::move(state.bytes),
-                                  .answered = std::move(state.answered)});
+    watch_companion();
+  return std::optional(std::move(state));
+}
+
+Result<std::optional<SavedState>> StateCopier::take() {
+  auto kept = TROUPE_TRY(take_companion());
+  if (!kept || kept->generation == 0) return std::optional<SavedState>();
+  log_.info("goes on with the copy of its state that node {} kept",
+            NodeId::parse(kept->node).value_or(NodeId()).brief());
+  return std::optional(SavedState{.version = kept->version,
+                                  .type_hash = kept->type_hash,
+                                  .bytes = std::move(kept->bytes),
+                                  .answered = std::move(kept->answered)});
 }
 
 Status StateCopier::give(const SavedState& state, Duration timeout) {
@@ -146,20 +152,12 @@ Result<std::optional<NodeId>> StateCopier::choose_node(std::span<const NodeId> b
 }
 
 Status StateCopier::begin(std::vector<NodeId>& tried) {
-  if (!std::exchange(looked_for_, true)) {
-    // Of the process before: it goes on, and refuses that one from now on.
-    auto found = find<StateCopy>(
-        client_, name(), {.namespace_name = self_.namespace_name, .timeout = kControlTimeout});
-    if (found.ok()) {
-      companion_ = std::move(*found);
-      const auto kept = companion_->with({.timeout = kCopyTimeout, .retry = true})
-                            .call<&StateCopy::hand_over>(self_.generation)
-                            .get(kCopyTimeout);
-      if (kept.ok() && kept->node != self_.node_id.to_string()) return watch_companion();
-      TROUPE_RETURN_IF_ERROR(end("its actor began anew"));
-    } else if (found.status().code() != Code::kNotFound) {
-      return found.status();
+  if (!looked_for_) {
+    if (const auto kept = take_companion(); !kept.ok()) {
+      if (!companion_) return kept.status();
+      TROUPE_RETURN_IF_ERROR(end("it did not answer its actor: " + kept.status().message()));
     }
+    if (companion_) return {};
   }
   if (std::chrono::steady_clock::now() < look_again_at_) return {};
   const auto node = TROUPE_TRY(choose_node(tried));
@@ -179,14 +177,14 @@ Status StateCopier::begin(std::vector<NodeId>& tried) {
   if (!companion.ok()) return companion.status();
   companion_ = std::move(*companion);
   told_alone_ = false;
-  return watch_companion();
+  watch_companion();
+  return {};
 }
 
-Status StateCopier::watch_companion() {
+void StateCopier::watch_companion() {
   watch_ = watch(client_, *companion_, [again = again_](const wire::ActorInfo& info) {
     if (info.state == wire::ActorState::kDead) again();
   });
-  return {};
 }
 
 // With grace the head answers at once; it does not name it to anybody any more.

@@ -77,10 +77,11 @@ class StateCopier {
 
  private:
   Result<std::optional<NodeId>> choose_node(std::span<const NodeId> but) const;
+  Result<std::optional<CopiedState>> take_companion();
   // On a node that was not tried; on none where there is no other.
   Status begin(std::vector<NodeId>& tried);
   Status give(const SavedState& state, Duration timeout);
-  Status watch_companion();
+  void watch_companion();
   Status end(const std::string& why);
   std::string name() const;
 

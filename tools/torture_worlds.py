@@ -162,7 +162,7 @@ def _judge(figures, run, plain, what, changes):
 
 # --- soak: all of it by the clock
 
-KILL_EVERY_S, LOSE_EVERY_S, LEAVE_EVERY_S = 10, 60, 90
+EVERY_S = {"kill": 10, "lose": 60, "leave": 90}
 # A machine that is down comes back after so long.
 DOWN_S = 5
 GOODPUT_BAR = 0.80
@@ -176,13 +176,9 @@ class Clock:
         self._machines = machines
         self._chance = chance
         began = time.monotonic()
-        self._due = {what: began + every for what, every in self._every().items()}
+        self._due = {what: began + every for what, every in EVERY_S.items()}
         self._back = []  # (when, machine)
         self.done = {what: 0 for what in self._due}
-
-    @staticmethod
-    def _every():
-        return {"kill": KILL_EVERY_S, "lose": LOSE_EVERY_S, "leave": LEAVE_EVERY_S}
 
     def next_due(self):
         return min([*self._due.values(), *(when for when, _ in self._back)])
@@ -198,7 +194,7 @@ class Clock:
         for what, when in self._due.items():
             if when > now:
                 continue
-            self._due[what] = when + self._every()[what]
+            self._due[what] = when + EVERY_S[what]
             up = [number for number in range(1, MACHINES) if self._machines.is_up(number)]
             if what == "kill":
                 pids = sorted(processes.trainers(self._machines.mark))
@@ -221,9 +217,11 @@ def soak(figures, place, bin_folder, options):
     strategy = options.strategy
     chance = random.Random(options.seed)
 
+    def settings(steps):
+        return {**_settings(place, options, strategy, steps), "save_strategy": "no", "logging_steps": 500}
+
     def train(steps, of, then=None):
-        settings = {**_settings(place, options, strategy, steps), "save_strategy": "no", "logging_steps": 500}
-        with TrainingMachines(place, bin_folder, MACHINES, LEAST, of, settings) as machines:
+        with TrainingMachines(place, bin_folder, MACHINES, LEAST, of, settings(steps)) as machines:
             if then:
                 then(machines)
             machines.run.finish(options.minutes * 120 + options.timeout)
@@ -242,7 +240,7 @@ def soak(figures, place, bin_folder, options):
         while run.last_step() < last_strike_step:
             due = clock.next_due()
             run.wait(lambda: max(run.step_at, default=0) >= last_strike_step or time.monotonic() >= due,
-                     KILL_EVERY_S + CHANGE_TIMEOUT_S, "the next moment")
+                     EVERY_S["kill"] + CHANGE_TIMEOUT_S, "the next moment")
             if run.ended_at is not None:
                 raise Fault(f"the run ended before its time; {run.last_words()}")
             if clock.all_up():
@@ -268,8 +266,7 @@ def soak(figures, place, bin_folder, options):
         figures.add(f"{what}: {name}, drift", drift, "%")
         figures.bar(f"{what}: {name}: drift below {torture_soak.DRIFT_BAR_PERCENT:.0f} %",
                     drift < torture_soak.DRIFT_BAR_PERCENT)
-    settings = {**_settings(place, options, strategy, steps), "save_strategy": "no", "logging_steps": 500}
-    plain = Run(place, bin_folder, "undisturbed", {**settings, "troupe.workers": MACHINES}).start()
+    plain = Run(place, bin_folder, "undisturbed", {**settings(steps), "troupe.workers": MACHINES}).start()
     plain.finish(options.minutes * 120 + options.timeout)
     for difference in run.differences(plain):
         figures.note(f"  {what}: {difference}")

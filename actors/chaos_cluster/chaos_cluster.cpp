@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <future>
 #include <thread>
 #include <utility>
@@ -21,6 +22,7 @@ constexpr auto kLookForEnd = std::chrono::milliseconds(2);
 constexpr auto kLeaveTimeout = std::chrono::seconds(5);
 constexpr auto kKillTimeout = std::chrono::seconds(10);
 constexpr std::uint64_t kLogBytesMax = 64u << 20;
+constexpr const char* kHost = "127.0.0.1";
 // The label by which actors are placed on a node.
 constexpr const char* kNodeLabel = "chaos-node";
 
@@ -54,12 +56,9 @@ Result<std::string> line_with(FileSystem& files, process::ChildProgram& program,
 Result<std::string> find_program(const Environment& environment) {
   if (auto named = environment.get("TROUPE_PROGRAM"); named && !named->empty()) return *named;
   std::vector<std::string> places;
-  char self[4096];
-  const auto length = ::readlink("/proc/self/exe", self, sizeof self);
-  if (length > 0) {
-    const std::string_view path(self, static_cast<std::size_t>(length));
-    places.emplace_back(path.substr(0, path.rfind('/')));
-  }
+  std::error_code unreadable;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", unreadable);
+  if (!unreadable) places.push_back(self.parent_path().string());
   for (auto& folder : split_words(environment.get("PATH").value_or(""), ':'))
     places.push_back(std::move(folder));
   for (const std::string& place : places) {
@@ -98,7 +97,7 @@ Result<std::unique_ptr<ChaosCluster>> ChaosCluster::start(const ChaosClusterOpti
   TROUPE_RETURN_IF_ERROR(cluster->files_.create_directories(cluster->home_, 0700));
   TROUPE_RETURN_IF_ERROR(cluster->start_head(deadline));
   for (int node = 0; node < options.nodes; ++node) {
-    TROUPE_RETURN_IF_ERROR(cluster->add_node());
+    cluster->nodes_.emplace_back().port = TROUPE_TRY(net::free_port());
     TROUPE_RETURN_IF_ERROR(cluster->start_worker(node));
   }
   for (int node = 0; node < options.nodes; ++node)
@@ -107,11 +106,11 @@ Result<std::unique_ptr<ChaosCluster>> ChaosCluster::start(const ChaosClusterOpti
 }
 
 Status ChaosCluster::start_head(Deadline deadline) {
-  const auto port = TROUPE_TRY(net::free_port());
-  address_ = fmt::format("127.0.0.1:{}", port);
+  port_ = TROUPE_TRY(net::free_port());
+  address_ = fmt::format("{}:{}", kHost, port_);
   process::ChildOptions child{
       .program = program_,
-      .arguments = {"head", "--watch", "--address", "127.0.0.1", "--port", std::to_string(port)},
+      .arguments = {"head", "--watch", "--address", kHost, "--port", std::to_string(port_)},
       .environment = process::own_environment(home_),
       .output_path = join_path(folder_, "head.log")};
   child.environment[chaos::kChaosMark] = mark_;
@@ -120,40 +119,35 @@ Status ChaosCluster::start_head(Deadline deadline) {
   return ready.status().prefixed("the head");
 }
 
-Status ChaosCluster::add_node() {
-  Node node;
-  node.port = TROUPE_TRY(net::free_port());
-  nodes_.push_back(std::move(node));
-  return {};
+void ChaosCluster::in_loop(const std::function<void()>& work) {
+  std::promise<void> done;
+  proxies_thread_.loop().post([&] {
+    work();
+    done.set_value();
+  });
+  done.get_future().wait();
 }
 
 // Where a node is down nobody listens.
 Status ChaosCluster::open_proxy(int number) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
-  std::promise<Result<std::uint16_t>> promise;
-  net::EventLoop& loop = proxies_thread_.loop();
-  loop.post([&] {
+  Status opened;
+  in_loop([&] {
     proxies_.resize(nodes_.size());
     auto proxy = net::make_fault_proxy(
-        loop, {.port = node.proxy_port,
-               .target = {.host = "127.0.0.1", .port = node.port, .local_name = {}},
-               .seed = static_cast<std::uint64_t>(number)});
-    if (!proxy.ok()) return promise.set_value(proxy.status());
-    const auto at = (*proxy)->address().port;
+        proxies_thread_.loop(), {.port = node.proxy_port,
+                                 .target = {.host = kHost, .port = node.port, .local_name = {}},
+                                 .seed = static_cast<std::uint64_t>(number)});
+    opened = proxy.status();
+    if (!proxy.ok()) return;
+    node.proxy_port = (*proxy)->address().port;
     proxies_[static_cast<std::size_t>(number)] = std::move(*proxy);
-    promise.set_value(at);
   });
-  node.proxy_port = TROUPE_TRY(promise.get_future().get());
-  return {};
+  return opened;
 }
 
 void ChaosCluster::close_proxy(int number) {
-  std::promise<void> closed;
-  proxies_thread_.loop().post([&] {
-    proxies_[static_cast<std::size_t>(number)].reset();
-    closed.set_value();
-  });
-  closed.get_future().wait();
+  in_loop([&] { proxies_[static_cast<std::size_t>(number)].reset(); });
 }
 
 Status ChaosCluster::start_worker(int number) {
@@ -166,7 +160,7 @@ Status ChaosCluster::start_worker(int number) {
   process::ChildOptions child{
       .program = program_,
       .arguments = {"worker", "--watch", "--address", address_, "--port", std::to_string(node.port),
-                    "--advertise", fmt::format("127.0.0.1:{}", node.proxy_port), "--num-cpus",
+                    "--advertise", fmt::format("{}:{}", kHost, node.proxy_port), "--num-cpus",
                     fmt::format("{}", cpus_per_node_), "--labels",
                     fmt::format("{}={}", kNodeLabel, number)},
       .environment = process::own_environment(home_),
@@ -192,20 +186,14 @@ ChaosCluster::~ChaosCluster() {
   }
   nodes_.clear();
   head_.reset();
-  std::promise<void> closed;
-  proxies_thread_.loop().post([&] {
-    proxies_.clear();
-    closed.set_value();
-  });
-  closed.get_future().wait();
+  in_loop([&] { proxies_.clear(); });
   for (const auto& left : chaos::marked_processes(mark_)) ::kill(left.pid, SIGKILL);
   if (own_folder_) static_cast<void>(files_.remove_tree(folder_));
 }
 
 Result<Cluster> ChaosCluster::connect(ConnectOptions options) const {
-  const std::size_t colon = address_.rfind(':');
-  options.host = address_.substr(0, colon);
-  options.port = static_cast<std::uint16_t>(std::stoi(address_.substr(colon + 1)));
+  options.host = kHost;
+  options.port = port_;
   PosixFileSystem files;
   options.token = TROUPE_TRY(net::read_token_file(files, join_path(home_, ".troupe/token")));
   return Cluster::connect(options);
@@ -304,14 +292,11 @@ Result<int> ChaosCluster::number_of(Cluster& driver, const NodeId& id) {
 // --- connections
 
 void ChaosCluster::on_proxies(int node, const std::function<void(net::FaultProxy&)>& work) {
-  std::promise<void> done;
-  proxies_thread_.loop().post([&] {
+  in_loop([&] {
     for (std::size_t i = 0; i < proxies_.size(); ++i) {
       if (proxies_[i] && (node < 0 || static_cast<std::size_t>(node) == i)) work(*proxies_[i]);
     }
-    done.set_value();
   });
-  done.get_future().wait();
 }
 
 void ChaosCluster::set_link(int node, const net::LinkConditions& conditions) {

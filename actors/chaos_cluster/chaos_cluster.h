@@ -101,7 +101,7 @@ class ChaosCluster {
   void mend(int node) { set_link(node, {}); }
 
  private:
-  // Of an actor that lives.
+  // Which node an actor's process is on.
   class Place {
    public:
     void changed(const ActorInfo& info);
@@ -121,7 +121,8 @@ class ChaosCluster {
   ChaosCluster() = default;
   static Result<int> number_of(Cluster& driver, const NodeId& id);
   Status start_head(Deadline deadline);
-  Status add_node();
+  // On the proxies' loop; returns when it is done.
+  void in_loop(const std::function<void()>& work);
   Status open_proxy(int node);
   void close_proxy(int node);
   Status start_worker(int node);
@@ -130,7 +131,9 @@ class ChaosCluster {
   void on_proxies(int node, const std::function<void(net::FaultProxy&)>& work);
 
   PosixFileSystem files_;
-  std::string program_, folder_, home_, address_, mark_;
+  std::string program_, folder_, home_, mark_;
+  std::uint16_t port_ = 0;  // of the head
+  std::string address_;     // of it, HOST:PORT
   bool own_folder_ = false;
   double cpus_per_node_ = 1;
   net::LoopThread proxies_thread_{"proxies"};

@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
   }
   const int node = machines.node_of(driver, trainer, Deadline::after(20s)).value();
   const bool killed = machines.kill_node(node).ok();
-  // Whoever calls the trainer now waits until its rank goes on elsewhere.
+  // Calls to the trainer wait until its rank goes on elsewhere.
   trainer = training.trainer<SequenceTrainer>(1, Deadline::after(20s)).value();
   while (trainer.call<&SequenceTrainer::step>().get(30s).value_or(0) < 10) {
   }

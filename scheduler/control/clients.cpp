@@ -93,8 +93,8 @@ Status Clients::check_new(const std::vector<wire::ActorSpec>& specs, bool gang,
     }
     return {};
   };
-  if (gang && !of_present_nodes.empty()) {
-    TROUPE_RETURN_IF_ERROR(possible(of_present_nodes));
+  if (gang) {
+    if (!of_present_nodes.empty()) TROUPE_RETURN_IF_ERROR(possible(of_present_nodes));
   } else {
     for (const Bundle& bundle : of_present_nodes)
       TROUPE_RETURN_IF_ERROR(possible(std::span(&bundle, 1)));

@@ -193,7 +193,7 @@ TEST_CASE("a machine joins a run, is lost, joins again and leaves: the bits of a
                        {"troupe.workers", ""},
                        {"troupe.strategy", "zero3"},
                        {"troupe.last_call_s", "0"},
-                       // Whoever joins may see what the run has written by then.
+                       // The run has written into its folder before the second machine joins.
                        {"overwrite_output_dir", "false"},
                        {"troupe.deterministic", "across_world_sizes"}};
   Settings paced = settings;

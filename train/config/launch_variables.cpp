@@ -84,7 +84,7 @@ void add_llamafactory(Rows& t) {
       .used("MASTER_PORT", "6379", "port of node 0")
       .used("MIN_NNODES", "2",
             "nodes come and go as the run goes on: from so many to MAX_NNODES, by whose number "
-            "the batch is reckoned",
+            "the size of the batch is computed",
             "MAX_NNODES=2")
       .used("MAX_NNODES", "2", "see MIN_NNODES", "MIN_NNODES=2")
       .used("CUDA_VISIBLE_DEVICES", "0,1", "the GPUs of this machine that trainers may use")

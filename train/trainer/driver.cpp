@@ -83,7 +83,7 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   return spec;
 }
 
-// What cannot be where machines come and go.
+// Refuses what a run whose machines come and go does not support.
 Status check_elastic(const TrainConfig& config, const RunSpec& spec, bool on_gpus) {
   const auto refused = [](const std::string& what) {
     return error(Code::kUnsupported,
@@ -109,8 +109,7 @@ Status check_elastic(const TrainConfig& config, const RunSpec& spec, bool on_gpu
 std::string elastic_notice(const TrainConfig& config, const RunSpec& spec) {
   return fmt::format(
       "{} to {} machines may come and go, {} are there; every step has the samples of {}, dealt "
-      "out "
-      "to those that there are: {}",
+      "out to those that there are: {}",
       spec.machines_min, spec.machines, spec.first_machines.size(), spec.machines,
       config.sharding.deterministic == Deterministic::kAcrossWorldSizes
           ? "losses and weights are the same to the last bit however many there are"

@@ -7,6 +7,7 @@
 #include "actors/chaos_cluster/chaos_cluster.h"
 #include "actors/chaos_cluster/deliveries.h"
 #include "actors/state_copy.h"
+#include "tests/actors/call_fixture.h"
 #include "tests/actors/chaos_cluster/tally.h"
 #include "tests/support/test_data.h"
 
@@ -65,20 +66,21 @@ TEST_CASE("calls go on while nodes are killed: each that was acknowledged had it
   Kept kept(3);
   Deliveries log;
   std::atomic<bool> done{false};
+  std::atomic<int> acknowledged{0};
   std::thread caller([&] {
     for (std::int64_t number = 1; !done; ++number) {
       log.sent(static_cast<std::uint64_t>(number));
       const auto added = kept.add(number);
-      if (added.ok()) log.acknowledged(static_cast<std::uint64_t>(number));
+      if (!added.ok()) continue;
+      log.acknowledged(static_cast<std::uint64_t>(number));
+      ++acknowledged;
     }
   });
   for (int loss = 0; loss < 3; ++loss) {
-    std::this_thread::sleep_for(200ms);
+    CHECK(eventually([&, before = acknowledged.load()] { return acknowledged > before + 50; }));
     const int node = kept.node();
     REQUIRE(kept.cluster->kill_node(node).ok());
-    const Deadline deadline = in_time();
-    while (kept.node() == node && !deadline.passed()) std::this_thread::sleep_for(5ms);
-    CHECK(kept.node() != node);
+    CHECK(eventually([&] { return kept.node() != node; }));
     REQUIRE(kept.cluster->join(node).ok());
     REQUIRE(kept.cluster->wait_for_node(node, in_time()).ok());
   }
@@ -100,10 +102,7 @@ TEST_CASE("the node with the copy is lost: another one has it, before anybody sa
   const int first = copy_at();
   REQUIRE(first > 0);
   REQUIRE(kept.cluster->kill_node(first).ok());
-  const Deadline deadline = in_time();
-  while ((copy_at() == first || copy_at() < 0) && !deadline.passed())
-    std::this_thread::sleep_for(5ms);
-  CHECK(copy_at() == 3 - first);
+  CHECK(eventually([&] { return copy_at() == 3 - first; }));
   // A call comes behind the copying: it is in the actor's line.
   CHECK(kept.entries() == up_to(1));
   REQUIRE(kept.cluster->kill_node(0).ok());

@@ -195,13 +195,21 @@ TEST_CASE("a run that is not there, or was begun anew meanwhile, is not adopted"
 }
 
 TEST_CASE("a trainer that does not answer or has no data yet is not one that lives") {
-  const TrainerStatus with_data{.incarnation = 4, .generation = 2, .rank = 1, .has_bundle = true};
+  const TrainerStatus with_data{.incarnation = 4,
+                                .generation = 2,
+                                .rank = 1,
+                                .has_bundle = true,
+                                .world = {3, {0, 2}},
+                                .former = {{2, {0, 1}}}};
   const auto living = living_trainers({std::nullopt, TrainerStatus{}, with_data});
   REQUIRE(living.size() == 1);
   CHECK(living[0].trainer == 2);
   CHECK(living[0].incarnation == 4);
   CHECK(living[0].generation == 2);
   CHECK(living[0].rank == 1);
+  CHECK(living[0].world.trainers == std::vector<std::int32_t>{0, 2});
+  REQUIRE(living[0].former.size() == 1);
+  CHECK(living[0].former[0].number == 2);
 }
 
 }  // namespace troupe::train::controller_session_test

@@ -364,6 +364,28 @@ TEST_CASE("a machine that others cannot meet, with the number of one that is los
   }
 }
 
+TEST_CASE("a controller that finds the run anew knows its world, and who has just come") {
+  const World world{1, {0, 1, 2, 3}}, before{0, {0, 1}};
+  std::vector<TrainerFound> found;
+  for (const int trainer : {0, 1, 2, 3}) {
+    found.push_back({.trainer = trainer,
+                     .incarnation = 1,
+                     .node = "n",
+                     .generation = 2,
+                     .rank = trainer,
+                     .step = 5,
+                     .world = world,
+                     .former = {before}});
+  }
+  RunState run = RunState::adopt_found(
+      {.world_size = 6, .ranks_per_machine = 2, .first_machines = {0}}, found, 0, {});
+  const auto begun = run.apply(TimePassed{}, {});
+  REQUIRE(find<BeginGeneration>(begun));
+  CHECK(find<BeginGeneration>(begun)->trainers == std::vector<int>{0, 1, 2, 3});
+  CHECK(find<BeginGeneration>(begun)->former.size() == 1);
+  CHECK(find<BeginGeneration>(begun)->tries_newcomers);
+}
+
 TEST_CASE("a machine that others cannot meet and cannot do without ends the run") {
   ElasticRun elastic({0, 1}, 2);
   elastic.tell(StepFinished{1, 4});
