@@ -1,7 +1,7 @@
 // Times actor calls between a driver and an actor's process on this machine, beside the raw limits
 // of the same machine in the same run: "name value unit" lines, or one JSON object with --json.
 //
-//   bench_actors [--json] [--repeats N] [--quick] [--only starts|lives|light|calls]
+//   bench_actors [--json] [--repeats N] [--quick] [--only starts|lives|light|calls|saves]
 //
 // The driver is pinned to the first CPU that it may use and the actor to the last one. Every figure
 // is the median of N (at least 5) measurements; figures and their raw limits take turns.
@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/chaos_cluster/chaos_cluster.h"
 #include "actors/cluster.h"
 #include "actors/context.h"
 #include "actors/head_directory.h"
@@ -105,6 +106,22 @@ class Placed {
 
  private:
   ActorContext& context_;
+};
+
+// Saves its 4 KiB before it answers.
+class Keeper {
+ public:
+  int add(int n) {
+    ++count_;
+    return n + 1;
+  }
+  std::vector<std::int64_t> save() const { return std::vector<std::int64_t>(512, count_); }
+  void load(std::vector<std::int64_t> saved) { count_ = saved.front(); }
+  static constexpr bool kExactlyOnce = true;
+  static constexpr auto methods = troupe::methods<&Keeper::add>;
+
+ private:
+  std::int64_t count_ = 0;
 };
 
 // --- measuring
@@ -370,8 +387,9 @@ class Caller {
   std::shared_ptr<detail::ActorClient> client_;
 };
 
-Round sync_calls(const ActorHandle<Echo>& handle, int count) {
-  return timed(count, [&] { must(handle.call<&Echo::add>(1).get(10s).status()); });
+template <typename T>
+Round sync_calls(const ActorHandle<T>& handle, int count) {
+  return timed(count, [&] { must(handle.template call<&T::add>(1).get(10s).status()); });
 }
 
 // Calls a second with up to `window` on their way.
@@ -600,6 +618,30 @@ void bench_light(Cluster& cluster, const Options& options, Report& report) {
   report.add("async calls, 1 to 10,000 light actors", median(calls), "1/s");
 }
 
+// What it costs that a call's effect is saved before its answer: on the actor's node, and on
+// another one, too, whose raw limit is a frame of that size there and back over TCP.
+void bench_saves(const Options& options, Report& report) {
+  auto nodes = must(ChaosCluster::start({.nodes = 2, .cpus_per_node = 2}, Deadline::after(30s)));
+  auto cluster = must(nodes->connect());
+  const auto keeper = [&](int replicas) {
+    return must(cluster.spawn<Keeper>(
+        {.max_restarts = 1, .replicas = replicas, .label_selector = on_node(0)}));
+  };
+  const auto alone = keeper(0), copied = keeper(1);
+  const int calls = options.calls / 4;
+  sync_calls(alone, 100);
+  sync_calls(copied, 100);
+  Rounds raw, kept, with_copy;
+  for (int i = 0; i < options.repeats; ++i) {
+    raw.add(raw_tcp(calls, 4096));
+    kept.add(sync_calls(alone, calls));
+    with_copy.add(sync_calls(copied, calls));
+  }
+  report.add("raw TCP, 4 KiB there and 64 bytes back p50", median(raw.p50), "us");
+  report.add("call that saves 4 KiB on its node p50", median(kept.p50), "us");
+  report.add("the same with a copy on another node p50", median(with_copy.p50), "us");
+}
+
 // Head, node and driver in this process: until the node has joined.
 double start_ms() {
   const TimePoint start = now();
@@ -614,7 +656,7 @@ double start_ms() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (auto code = troupe::host_main(argc, argv, troupe::actors<Echo, Placed>)) return *code;
+  if (auto code = troupe::host_main(argc, argv, troupe::actors<Echo, Placed, Keeper>)) return *code;
   Options options;
   Report report;
   for (int i = 1; i < argc; ++i) {
@@ -626,14 +668,15 @@ int main(int argc, char** argv) {
     } else if (argument == "--quick") {
       options.calls = 2'000;
     } else if (argument == "--only" && i + 1 < argc &&
-               std::set<std::string>{"starts", "lives", "light", "calls"}.contains(argv[i + 1])) {
+               std::set<std::string>{"starts", "lives", "light", "calls", "saves"}.contains(
+                   argv[i + 1])) {
       options.only = argv[++i];
     } else if (argument == "--repeats" && i + 1 < argc && std::atoi(argv[i + 1]) >= 5) {
       options.repeats = std::atoi(argv[++i]);
     } else {
       std::fprintf(stderr,
                    "usage: bench_actors [--json] [--quick] [--repeats N (at least 5)] "
-                   "[--only starts|lives|light|calls]\n");
+                   "[--only starts|lives|light|calls|saves]\n");
       return 2;
     }
   }
@@ -651,6 +694,7 @@ int main(int argc, char** argv) {
     if (options.measures("light")) bench_light(cluster, options, report);
     if (options.measures("calls")) bench_calls(cluster, options, report);
   }
+  if (options.measures("saves")) bench_saves(options, report);
   report.finish();
   return 0;
 }

@@ -1,29 +1,38 @@
 // Three stages over several actors: texts are cut into words, words are counted by two counters,
 // and the counts are merged. The driver keeps a bounded number of texts in flight, and backs off
-// when a stage says that it is overloaded.
+// when a stage says that it is overloaded. With --kill-node the actors run on three nodes of a
+// cluster, and the merger's is killed half-way.
 
 #include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "actors/chaos_cluster/chaos_cluster.h"
 #include "actors/cluster.h"
 #include "actors/host.h"
 
 using namespace std::chrono_literals;
 using Counts = std::map<std::string, int>;
 
-// Stage 3: the sum of all counts.
+// Stage 3: the sum of all counts. It saves the sum before it answers a call, and no call is run
+// twice: whoever has an answer knows that it counts.
 class Merger {
  public:
   void merge(const Counts& counts) {
     for (const auto& [word, count] : counts) total_[word] += count;
   }
   Counts total() const { return total_; }
+  Counts save() const { return total_; }
+  void load(Counts total) { total_ = std::move(total); }
+  static constexpr bool kExactlyOnce = true;
   static constexpr auto methods = troupe::methods<&Merger::merge, &Merger::total>;
 
  private:
@@ -34,11 +43,13 @@ class Merger {
 // answered, so an answer means that the text went all the way.
 class Counter {
  public:
-  explicit Counter(troupe::ActorHandle<Merger> merger) : merger_(std::move(merger)) {}
+  // A call that the merger's node is lost with is sent again to wherever it goes on.
+  explicit Counter(troupe::ActorHandle<Merger> merger)
+      : merger_(merger.with({.timeout = 20s, .retry = true})) {}
   troupe::Status count(const std::vector<std::string>& words) {
     Counts counts;
     for (const auto& word : words) ++counts[word];
-    return merger_.call<&Merger::merge>(counts).get(10s);
+    return merger_.call<&Merger::merge>(counts).get(20s);
   }
   static constexpr auto constructor = troupe::constructor<troupe::ActorHandle<Merger>>;
   static constexpr auto methods = troupe::methods<&Counter::count>;
@@ -62,7 +73,7 @@ class Splitter {
       }
     }
     if (words.back().empty()) words.pop_back();
-    return counters_[next_++ % counters_.size()].call<&Counter::count>(words).get(10s);
+    return counters_[next_++ % counters_.size()].call<&Counter::count>(words).get(20s);
   }
   static constexpr auto constructor =
       troupe::constructor<std::vector<troupe::ActorHandle<Counter>>>;
@@ -74,9 +85,10 @@ class Splitter {
 };
 
 // Feeds all texts with at most `in_flight_max` unanswered; a text that a full mailbox refused is
-// offered again after a pause that doubles.
+// offered again after a pause that doubles. `half_way` is done with the first half under way.
 void feed(const std::vector<troupe::ActorHandle<Splitter>>& splitters,
-          const std::vector<std::string>& texts, std::size_t in_flight_max) {
+          const std::vector<std::string>& texts, std::size_t in_flight_max,
+          const std::function<void()>& half_way) {
   struct InFlight {
     std::size_t text;
     troupe::Future<void> done;
@@ -103,6 +115,7 @@ void feed(const std::vector<troupe::ActorHandle<Splitter>>& splitters,
   };
   for (std::size_t i = 0; i < texts.size(); ++i) {
     while (in_flight.size() >= in_flight_max) finish_oldest();
+    if (i == texts.size() / 2) half_way();
     send(i);
   }
   while (!in_flight.empty()) finish_oldest();
@@ -117,21 +130,51 @@ int main(int argc, char** argv) {
     texts.push_back(i % 2 == 0 ? "The cat saw the dog." : "The dog saw nothing.");
   }
 
-  auto cluster = troupe::Cluster::start_embedded({.num_cpus = 5}).value();
-  auto merger = cluster.spawn<Merger>({.name = "merger"}).value();
+  const bool kills = argc > 1 && std::string_view(argv[1]) == "--kill-node";
+  std::unique_ptr<troupe::ChaosCluster> nodes;
+  if (kills) {
+    nodes =
+        troupe::ChaosCluster::start({.nodes = 3, .cpus_per_node = 5}, troupe::Deadline::after(30s))
+            .value();
+  }
+  auto cluster =
+      kills ? nodes->connect().value() : troupe::Cluster::start_embedded({.num_cpus = 5}).value();
+  const auto on = [&](int node) {
+    return kills ? troupe::on_node(node) : std::map<std::string, std::string>();
+  };
+
+  // What it saves has a copy on another node; with its own lost it goes on there.
+  auto merger = cluster
+                    .spawn<Merger>({.name = "merger",
+                                    .max_restarts = 1,
+                                    .replicas = kills ? 1 : 0,
+                                    .label_preference = on(1)})
+                    .value();
   std::vector<troupe::ActorHandle<Counter>> counters;
   for (int i = 0; i < 2; ++i) {
     counters.push_back(
-        cluster.spawn<Counter>({.name = "counter-" + std::to_string(i)}, merger).value());
+        cluster
+            .spawn<Counter>({.name = "counter-" + std::to_string(i), .label_selector = on(0)},
+                            merger)
+            .value());
   }
   std::vector<troupe::ActorHandle<Splitter>> splitters;
   for (int i = 0; i < 2; ++i) {
     splitters.push_back(
-        cluster.spawn<Splitter>({.name = "splitter-" + std::to_string(i)}, counters).value());
+        cluster
+            .spawn<Splitter>({.name = "splitter-" + std::to_string(i), .label_selector = on(0)},
+                             counters)
+            .value());
   }
 
-  feed(splitters, texts, /*in_flight_max=*/16);
-  const Counts total = merger.call<&Merger::total>().get(10s).value();
+  const auto half_way = [&] {
+    if (!kills) return;
+    const int node = nodes->node_of(cluster, merger, troupe::Deadline::after(10s)).value();
+    const bool killed = nodes->kill_node(node).ok();
+    std::printf("node %d, with the merger: %s\n", node, killed ? "killed" : "lives on");
+  };
+  feed(splitters, texts, /*in_flight_max=*/16, half_way);
+  const Counts total = merger.with({.retry = true}).call<&Merger::total>().get(10s).value();
   for (const auto& [word, count] : total) {
     std::printf("%s %d\n", word.c_str(), count);
   }

@@ -30,15 +30,15 @@ Outcome run(const std::string& program) {
   return outcome;
 }
 
-// The lines that the example's README shows after "$ NAME".
-std::string output_in_readme(const std::string& name) {
+// The lines that the example's README shows after "$ COMMAND".
+std::string output_in_readme(const std::string& name, const std::string& command) {
   std::ifstream file(source_dir() + "/examples/" + name + "/README.md");
   std::string line, output;
   bool in_output = false;
   while (std::getline(file, line)) {
     if (in_output && line.rfind("    ", 0) != 0) break;
     if (in_output) output += line.substr(4) + "\n";
-    if (line == "    $ " + name) in_output = true;
+    if (line == "    $ " + command) in_output = true;
   }
   REQUIRE_FALSE(output.empty());
   return output;
@@ -55,10 +55,11 @@ int processes_of(const std::string& program) {
   return count;
 }
 
-void check_example(const std::string& name) {
-  const Outcome outcome = run(name);
+void check_example(const std::string& name, const std::string& arguments = "") {
+  const std::string command = name + arguments;
+  const Outcome outcome = run(command);
   CHECK(outcome.exit_code == 0);
-  CHECK(outcome.output == output_in_readme(name));
+  CHECK(outcome.output == output_in_readme(name, command));
   CHECK(processes_of(name) == 0);
 }
 
@@ -66,6 +67,9 @@ TEST_CASE("01_hello_actor prints what its README says and leaves nothing") {
   check_example("01_hello_actor");
 }
 TEST_CASE("02_pipeline counts every word once") { check_example("02_pipeline"); }
+TEST_CASE("02_pipeline counts every word once, over the loss of the merger's node") {
+  check_example("02_pipeline", " --kill-node");
+}
 TEST_CASE("03_survive_kill keeps its count over kill -9") { check_example("03_survive_kill"); }
 TEST_CASE("04_chaos_test loses nothing") { check_example("04_chaos_test"); }
 TEST_CASE("05_own_training trains with parts of its own, the same bits over a kill") {
