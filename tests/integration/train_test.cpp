@@ -185,7 +185,7 @@ TEST_CASE("NNODES and NPROC_PER_NODE, and ray_num_workers, set the world size") 
   auto result = tiny.must_train("nproc", none, {}, {{"NPROC_PER_NODE", "2"}});
   CHECK(result.err.find("2 trainers (") != std::string::npos);
   result = tiny.must_train("alone", none);
-  CHECK(result.err.find("1 trainers (") != std::string::npos);
+  CHECK(result.err.find("1 trainer (") != std::string::npos);
 }
 
 TEST_CASE("supervised fine-tuning goes on from a trained model, with a template") {

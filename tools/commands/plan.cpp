@@ -89,6 +89,18 @@ Result<Question> ask(const std::vector<std::string>& arguments, CommandContext& 
   question.disk_room = TROUPE_TRY(train::room_in(config.training.output_dir));
   question.configured =
       TROUPE_TRY(train::plan_request(question.loaded.config, question.model, question.facts));
+  if (question.loaded.launch.elastic())
+    TROUPE_RETURN_IF_ERROR(train::check_world(question.loaded, question.facts.on_gpus));
+  return question;
+}
+
+// The same where the world may change and has shrunk as far as it may.
+Result<Question> with_fewest_machines(Question question) {
+  const auto machines = static_cast<int>(*question.loaded.launch.nodes_min);
+  question.facts.world_size = question.facts.ranks_on_machine() * machines;
+  question.facts.machines = machines;
+  question.configured =
+      TROUPE_TRY(train::plan_request(question.loaded.config, question.model, question.facts));
   return question;
 }
 
@@ -207,6 +219,10 @@ std::string_view recompute_name(train::Recompute recompute) {
   return "";
 }
 
+std::string trainers_text(const PlanRequest& request) {
+  return fmt::format("{} trainer{}", request.ranks_on_node, request.ranks_on_node == 1 ? "" : "s");
+}
+
 void print_facts(const Question& question, std::ostream& out) {
   const PlanRequest& request = question.configured;
   const train::ModelConfig& model = question.model;
@@ -225,10 +241,10 @@ void print_facts(const Question& question, std::ostream& out) {
                      request.activations.rows_max, request.activations.length_max,
                      question.facts.length_from, request.reduction.micro_batches,
                      recompute_name(request.activations.recompute));
-  out << fmt::format("{} of {} available here{}; {} trainers on a machine, threads each: {}\n",
+  out << fmt::format("{} of {} available here{}; {} on a machine, threads each: {}\n",
                      bytes(question.memory.available_bytes), bytes(question.memory.total_bytes),
                      question.memory.limit.empty() ? "" : " (" + question.memory.limit + ")",
-                     request.ranks_on_node, request.threads);
+                     trainers_text(request), request.threads);
 }
 
 // What stands by beside trainers.
@@ -259,11 +275,11 @@ void print_device_rest(const Question& question, const Row& row, std::ostream& o
       "themselves is not counted{}. "
       "A GPU's memory here: {}\nhost, a trainer: {}{} {}pinned memory, {} rings between trainers, "
       "{} "
-      "data set, {} program\nmachine: {} trainers and {} beside them\n",
+      "data set, {} program\nmachine: {} and {} beside them\n",
       bytes(plan.reduction), bytes(plan.workspaces), bytes(plan.communication), beside, room,
       offloaded_text(host), bytes(host.workspaces),
       row.request.offload == train::Offload::kNothing ? "copies of what is saved and " : "",
-      bytes(host.rings), bytes(host.dataset), bytes(host.runtime), row.request.ranks_on_node,
+      bytes(host.rings), bytes(host.dataset), bytes(host.runtime), trainers_text(row.request),
       bytes(row.machine_bytes - row.request.ranks_on_node * host.total()));
 }
 
@@ -271,10 +287,10 @@ void print_rest(const Row& row, std::ostream& out) {
   const MemoryPlan& plan = row.plan;
   out << fmt::format(
       "\n* as configured; its rest: {} gradients on their way, {} workspaces, {} rings between "
-      "trainers, {}{} data set, {} program\nmachine: {} trainers and {} beside them\n",
+      "trainers, {}{} data set, {} program\nmachine: {} and {} beside them\n",
       bytes(plan.reduction), bytes(plan.workspaces), bytes(plan.rings),
       plan.kept > 0 ? bytes(plan.kept) + " copy of another machine's rank (troupe.replicas), " : "",
-      bytes(plan.dataset), bytes(plan.runtime), row.request.ranks_on_node,
+      bytes(plan.dataset), bytes(plan.runtime), trainers_text(row.request),
       bytes(row.machine_bytes - row.request.ranks_on_node * plan.total()));
 }
 
@@ -356,9 +372,12 @@ Status plan(std::vector<std::string> arguments, CommandContext& context) {
   const Question question = TROUPE_TRY(ask(arguments, context));
   const int world = question.facts.world_size;
   auto rows = TROUPE_TRY(rows_of(question, world));
-  const auto doubled = TROUPE_TRY(rows_of(question, 2 * world));
+  const bool elastic = question.loaded.launch.elastic();
+  const Question other = elastic ? TROUPE_TRY(with_fewest_machines(question)) : question;
+  const int other_world = elastic ? other.facts.world_size : 2 * world;
+  const auto other_rows = TROUPE_TRY(rows_of(other, other_world));
   if (json_wanted) {
-    rows.insert(rows.end(), doubled.begin(), doubled.end());
+    rows.insert(rows.end(), other_rows.begin(), other_rows.end());
     context.out << json::write(json_of(question, rows)) << "\n";
   } else {
     for (const std::string& warning : question.loaded.warnings)
@@ -369,8 +388,9 @@ Status plan(std::vector<std::string> arguments, CommandContext& context) {
     print_facts(question, context.out);
     context.out << fmt::format("\nworld size {}, as configured\n", world);
     print_table(rows, context.out);
-    context.out << fmt::format("\nworld size {}\n", 2 * world);
-    print_table(doubled, context.out);
+    context.out << fmt::format("\nworld size {}{}\n", other_world,
+                               elastic ? ", of MIN_NNODES machines" : "");
+    print_table(other_rows, context.out);
     for (const Row& row : rows)
       if (row.configured && row.request.on_gpu)
         print_device_rest(question, row, context.out);
@@ -381,7 +401,10 @@ Status plan(std::vector<std::string> arguments, CommandContext& context) {
   }
   context.out << std::flush;
   if (!question.here) return {};
-  TROUPE_RETURN_IF_ERROR(check_fits(question.configured, question.memory));
+  const Status fits = check_fits(other.configured, question.memory);
+  if (!fits.ok() && elastic)
+    return fits.prefixed(fmt::format("with MIN_NNODES={} machines", other.facts.machines));
+  TROUPE_RETURN_IF_ERROR(fits);
   return train::check_disk(question.disk, question.disk_room, output_dir_of(question));
 }
 

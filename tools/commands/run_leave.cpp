@@ -19,7 +19,7 @@ constexpr double kTellTimeoutS = 10;
 // A machine that leaves: how long the controller's answers may take, and the step under way.
 constexpr Duration kLeaveAnswer = std::chrono::milliseconds(700);
 constexpr int kUnansweredMax = 3;
-constexpr auto kLeaveTimeout = std::chrono::seconds(60);
+constexpr auto kLeaveTimeout = std::chrono::minutes(15);
 constexpr auto kLeaveLook = std::chrono::milliseconds(10);
 
 struct FoundController {

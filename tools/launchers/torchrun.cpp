@@ -149,6 +149,21 @@ std::map<std::string, std::string> training_environment(const TorchrunFlags& fla
   return variables;
 }
 
+// What --rdzv-conf says of the timeouts that a training has keys for, as these.
+Result<std::vector<std::string>> training_timeouts(const TorchrunFlags& flags,
+                                                   const RunOptions& options) {
+  std::vector<std::string> keys;
+  const bool dynamic = options.rendezvous == Rendezvous::kDynamic;
+  const auto settings = TROUPE_TRY(rendezvous_settings(flags.rdzv_conf));
+  for (const auto& [name, key] :
+       {std::pair(dynamic ? "join_timeout" : "timeout", "troupe.join_timeout_s"),
+        std::pair("last_call_timeout", "troupe.last_call_s")}) {
+    if (const auto found = settings.find(name); found != settings.end())
+      keys.push_back(fmt::format("{}={}", key, found->second));
+  }
+  return keys;
+}
+
 // The machines of `troupe run --hostfile`.
 struct HostFlags {
   std::string hostfile, include, exclude, ssh_port;
@@ -373,6 +388,11 @@ Result<Invocation> read(std::span<const std::string> words, const LauncherContex
     }
     command.words.insert(command.words.end(), training->arguments.begin(),
                          training->arguments.end());
+    for (std::string& key : TROUPE_TRY(training_timeouts(flags, options))) {
+      const std::string name = key.substr(0, key.find('=') + 1);
+      const auto given = [&](const std::string& word) { return word.starts_with(name); };
+      if (std::ranges::none_of(training->arguments, given)) command.words.push_back(std::move(key));
+    }
     invocation.notices.insert(invocation.notices.end(), training->notices.begin(),
                               training->notices.end());
     invocation.what = std::move(command);

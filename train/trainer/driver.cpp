@@ -83,29 +83,6 @@ RunSpec run_spec(const LoadedConfig& loaded, const PreparedRun& prepared,
   return spec;
 }
 
-// Refuses what a run whose machines come and go does not support.
-Status check_elastic(const TrainConfig& config, const RunSpec& spec, bool on_gpus) {
-  const auto refused = [](const std::string& what) {
-    return error(Code::kUnsupported,
-                 "MIN_NNODES below MAX_NNODES: {}; use NNODES (with RDZV_ID, machines beyond it "
-                 "stand by for lost ones)",
-                 what)
-        .with("key", "MIN_NNODES");
-  };
-  if (on_gpus)
-    return refused("the number of machines may not change yet where trainers are on GPUs");
-  if (spec.spares > 0)
-    return refused(fmt::format("there are no spare processes (troupe.spares={})", spec.spares));
-  for (int machines = spec.machines_min; machines <= spec.machines; ++machines) {
-    const Status fits =
-        mesh_of(config, machines * spec.ranks_per_node, spec.ranks_per_node).status();
-    if (!fits.ok()) return refused(fmt::format("with {} machines: {}", machines, fits.message()));
-  }
-  if (config.troupe.replicas == "0" && TROUPE_TRY(strategy_of(config)) != Strategy::kDdp)
-    return refused("no machine can go without a copy of its state (troupe.replicas=0)");
-  return {};
-}
-
 std::string elastic_notice(const TrainConfig& config, const RunSpec& spec) {
   return fmt::format(
       "{} to {} machines may come and go, {} are there; every step has the samples of {}, dealt "
@@ -491,13 +468,14 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
                               ? static_cast<int>(spec.first_machines.size()) * spec.ranks_per_node
                               : world_size;
   if (spec.elastic()) {
-    TROUPE_RETURN_IF_ERROR(check_elastic(config, spec, on_gpus));
+    TROUPE_RETURN_IF_ERROR(check_world(loaded, on_gpus));
     say(elastic_notice(config, spec));
   }
   const Mesh mesh = TROUPE_TRY(mesh_of(config, first_ranks, spec.ranks_per_node));
-  say(fmt::format("{}: {} trainers ({}), {}{} thread{} each, {} in {}", spec.run, first_ranks,
-                  loaded.world_size.from, on_gpus ? "a GPU and " : "", threads,
-                  threads == 1 ? "" : "s", describe(strategy, mesh), precision_text(config)));
+  say(fmt::format("{}: {} trainer{} ({}), {}{} thread{} each, {} in {}", spec.run, first_ranks,
+                  first_ranks == 1 ? "" : "s", loaded.world_size.from, on_gpus ? "a GPU and " : "",
+                  threads, threads == 1 ? "" : "s", describe(strategy, mesh),
+                  precision_text(config)));
 
   TROUPE_RETURN_IF_ERROR(keep_places(config, cluster, spec));
 

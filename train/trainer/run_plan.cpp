@@ -151,7 +151,37 @@ Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& m
   return request_of(config, model, changed, strategy, mesh);
 }
 
-Status check_world(const LoadedConfig& loaded) {
+namespace {
+
+// Of machines with so many ranks each that come and go.
+Status check_changing_world(const LoadedConfig& loaded, int ranks_per_machine, bool on_gpus) {
+  const TrainConfig& config = loaded.config;
+  const auto refused = [](const std::string& what) {
+    return error(Code::kUnsupported,
+                 "MIN_NNODES below MAX_NNODES: {}; use NNODES (with RDZV_ID, machines beyond it "
+                 "stand by for lost ones)",
+                 what)
+        .with("key", "MIN_NNODES");
+  };
+  if (on_gpus)
+    return refused("the number of machines may not change yet where trainers are on GPUs");
+  if (config.troupe.spares > 0) {
+    return refused(fmt::format("trainers have no spare processes then, and troupe.spares is {}",
+                               config.troupe.spares));
+  }
+  for (auto machines = static_cast<int>(*loaded.launch.nodes_min);
+       machines <= loaded.launch.node_count(); ++machines) {
+    const Status fits = mesh_of(config, machines * ranks_per_machine, ranks_per_machine).status();
+    if (!fits.ok()) return refused(fmt::format("with {} machines: {}", machines, fits.message()));
+  }
+  if (config.troupe.replicas == "0" && TROUPE_TRY(strategy_of(config)) != Strategy::kDdp)
+    return refused("no machine can go without a copy of its state (troupe.replicas=0)");
+  return {};
+}
+
+}  // namespace
+
+Status check_world(const LoadedConfig& loaded, bool on_gpus) {
   const TrainConfig& config = loaded.config;
   const int world_size = static_cast<int>(loaded.world_size.value);
   if (const Status ranks = check_ranks(config.troupe.chaos, world_size); !ranks.ok())
@@ -159,7 +189,10 @@ Status check_world(const LoadedConfig& loaded) {
   TROUPE_RETURN_IF_ERROR(strategy_of(config));
   if (resolve_address(config, loaded.launch)) return {};
   const auto nodes = static_cast<int>(loaded.launch.node_count());
-  return mesh_of(config, world_size, (world_size + nodes - 1) / nodes).status();
+  const int ranks_per_machine = (world_size + nodes - 1) / nodes;
+  if (loaded.launch.elastic())
+    TROUPE_RETURN_IF_ERROR(check_changing_world(loaded, ranks_per_machine, on_gpus));
+  return mesh_of(config, world_size, ranks_per_machine).status();
 }
 
 Result<std::string> check_run_fits(RunBundle& bundle, const LoadedConfig& loaded,

@@ -49,8 +49,9 @@ Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& m
                                  const PlanFacts& facts, Strategy strategy, int world_size);
 
 // What of a configuration depends on how many trainers there are: the faults that are to strike,
-// and the mesh, as far as it is known which of them share a node.
-Status check_world(const LoadedConfig& loaded);
+// and the mesh, as far as it is known which of them share a node; with MIN_NNODES, what a world
+// that may change does not support. `on_gpus`: trainers compute there.
+Status check_world(const LoadedConfig& loaded, bool on_gpus = false);
 
 // Whether the trainers of a run that is about to begin fit into the memory of each of so many
 // machines: check_fits() of all that. Where they do without copies of each other's states alone,

@@ -194,6 +194,17 @@ TEST_CASE("a training of ours is given what its launcher would have set") {
   CHECK_FALSE(same.environment.contains("NODE_RANK"));
   CHECK(same.environment.at("MASTER_ADDR") == "192.168.0.1");
   CHECK(same.environment.at("MASTER_PORT") == "29400");
+  CHECK(same.words == Words{"train", "config.yaml"});
+  // Nodes that come and go, and how long they are waited for; the file's own keys come first.
+  const auto elastic =
+      world.troupe({"torchrun", "--nnodes=1:3", "--rdzv_id=77", "--rdzv_backend=c10d",
+                    "--rdzv_endpoint=192.168.0.1:29400", "--rdzv-conf",
+                    "join_timeout=60,last_call_timeout=5,timeout=7", "-m", "axolotl.cli.train",
+                    "config.yaml", "troupe.join_timeout_s=90"});
+  CHECK(elastic.environment.at("MIN_NNODES") == "1");
+  CHECK(elastic.environment.at("MAX_NNODES") == "3");
+  CHECK(elastic.words ==
+        Words{"train", "config.yaml", "troupe.join_timeout_s=90", "troupe.last_call_s=5"});
 }
 
 TEST_CASE("troupe run has torchrun's flags, and runs programs as they are") {

@@ -57,6 +57,35 @@ TEST_CASE("a plan takes its sizes from the configuration and the data") {
         request.save_buffer_bytes);
 }
 
+TEST_CASE("what a world that may change does not support is refused by name") {
+  LoadedConfig loaded = loaded_config();
+  loaded.launch.nodes_min = 1;
+  loaded.launch.nnodes = 4;
+  REQUIRE(check_world(loaded).ok());
+  const auto refused = [&](const std::string& what, bool on_gpus = false) {
+    const Status status = check_world(loaded, on_gpus);
+    CHECK(status.code() == Code::kUnsupported);
+    CHECK_MESSAGE(status.message().find(what) != std::string::npos, status.to_string());
+  };
+  refused("where trainers are on GPUs", true);
+  SUBCASE("spares") {
+    loaded.config.troupe.spares = 1;
+    refused("troupe.spares is 1");
+  }
+  SUBCASE("a mesh") {
+    loaded.config.sharding.strategy = "hsdp";
+    loaded.config.sharding.mesh_replicate = 2;
+    loaded.config.sharding.mesh_shard = 2;
+    refused("with 1 machines: ");
+  }
+  SUBCASE("states without copies") {
+    loaded.config.troupe.replicas = "0";
+    refused("troupe.replicas=0");
+    loaded.config.sharding.strategy = "ddp";
+    CHECK(check_world(loaded).ok());
+  }
+}
+
 TEST_CASE("machines share the ranks, evaluation has rows of its own") {
   LoadedConfig loaded = loaded_config();
   loaded.launch.nnodes = 2;
