@@ -134,23 +134,27 @@ std::vector<int> RunState::machines() const {
   return machines;
 }
 
-// A rank's state may have no more than one copy, on another machine: with each change one of those
-// that leave goes. Where one is lost none does, and one that has just gone comes back with what it
-// holds yet.
+// A rank's state may have no more than one copy, on another machine: one of those that leave goes
+// with each step that stands. Where one is lost none does, nor before a step stands with whoever
+// took its place; and one that has just gone comes back with what it holds yet.
 std::optional<std::vector<int>> RunState::wanted_machines(TimePoint now) const {
-  bool lost = false;
-  for (const int machine : machines()) {
-    if (machine_alive(machine)) continue;
-    if (!leaves(machine) && !given_up(machine, now)) return std::nullopt;
+  const auto in_it = machines();
+  std::vector<int> newcomers = in_it;
+  std::erase_if(newcomers, [this](int machine) { return !is_new(machine); });
+  // What a machine before held is lost, too, where another one has its number by now.
+  bool lost = std::ranges::any_of(newcomers, [this](int machine) { return in_former(machine); });
+  for (const int machine : in_it) {
+    if (machine_alive(machine) || (leaves(machine) && is_new(machine))) continue;
+    if (!given_up(machine, now)) return std::nullopt;
     lost = true;
   }
-  bool goes = false;
+  bool goes = !newcomers.empty() || !known_.former.empty();
   std::vector<int> wanted;
   for (int machine = 0; machine < settings_.world_size / settings_.ranks_per_machine; ++machine) {
     if (!machine_alive(machine)) continue;
     if (leaves(machine)) {
-      const bool stays =
-          lost ? has_machine(machine) : in_world(machine) && std::exchange(goes, true);
+      const bool holds = !is_new(machine) && (lost ? has_machine(machine) : in_world(machine));
+      const bool stays = holds && (lost || std::exchange(goes, true));
       if (!stays) continue;
     }
     wanted.push_back(machine);

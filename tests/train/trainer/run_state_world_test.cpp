@@ -244,17 +244,38 @@ TEST_CASE("a machine that leaves hands over after the step under way") {
     check_resize(elastic.later(seconds(1)), 4, "machine 1 is lost");
     CHECK(elastic.trainers() == std::vector<int>{0, 1, 4, 5});
   }
-  SUBCASE("it is gone before") {
+  SUBCASE("it is gone before: its process might have come again with what it holds") {
     elastic.die(0);
     elastic.nowhere(0);
-    elastic.all_stop();
-    CHECK(elastic.trainers() == std::vector<int>{2, 3, 4, 5});  // nobody waits for it
+    CHECK_FALSE(record(elastic.all_stop(), "resize"));
+    check_resize(elastic.later(seconds(1)), 4, "machine 0 leaves");
   }
   SUBCASE("rank 0 is lost with the word of the pause: it is told again") {
     elastic.die(1);
     elastic.all_stop();
-    const auto begun = elastic.come_on_new_node(1);
+    const auto begun = elastic.come_again(1);
     check_resize(begun, 4, "machine 0 leaves");
+  }
+  SUBCASE("not before a step stands with whoever took a lost one's place") {
+    elastic.die(1);
+    elastic.all_stop();
+    const auto begun = elastic.come_on_new_node(1);
+    CHECK(find<BeginGeneration>(begun));
+    CHECK_FALSE(record(begun, "resize"));
+    CHECK(find<PauseAfterStep>(elastic.tell(StepFinished{2, 5})));
+    check_resize(elastic.all_pause(6), 4, "machine 0 leaves");
+  }
+  SUBCASE("nor does another one before a step stands in the world without it") {
+    ElasticRun three({0, 1, 2});
+    three.tell(StepFinished{1, 4});
+    three.tell(MachineLeaves{0});
+    check_resize(three.all_pause(5), 4, "machine 0 leaves");
+    three.tell(MachineLeaves{1});
+    const auto begun = three.all_stop();
+    CHECK(find<BeginGeneration>(begun));
+    CHECK_FALSE(record(begun, "resize"));
+    CHECK(find<PauseAfterStep>(three.tell(StepFinished{3, 6})));
+    check_resize(three.all_pause(7), 2, "machine 1 leaves");
   }
   SUBCASE("a new controller tells rank 0 once more") {
     const RunState next =
@@ -278,7 +299,8 @@ TEST_CASE("who announced its end and died has no part in whoever comes with its 
   elastic.tell(MachineLeaves{1});
   elastic.die(1);
   elastic.nowhere(1);
-  check_resize(elastic.all_stop(), 2, "machine 1 leaves");
+  elastic.all_stop();
+  check_resize(elastic.later(seconds(1)), 2, "machine 1 leaves");
   elastic.tell(StepFinished{2, 5});
   CHECK(find<PauseAfterStep>(elastic.come_on_new_node(1)));
   check_resize(elastic.all_pause(6), 4, "machine 1 came");
