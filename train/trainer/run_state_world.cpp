@@ -25,7 +25,7 @@ void RunState::on(const MachineLeaves& event, TimePoint now) {
   if (!known_.running) return begin_when_ready(now);
   pause_for_world(now);
   // It came with this world, in which no step stands yet: none may ever, for want of it.
-  if (!is_new(event.machine)) return;
+  if (!in_world(event.machine) || !is_new(event.machine)) return;
   known_.running = false;
   known_.lost_at = now;
   commands_.push_back(AbortGeneration{
