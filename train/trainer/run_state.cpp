@@ -128,9 +128,9 @@ void RunState::on(const TrainerAlive& event, TimePoint now) {
     rank_replaced(place->rank, place->node, now);
     if (ended()) return;
   }
-  const bool on_another_node = place->node != event.node;
+  const bool on_new_node = elastic() && !was_on(machine_of(event.trainer), event.node);
   if (!places_.came_alive(event.trainer, event.incarnation, event.node, event.gpu)) return;
-  if (elastic() && on_another_node) machine_came(machine_of(event.trainer));
+  if (on_new_node) machine_came(machine_of(event.trainer));
   if (place->rank >= 0) {
     const int rank = place->rank;
     return rank_present(rank, fmt::format("rank {} has a new process", rank), events::kRespawn,

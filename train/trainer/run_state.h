@@ -162,8 +162,9 @@ class RunState {
   int staying(TimePoint now) const;  // machines of the world that are not lost and do not leave
   void withdraw_leaves(TimePoint now);
   void do_without_newcomers(TimePoint now);
-  // A process of it is on another node than the one before.
+  // A process of it is on another node than those before.
   void machine_came(int machine);
+  bool was_on(int machine, const std::string& node) const;
   // It came, on this node, since the last step that stood with it.
   bool is_new(int machine) const;
   // Machines of the world that are new, and that it could do without.

@@ -101,6 +101,14 @@ bool RunState::any_alive(int machine) const {
   return false;
 }
 
+bool RunState::was_on(int machine, const std::string& node) const {
+  for (int i = 0; i < settings_.ranks_per_machine; ++i) {
+    const auto* trainer = places_.find(machine * settings_.ranks_per_machine + i);
+    if (trainer && trainer->node == node) return true;
+  }
+  return false;
+}
+
 bool RunState::machine_alive(int machine) const {
   for (int i = 0; i < settings_.ranks_per_machine; ++i) {
     const auto* trainer = places_.find(machine * settings_.ranks_per_machine + i);
