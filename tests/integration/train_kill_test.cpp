@@ -88,6 +88,22 @@ TEST_CASE("a death before the first checkpoint, and one at the last step") {
   }
 }
 
+TEST_CASE("a death in a run that has removed the checkpoint it went on from") {
+  const auto& tiny = kill_runs().tiny;
+  for (const char* output : {"undisturbed", "rotated"}) {
+    tiny.must_train(output, {{"save_total_limit", "1"}});
+    const bool strikes = std::string(output) == "rotated";
+    tiny.must_train(
+        output,
+        {{"save_total_limit", "1"}, {"max_steps", "20"}, {"resume_from_checkpoint", "true"}},
+        strikes ? std::vector<std::string>{"--chaos", "kill@step=17,rank=1"}
+                : std::vector<std::string>{});
+    CHECK_FALSE(std::filesystem::exists(tiny.file(std::string(output) + "/checkpoint-8")));
+  }
+  CHECK((contents(tiny.file("rotated/model.safetensors")) ==
+         contents(tiny.file("undisturbed/model.safetensors"))));
+}
+
 TEST_CASE("two deaths in one run, of both ranks") {
   const auto& tiny = kill_runs().tiny;
   tiny.must_train("two", {}, {"--chaos", "kill@step=2,rank=1;kill@step=7,rank=0,phase=optimizer"});

@@ -146,9 +146,16 @@ Status wait_for_machines(train::TrainingCluster& cluster, const train::LoadedCon
                    numbered ? "" : " with " + which);
     }
     if (!told_at || told != missing || now - *told_at >= kTellAgain) {
-      output.write(fmt::format(
-          "{} of {} nodes are there; waiting for {}, for {} s of {} (troupe.join_timeout_s)\n",
-          cluster.node_count, cluster.machines, which, seconds(now - began), seconds(timeout)));
+      output.write(
+          enough_at
+              ? fmt::format("{} of {} nodes are there, MIN_NNODES={} are enough: the run begins in "
+                            "{} s (troupe.last_call_s), or when all are there\n",
+                            cluster.machines_there.size(), cluster.machines, *least,
+                            seconds(last_call - (now - *enough_at)))
+              : fmt::format("{} of {} nodes are there; waiting for {}, for {} s of {} "
+                            "(troupe.join_timeout_s)\n",
+                            cluster.node_count, cluster.machines, which, seconds(now - began),
+                            seconds(timeout)));
       told_at = now;
       told = std::move(missing);
     }

@@ -242,6 +242,11 @@ void TrainController::show(std::int32_t, const WarningReport& message) {
 }
 
 void TrainController::show(std::int32_t rank, const TrainerUnfit& message) {
+  if (spec_.elastic()) {
+    return show(rank, WarningReport{fmt::format("machine {} cannot take part: {}",
+                                                message.trainer / spec_.ranks_per_node,
+                                                message.cause.to_string())});
+  }
   const std::string& gpu = state().places().find(message.trainer)->gpu;
   show(rank,
        WarningReport{fmt::format("no spare{}: a trainer that dies there is started again: {}",

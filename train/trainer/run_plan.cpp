@@ -165,6 +165,11 @@ Status check_changing_world(const LoadedConfig& loaded, int ranks_per_machine, b
   };
   if (on_gpus)
     return refused("the number of machines may not change yet where trainers are on GPUs");
+  if (loaded.world_size.value % loaded.launch.node_count() != 0) {
+    return refused(fmt::format("{} trainers ({}) are not the same number on each of {} machines",
+                               loaded.world_size.value, loaded.world_size.from,
+                               loaded.launch.node_count()));
+  }
   if (config.troupe.spares > 0) {
     return refused(fmt::format("trainers have no spare processes then, and troupe.spares is {}",
                                config.troupe.spares));

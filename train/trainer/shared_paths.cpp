@@ -17,13 +17,21 @@ Status lacks(const std::string& node, const std::string& path, const char* key,
                node, path, key, what_else);
 }
 
+// The run has removed it (save_total_limit), and goes on from what it has written since.
+bool is_replaced(FileSystem& files, const TrainConfig& config, const std::string& resume_path) {
+  const std::string& folder = config.training.output_dir;
+  if (!resume_path.starts_with(folder + "/")) return false;
+  const auto checkpoints = find_checkpoints(files, folder);
+  return checkpoints.ok() && !checkpoints->empty();
+}
+
 }  // namespace
 
 Status check_shared_paths(FileSystem& files, const TrainConfig& config, const SharedPaths& paths,
                           const std::string& node) {
   const std::string& model = config.model.model_name_or_path;
   if (!paths.resume_path.empty()) {
-    if (!files.exists(paths.resume_path))
+    if (!files.exists(paths.resume_path) && !is_replaced(files, config, paths.resume_path))
       return lacks(node, paths.resume_path, "the checkpoint to go on from", "");
   } else if (!config.model.train_from_scratch && !files.exists(join_path(model, "config.json"))) {
     return lacks(node, model, "model_name_or_path", ", or copy it");

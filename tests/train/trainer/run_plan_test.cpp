@@ -72,6 +72,11 @@ TEST_CASE("what a world that may change does not support is refused by name") {
     loaded.config.troupe.spares = 1;
     refused("troupe.spares is 1");
   }
+  SUBCASE("a number of trainers") {
+    loaded.launch.nnodes = 3;
+    loaded.world_size.from = "troupe.workers";
+    refused("4 trainers (troupe.workers) are not the same number on each of 3 machines");
+  }
   SUBCASE("a mesh") {
     loaded.config.sharding.strategy = "hsdp";
     loaded.config.sharding.mesh_replicate = 2;

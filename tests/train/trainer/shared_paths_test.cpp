@@ -39,6 +39,18 @@ TEST_CASE("a node that has the folders lacks nothing") {
   CHECK(node.lack({}).empty());
 }
 
+TEST_CASE(
+    "the checkpoint to go on from may have been removed by the run, which has written others") {
+  Node node;
+  const std::string out = node.config.training.output_dir;
+  const SharedPaths paths{.resume_path = out + "/checkpoint-3", .locked_by = "run-1"};
+  CHECK(contains(node.lack(paths), "(the checkpoint to go on from)"));
+  node.write("out/checkpoint-9/manifest.json", "{}");
+  CHECK(node.lack(paths).empty());
+  CHECK(contains(node.lack({.resume_path = out + "-before/checkpoint-3", .locked_by = "run-1"}),
+                 "(the checkpoint to go on from)"));
+}
+
 TEST_CASE("what a node lacks is named, with the node and the key") {
   Node node;
   // A folder of that name, but not that one.
