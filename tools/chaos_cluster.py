@@ -43,9 +43,25 @@ def _say(text):
     print(f"chaos: {text}", file=sys.stderr, flush=True)
 
 
+def _numbers(words, count):
+    """The machines, or milliseconds, of a strike at one of so many machines; a Fault where it is none."""
+    kind, *rest = words
+    numbers = [HEAD if word == "head" and kind in PAIRS else int(word) for word in rest
+               if word.isdigit() or word == "head" and kind in PAIRS]
+    wanted = 1 if kind in STRIKES else 2
+    if kind not in (*STRIKES, *PAIRS, "slow") or len(rest) != wanted or len(numbers) != wanted:
+        raise Fault(f"\"{' '.join(words)}\" is no strike: {', '.join(STRIKES)} N, {', '.join(PAIRS)} N M, slow N MS, or status")
+    for machine in numbers[:2 if kind in PAIRS else 1]:
+        if machine >= count:
+            raise Fault(f"there is no machine {machine}: they are 0 to {count - 1}")
+    if kind in PAIRS and numbers[0] == numbers[1]:
+        raise Fault(f"{kind} wants two different ones")
+    return numbers
+
+
 def strike(machines, words):
     """Does what a line says; a Fault where it makes no sense."""
-    kind, *rest = words
+    kind = words[0]
     if kind == "status":
         ranks = machines.ranks()
         for number in range(machines.count):
@@ -53,17 +69,8 @@ def strike(machines, words):
             up = "up" if machines.is_up(number) else "down"
             _say(f"machine {number} ({machines.address_of(number)}): {up}{'; ' + here if here else ''}")
         return
-    numbers = [HEAD if word == "head" and kind in PAIRS else int(word) for word in rest
-               if word.isdigit() or word == "head" and kind in PAIRS]
-    wanted = 1 if kind in STRIKES else 2
-    if kind not in (*STRIKES, *PAIRS, "slow") or len(rest) != wanted or len(numbers) != wanted:
-        raise Fault(f"\"{' '.join(words)}\" is no strike: {', '.join(STRIKES)} N, {', '.join(PAIRS)} N M, slow N MS, or status")
+    numbers = _numbers(words, machines.count)
     number = numbers[0]
-    for machine in numbers[:2 if kind in PAIRS else 1]:
-        if machine >= machines.count:
-            raise Fault(f"there is no machine {machine}: they are 0 to {machines.count - 1}")
-    if kind in PAIRS and numbers[0] == numbers[1]:
-        raise Fault(f"{kind} wants two different ones")
     if kind in ("kill", "power", "leave") and not machines.is_up(number):
         raise Fault(f"machine {number} is down already")
     if kind == "start" and machines.is_up(number):
@@ -90,8 +97,8 @@ def strike(machines, words):
     _say(" ".join(words))
 
 
-def _schedule(text):
-    """(seconds, words) of "8: kill 1; 20: start 1", in order."""
+def _schedule(text, count):
+    """(seconds, words) of "8: kill 1; 20: start 1", in order, at so many machines."""
     planned = []
     for entry in filter(None, (part.strip() for part in text.split(";"))):
         at, _, what = entry.partition(":")
@@ -99,12 +106,15 @@ def _schedule(text):
             planned.append((float(at), what.split()))
         except ValueError:
             raise Fault(f"--at: \"{entry}\" is not SECONDS: STRIKE") from None
-        if not what.split():
+        words = what.split()
+        if not words:
             raise Fault(f"--at: \"{entry}\" names no strike")
+        if words != ["status"]:
+            _numbers(words, count)
     return sorted(planned, key=lambda entry: entry[0])
 
 
-def _strike_by_clock(machines, planned, ended):
+def _strike_by_clock(machines, planned, ended, failed):
     begin = time.monotonic()
     for at, words in planned:
         if ended.wait(max(0.0, begin + at - time.monotonic())):
@@ -114,6 +124,7 @@ def _strike_by_clock(machines, planned, ended):
             strike(machines, words)
         except Fault as fault:
             _say(str(fault))
+            failed.set()
 
 
 def _run(machines, place, command, planned):
@@ -122,12 +133,14 @@ def _run(machines, place, command, planned):
     process = subprocess.Popen([*machines.inside_hub, *command], env=environment)
     # Ctrl-C is the command's, which ends as it likes; then this ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ended = threading.Event()
-    striking = threading.Thread(target=_strike_by_clock, args=(machines, planned, ended))
+    ended, failed = threading.Event(), threading.Event()
+    striking = threading.Thread(target=_strike_by_clock, args=(machines, planned, ended, failed))
     striking.start()
     code = process.wait()
     ended.set()
     striking.join()
+    if code == 0 and failed.is_set():
+        return 1
     return code if code >= 0 else 128 - code
 
 
@@ -161,7 +174,7 @@ def main():
     if options.at and not options.command:
         parser.error("--at is for a command: without one strikes are read from standard input")
     try:
-        planned = _schedule(options.at)
+        planned = _schedule(options.at, options.nodes)
         command = options.command and [os.path.abspath(options.command[0]) if os.path.exists(options.command[0])
                                        else options.command[0], *options.command[1:]]
         with Workplace() as place, Machines(place, build("troupe"), options.nodes, options.cpus,

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string>
 
 #include "actors/chaos_cluster/chaos_cluster.h"
@@ -81,6 +82,10 @@ std::string weights_in(const std::string& folder) {
 int main(int argc, char** argv) {
   if (auto code = troupe::host_main(argc, argv, tr::training_actors<SequenceTrainer>)) return *code;
   const std::string strategy = argc > 1 ? argv[1] : "zero3";
+  if (argc > 2 || !std::set<std::string>{"zero1", "zero2", "zero3", "ddp"}.contains(strategy)) {
+    std::fprintf(stderr, "usage: 06_machine_loss [zero1|zero2|zero3|ddp]\n");
+    return 2;
+  }
   auto cluster = troupe::ChaosCluster::start({.nodes = 3}, Deadline::after(30s));
   if (!cluster.ok()) {
     std::fprintf(stderr, "%s\n", cluster.status().to_string().c_str());

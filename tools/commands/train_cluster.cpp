@@ -446,6 +446,13 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
         << "troupe train: SIGTERM: this machine leaves; a run that has begun goes on without it\n";
     return 128 + SIGTERM;
   }
+  if (const auto signal = signal_that_ended(reason)) {
+    context.err << fmt::format(
+        "troupe train: {}: this machine has left the run, for which it is lost: the others go on "
+        "without it where they can, or wait for it\n",
+        signal_name(*signal));
+    return 128 + *signal;
+  }
   context.err << fmt::format("troupe train: the run was stopped: {}\n", reason);
   return 1;
 }

@@ -29,6 +29,7 @@ constexpr Duration kReminderInterval = std::chrono::seconds(10);
 constexpr Duration kTokenTime = std::chrono::seconds(10);
 constexpr Duration kLookForToken = std::chrono::milliseconds(50);
 constexpr std::string_view kRunEnded = "the run has ended with exit code ";
+constexpr const char* kEndedBy = "the worker was ended by ";
 
 struct WorkerFlags {
   std::optional<std::string> address;
@@ -168,7 +169,7 @@ void WorkerProcess::leave(const std::string& cause) {
   }
   log_.info("{}: {}", cause,
             join_ != nullptr ? "this machine leaves the run" : "this node leaves the cluster");
-  node_->leave(fmt::format("the worker was ended by {}", cause));
+  node_->leave(std::string(kEndedBy) + cause);
 }
 
 // Whoever started this node over a connection writes "signal N" for the programs that run here, and
@@ -271,6 +272,13 @@ std::string run_end_text(int exit_code) { return fmt::format("{}{}", kRunEnded, 
 std::optional<int> exit_code_of_run(std::string_view reason) {
   if (!reason.starts_with(kRunEnded)) return std::nullopt;
   return parse_integer<int>(reason.substr(kRunEnded.size()));
+}
+
+std::optional<int> signal_that_ended(std::string_view reason) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (reason == kEndedBy + signal_name(signal)) return signal;
+  }
+  return std::nullopt;
 }
 
 Result<std::string> run_worker(CommandContext& context, const JoinOptions& join) {

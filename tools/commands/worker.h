@@ -47,6 +47,9 @@ struct JoinOptions {
 std::string run_end_text(int exit_code);
 std::optional<int> exit_code_of_run(std::string_view reason);
 
+// The signal by which this machine left by itself, as run_worker() tells it.
+std::optional<int> signal_that_ended(std::string_view reason);
+
 // With everything else as detected. Stays until the cluster ends; what it was stopped for.
 Result<std::string> run_worker(CommandContext& context, const JoinOptions& join);
 
