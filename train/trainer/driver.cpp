@@ -223,6 +223,13 @@ void close_cluster(TrainingCluster& cluster, const Result<RunEnd>& followed, con
   cluster.cluster.close(environment.end_reason(end.status, saved_at_stop(end, spec.output_dir)));
 }
 
+// Steps that were done before; 0: it began anew, or the folder's name does not say.
+std::int64_t step_gone_on_from(const RunSpec& spec) {
+  const std::size_t slash = spec.resume_path.find_last_of('/');
+  return checkpoint_step(spec.resume_path.substr(slash == std::string::npos ? 0 : slash + 1))
+      .value_or(0);
+}
+
 Status explain_end(const RunEnd& end, const TrainingSection& training, bool& saved) {
   Status status = end.status;
   if (status.ok()) return status;
@@ -519,7 +526,11 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
       .seconds = seconds,
       .recoveries = story.recoveries,
       .recovery = summarize(story.recoveries, run_ms)};
-  say(fmt::format("trained {} steps in {}; the {} in {}{}", summary.steps,
+  const bool trained = summary.steps > step_gone_on_from(spec);
+  say(fmt::format("{} in {}; the {} in {}{}",
+                  trained
+                      ? fmt::format("trained {} steps", summary.steps)
+                      : fmt::format("nothing was left to train after step {}: done", summary.steps),
                   format_duration(summary.seconds),
                   given.config.finetuning.is_lora() ? "adapter is" : "model is", summary.output_dir,
                   failed_checkpoints(told)));

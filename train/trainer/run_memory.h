@@ -71,6 +71,7 @@ struct RunMemory {
   std::vector<std::int32_t> leaving;  // machines that announced their end
   // Machines that came, or came on another node, since the last step that stood with them.
   std::vector<std::int32_t> newcomers;
+  std::string newcomers_failed;  // what the last attempt with them ended by
   // What the run ends with once it has saved what its memory holds.
   std::optional<Status> ending;
 };

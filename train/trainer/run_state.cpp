@@ -681,7 +681,9 @@ void RunState::lose_generation(const Status& cause, TimePoint now, bool count_ag
   if (!first_sign && !count_again) return;
   // That the others do not reach a machine that has just come is no failure of the run: it goes on
   // without that machine after a few attempts.
-  if (is_cause || newcomers_to_spare().empty()) {
+  const bool tried_newcomers = !newcomers_to_spare().empty();
+  if (tried_newcomers) known_.newcomers_failed = short_cause(cause);
+  if (is_cause || !tried_newcomers) {
     ++known_.failures;
     ++known_.fruitless_failures;
   }

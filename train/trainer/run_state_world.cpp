@@ -180,9 +180,10 @@ void RunState::do_without_newcomers(TimePoint now) {
   for (const int machine : newcomers_to_spare()) {
     known_.leaving.push_back(machine);
     const std::string why = fmt::format(
-        "machine {} is done without: no step came of {} attempts with it; start it anew when the "
-        "others reach it",
-        machine, known_.attempts);
+        "machine {} is done without: no step came of {} attempts with it{}{}; start it anew when "
+        "the others reach it",
+        machine, known_.attempts,
+        known_.newcomers_failed.empty() ? "" : ", the last one: ", known_.newcomers_failed);
     record({.event = events::kNotice,
             .generation = known_.generation,
             .step = known_.last_step,
