@@ -259,7 +259,11 @@ std::string tell_skipped(const RunStory& story) {
 std::string tell_beginning(const RunStory& story) {
   std::string text = story.run.empty() ? "A run" : story.run;
   text += ": ";
-  if (story.world_size) text += count_of(*story.world_size, "rank") + ", ";
+  if (story.world_size) {
+    const bool changed = std::ranges::any_of(
+        story.incidents, [](const RunEvent& event) { return event.event == events::kResize; });
+    text += count_of(*story.world_size, "rank") + (changed ? " to begin with, " : ", ");
+  }
   if (story.total_steps) text += count_of(*story.total_steps, "step") + ", ";
   text += fmt::format("in {}\n", story.output_dir);
   if (story.began_unix_us > 0) {

@@ -298,7 +298,7 @@ TEST_CASE("a replaced controller, a daemon, a straggler and a lost checkpoint ar
       .add(9'500, {.event = "death", .node = "a1b2", .cause = "killed by signal 9 (SIGKILL)"})
       .end(60'000, 100);
   CHECK(events.told() ==
-        "run-1a2b3c4d: 2 ranks, 100 steps, in out/a\n"
+        "run-1a2b3c4d: 2 ranks to begin with, 100 steps, in out/a\n"
         "It began on 2026-02-06 19:00:00 UTC.\n"
         "\n"
         "19:00:05.000  The run's controller was replaced; the new one took the ranks over as they "
