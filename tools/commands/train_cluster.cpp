@@ -174,7 +174,6 @@ std::string common_variables(const train::LaunchEnvironment& launch) {
   std::string text = launch.elastic() ? fmt::format("MIN_NNODES={} MAX_NNODES={}",
                                                     *launch.nodes_min, launch.node_count())
                                       : fmt::format("NNODES={}", launch.node_count());
-  if (launch.nproc_per_node) text += fmt::format(" NPROC_PER_NODE={}", *launch.nproc_per_node);
   if (launch.rendezvous) text += " RDZV_ID=" + *launch.rendezvous;
   return text;
 }

@@ -169,7 +169,8 @@ void WorkerProcess::leave(const std::string& cause) {
   }
   log_.info("{}: {}", cause,
             join_ != nullptr ? "this machine leaves the run" : "this node leaves the cluster");
-  node_->leave(std::string(kEndedBy) + cause);
+  node_->leave((joined_ ? kEndedBy : "the worker, which had not joined yet, was ended by ") +
+               cause);
 }
 
 // Whoever started this node over a connection writes "signal N" for the programs that run here, and

@@ -775,9 +775,13 @@ void RunState::end(Status status) {
 }
 
 void RunState::end_having_saved(Status status, TimePoint now) {
-  if (!elastic() || known_.save_by || known_.farthest_step == 0) return end(std::move(status));
-  known_.ending = std::move(status);
+  const bool saves = known_.running || known_.purpose != GenerationPurpose::kTrain;
+  if (!elastic() || known_.farthest_step == 0 || (known_.save_by && saves))
+    return end(std::move(status));
   known_.verdict.reset();
+  // It was asked to stop before: that goes on.
+  if (known_.save_by) return;
+  known_.ending = std::move(status);
   known_.save_asked = now;
   known_.save_by = now + settings_.save_timeout;
 }

@@ -152,7 +152,8 @@ std::optional<std::vector<int>> RunState::wanted_machines(TimePoint now) const {
   // What a machine before held is lost, too, where another one has its number by now.
   bool lost = std::ranges::any_of(newcomers, [this](int machine) { return in_former(machine); });
   for (const int machine : in_it) {
-    if (machine_alive(machine) || (leaves(machine) && is_new(machine))) continue;
+    if (machine_alive(machine) || ((leaves(machine) || known_.save_by) && is_new(machine)))
+      continue;
     if (!given_up(machine, now)) return std::nullopt;
     lost = true;
   }
@@ -160,6 +161,8 @@ std::optional<std::vector<int>> RunState::wanted_machines(TimePoint now) const {
   std::vector<int> wanted;
   for (int machine = 0; machine < settings_.world_size / settings_.ranks_per_machine; ++machine) {
     if (!machine_alive(machine)) continue;
+    // Before the run's end whoever holds nothing is not waited for.
+    if (known_.save_by && (is_new(machine) || !has_machine(machine))) continue;
     if (leaves(machine)) {
       const bool holds = !is_new(machine) && (lost ? has_machine(machine) : in_world(machine));
       const bool stays = holds && (lost || std::exchange(goes, true));

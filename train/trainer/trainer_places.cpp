@@ -72,9 +72,11 @@ bool TrainerPlaces::died(int trainer, std::uint64_t incarnation, const std::stri
   Trainer& place = trainers_.at(static_cast<std::size_t>(trainer));
   if (incarnation < place.incarnation) return false;
   if (incarnation == place.incarnation && !place.alive) return false;
+  // One that never served left nothing where it died: what there is, is where the last one served.
+  const bool served = incarnation == place.incarnation;
   place.incarnation = incarnation;
   place.alive = false;
-  if (!node.empty()) place.node = node;
+  if (!node.empty() && (served || place.node.empty())) place.node = node;
   return true;
 }
 

@@ -23,8 +23,10 @@ using Commands = std::vector<RunCommand>;
 // Up to three machines of two trainers each; machine m has the trainers 2m and 2m + 1.
 class ElasticRun {
  public:
-  explicit ElasticRun(std::vector<int> first, int machines_min = 1)
+  explicit ElasticRun(std::vector<int> first, int machines_min = 1,
+                      std::optional<int> restarts_max = {})
       : settings_{.world_size = 6,
+                  .restarts_max = restarts_max,
                   .ranks_per_machine = 2,
                   .machines_min = machines_min,
                   .first_machines = first},
@@ -444,6 +446,46 @@ TEST_CASE("saved and stopped while a machine is lost: by those that are left, fr
   REQUIRE(find<BeginGeneration>(begun));
   CHECK(find<BeginGeneration>(begun)->purpose == GenerationPurpose::kSave);
   CHECK(find<BeginGeneration>(begun)->former.size() == 1);
+}
+
+TEST_CASE("saved and stopped while a machine has come that holds nothing yet: without it") {
+  ElasticRun elastic({0, 1});
+  elastic.tell(StepFinished{1, 4});
+  elastic.come_on_new_node(2);
+  elastic.all_pause(5);
+  elastic.tell(SaveRequested{});
+  elastic.later(seconds(4));  // no step stands: it is given up
+  const auto begun = elastic.all_stop();
+  REQUIRE(find<BeginGeneration>(begun));
+  CHECK(find<BeginGeneration>(begun)->purpose == GenerationPurpose::kSave);
+  CHECK(find<BeginGeneration>(begun)->trainers == std::vector<int>{0, 1, 2, 3});
+}
+
+TEST_CASE(
+    "told to stop, and a machine lost behind which nothing may fail: it is saved all the same") {
+  ElasticRun elastic({0, 1}, 1, 0);
+  elastic.tell(StepFinished{1, 4});
+  elastic.tell(SaveRequested{});
+  CHECK_FALSE(find<EndRun>(elastic.die(1)));
+  elastic.nowhere(1);
+  const auto begun = elastic.all_stop();
+  REQUIRE(find<BeginGeneration>(begun));
+  CHECK(find<BeginGeneration>(begun)->purpose == GenerationPurpose::kSave);
+  const auto ended = elastic.all_stop();  // this one fails, too
+  REQUIRE(find<EndRun>(ended));
+  CHECK_FALSE(find<EndRun>(ended)->status.ok());
+}
+
+TEST_CASE("a machine whose first process dies before it serves is another one all the same") {
+  ElasticRun elastic({0, 1});
+  elastic.tell(StepFinished{1, 4});
+  elastic.tell(MachineLeaves{1});
+  elastic.all_pause(5);
+  elastic.tell(StepFinished{2, 6});
+  elastic.die(1);
+  elastic.tell(TrainerDied{2, 99, "another", killed()});
+  elastic.tell(TrainerAlive{2, 100, "another"});
+  CHECK(find<PauseAfterStep>(elastic.tell(TrainerAlive{3, 99, "another"})));
 }
 
 TEST_CASE("what a change by intent lost is told as a recovery") {
