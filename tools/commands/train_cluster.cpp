@@ -169,7 +169,7 @@ Status wait_for_machines(train::TrainingCluster& cluster, const train::LoadedCon
   }
 }
 
-// What all machines of a run are started with alike.
+// The launch variables that must be equal on all machines of a run.
 std::string common_variables(const train::LaunchEnvironment& launch) {
   std::string text = launch.elastic() ? fmt::format("MIN_NNODES={} MAX_NNODES={}",
                                                     *launch.nodes_min, launch.node_count())

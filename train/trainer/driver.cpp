@@ -223,13 +223,6 @@ void close_cluster(TrainingCluster& cluster, const Result<RunEnd>& followed, con
   cluster.cluster.close(environment.end_reason(end.status, saved_at_stop(end, spec.output_dir)));
 }
 
-// Steps that were done before; 0: it began anew, or the folder's name does not say.
-std::int64_t step_gone_on_from(const RunSpec& spec) {
-  const std::size_t slash = spec.resume_path.find_last_of('/');
-  return checkpoint_step(spec.resume_path.substr(slash == std::string::npos ? 0 : slash + 1))
-      .value_or(0);
-}
-
 Status explain_end(const RunEnd& end, const TrainingSection& training, bool& saved) {
   Status status = end.status;
   if (status.ok()) return status;
@@ -526,7 +519,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
       .seconds = seconds,
       .recoveries = story.recoveries,
       .recovery = summarize(story.recoveries, run_ms)};
-  const bool trained = summary.steps > step_gone_on_from(spec);
+  const bool trained = summary.steps > story.first_step;
   say(fmt::format("{} in {}; the {} in {}{}",
                   trained
                       ? fmt::format("trained {} steps", summary.steps)

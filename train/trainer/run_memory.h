@@ -72,7 +72,7 @@ struct RunMemory {
   // Machines that came, or came on another node, since the last step that stood with them.
   std::vector<std::int32_t> newcomers;
   std::string newcomers_failed;  // what the last attempt with them ended by
-  // What the run ends with once it has saved what its memory holds.
+  // The status with which the run ends once a checkpoint of what its memory holds is written.
   std::optional<Status> ending;
 };
 

@@ -153,7 +153,7 @@ Result<PlanRequest> plan_request(const TrainConfig& config, const ModelConfig& m
 
 namespace {
 
-// Of machines with so many ranks each that come and go.
+// Refuses what is not supported where machines, with so many ranks each, come and go.
 Status check_changing_world(const LoadedConfig& loaded, int ranks_per_machine, bool on_gpus) {
   const TrainConfig& config = loaded.config;
   const auto refused = [](const std::string& what) {

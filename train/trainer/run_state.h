@@ -165,6 +165,8 @@ class RunState {
   // A process of it is on another node than those before.
   void machine_came(int machine);
   bool was_on(int machine, const std::string& node) const;
+  template <typename Is>  // of a TrainerPlaces::Trainer
+  bool any_trainer(int machine, Is is) const;
   // It came, on this node, since the last step that stood with it.
   bool is_new(int machine) const;
   // Machines of the world that are new, and that it could do without.

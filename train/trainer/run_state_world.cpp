@@ -50,7 +50,7 @@ void RunState::withdraw_leaves(TimePoint now) {
 }
 
 void RunState::machine_came(int machine) {
-  // Who announced its end was the one before.
+  // The announced end was that of the machine which had this number before.
   std::erase(known_.leaving, machine);
   if (known_.generation == 0 || is_new(machine)) return;
   known_.newcomers.push_back(machine);
@@ -93,28 +93,26 @@ bool RunState::leaves(int machine) const {
   return std::ranges::find(known_.leaving, machine) != known_.leaving.end();
 }
 
-bool RunState::any_alive(int machine) const {
+template <typename Is>
+bool RunState::any_trainer(int machine, Is is) const {
   for (int i = 0; i < settings_.ranks_per_machine; ++i) {
     const auto* trainer = places_.find(machine * settings_.ranks_per_machine + i);
-    if (trainer && trainer->alive) return true;
+    if (trainer && is(*trainer)) return true;
   }
   return false;
+}
+
+bool RunState::any_alive(int machine) const {
+  return any_trainer(machine, [](const auto& trainer) { return trainer.alive; });
 }
 
 bool RunState::was_on(int machine, const std::string& node) const {
-  for (int i = 0; i < settings_.ranks_per_machine; ++i) {
-    const auto* trainer = places_.find(machine * settings_.ranks_per_machine + i);
-    if (trainer && trainer->node == node) return true;
-  }
-  return false;
+  return any_trainer(machine, [&](const auto& trainer) { return trainer.node == node; });
 }
 
 bool RunState::machine_alive(int machine) const {
-  for (int i = 0; i < settings_.ranks_per_machine; ++i) {
-    const auto* trainer = places_.find(machine * settings_.ranks_per_machine + i);
-    if (!trainer || !trainer->fit()) return false;
-  }
-  return true;
+  return machine < settings_.world_size / settings_.ranks_per_machine &&
+         !any_trainer(machine, [](const auto& trainer) { return !trainer.fit(); });
 }
 
 bool RunState::given_up(int machine, TimePoint now) const {

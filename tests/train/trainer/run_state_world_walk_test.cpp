@@ -156,7 +156,7 @@ class WorldWalk {
     if (record.event == "resize") ++changes_;
     if (record.event == "notice") ++without_;
   }
-  void on(const KillTrainer&) { FAIL("everybody leaves"); }
+  void on(const KillTrainer&) { FAIL("every trainer leaves a lost generation when it is told to"); }
   void on(const SaveAndStop&) { FAIL("nobody asked for it"); }
   void on(const EndRun& end) {
     ended_ = true;
