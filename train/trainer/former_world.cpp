@@ -27,12 +27,6 @@ struct Head {
 };
 static_assert(std::is_trivially_copyable_v<Head>);
 
-// Whether a former rank's own memory is good to go on from, as far as it is there.
-bool usable(const RecoveryDecision& decision, int former_rank) {
-  return decision.copies_from.empty() ||
-         decision.copies_from[static_cast<std::size_t>(former_rank)] < 0;
-}
-
 // Parameters, then each slot: the parts of a state that lie side by side.
 std::size_t part_count(const StateBuffers& buffers) { return 1 + buffers.slots.size(); }
 
@@ -113,103 +107,53 @@ Result<std::unique_ptr<FormerWorld>> FormerWorld::open(RankParts& f, FormerRanks
   return world;
 }
 
-Result<FormerWorld::Found> FormerWorld::gather(RunGeneration& generation) {
-  FormerArrival mine;
-  if (own_) {
-    mine.position = own_->state.transaction().position();
-    mine.finished_step = own_->state.transaction().aftermath().finished_step;
-  }
+Result<std::vector<std::int64_t>> FormerWorld::meet(RunGeneration& generation,
+                                                    HandOverSession& session) {
+  FormerArrival mine{.position = session.position()};
+  if (own_) mine.finished_step = own_->state.transaction().aftermath().finished_step;
   if (kept_) {
     if (const auto damage = kept_->verify()) {
       kept_->forget();
       generation.observer.warning(*damage);
     }
-    mine.kept = {kept_->owner(), kept_->transaction().position()};
+    mine.kept = session.kept_position();
   }
   const auto present = static_cast<std::size_t>(generation.world.world_size());
   std::vector<FormerArrival> all(present);
   const std::vector<std::size_t> counts(present, sizeof mine);
   TROUPE_RETURN_IF_ERROR(generation.world.all_gather(
       std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), counts));
-  const auto ranks = static_cast<std::size_t>(former_.world_size);
-  Found found{.positions = std::vector<RankPosition>(ranks),
-              .kept = std::vector<KeptPosition>(ranks),
-              .finished_steps = std::vector<std::int64_t>(ranks, -1),
-              .member = std::vector<int>(ranks, -1)};
-  for (std::size_t member = 0; member < present; ++member) {
-    if (former_.ranks[member] < 0) continue;
-    const auto at = static_cast<std::size_t>(former_.ranks[member]);
-    found.positions[at] = all[member].position;
-    found.kept[at] = all[member].kept;
-    found.finished_steps[at] = all[member].finished_step;
-    found.member[at] = static_cast<int>(member);
+  std::vector<RankPosition> positions;
+  std::vector<KeptPosition> kept;
+  std::vector<std::int64_t> finished_steps;
+  for (const FormerArrival& arrival : all) {
+    positions.push_back(arrival.position);
+    kept.push_back(arrival.kept);
+    finished_steps.push_back(arrival.finished_step);
   }
-  return found;
+  session.met(positions, kept);
+  return finished_steps;
 }
 
-Status FormerWorld::settle(RunGeneration& generation, const RecoveryDecision& decision,
-                           const Found& found) {
-  CommitRecord record;
-  if (decision.kind == RecoveryDecision::Kind::kFinish) {
-    const int from = found.member[static_cast<std::size_t>(decision.record_rank)];
-    if (from == parts_.rank) {
-      const StepTransaction& transaction = own_->state.transaction();
-      const bool ahead = transaction.position().step > decision.step;
-      record = ahead ? transaction.record() : transaction.prepared();
-    }
-    TROUPE_RETURN_IF_ERROR(
-        generation.world.broadcast(std::as_writable_bytes(std::span(&record, 1)), from));
-  }
-  const auto bring = [&](StepTransaction& transaction, const auto& update) -> Status {
-    if (is_behind(decision, transaction.position())) {
-      transaction.commit(record);
-      if (!record.skips()) TROUPE_RETURN_IF_ERROR(update());
-      transaction.finish();
-    }
-    if (transaction.position().phase == CommitPhase::kPrepared) transaction.discard();
-    return {};
-  };
-  if (kept_ && !decision.kept_stands.empty() &&
-      decision.kept_stands[static_cast<std::size_t>(rank())]) {
-    TROUPE_RETURN_IF_ERROR(bring(kept_->transaction(), [&]() -> Status {
-      const auto damage = kept_->update(update_of(parts_.config(), record), record.step);
-      if (!damage) return {};
-      kept_->forget();
-      generation.observer.warning(*damage);
-      return error(Code::kAborted, "{}", *damage);
-    }));
-  }
-  if (!own_ || !usable(decision, rank())) return {};
-  return bring(own_->state.transaction(), [&]() -> Status {
-    return own_->updates->update(update_of(parts_.config(), record), record.step);
-  });
+Status FormerWorld::share_record(RunGeneration& generation, HandOverSession& session,
+                                 CommitRecord& record) {
+  if (session.record_from() == parts_.rank) record = session.record();
+  TROUPE_RETURN_IF_ERROR(generation.world.broadcast(std::as_writable_bytes(std::span(&record, 1)),
+                                                    session.record_from()));
+  session.shared(record);
+  return {};
 }
 
-std::vector<FormerWorld::Giver> FormerWorld::givers(const RecoveryDecision& decision,
-                                                    const Found& found) const {
-  std::vector<Giver> givers;
-  std::vector<int> given;
-  // A rank's own state before a copy of it.
-  for (const bool kept : {false, true}) {
-    for (int former = 0; former < former_.world_size; ++former) {
-      const auto at = static_cast<std::size_t>(former);
-      if (std::ranges::find(given, states_[at]) != given.end()) continue;
-      Giver giver{.former_rank = former, .member = found.member[at], .kept = kept};
-      if (kept) {
-        if (usable(decision, former) || !decision.copies_kept[at]) continue;
-        giver.member = found.member[static_cast<std::size_t>(decision.copies_from[at])];
-      } else if (giver.member < 0 || !usable(decision, former)) {
-        continue;
-      }
-      given.push_back(states_[at]);
-      givers.push_back(giver);
-    }
-  }
-  return givers;
+Status FormerWorld::update_kept(RunGeneration& generation, const CommitRecord& record) {
+  if (record.skips()) return {};
+  const auto damage = kept_->update(update_of(parts_.config(), record), record.step);
+  if (!damage) return {};
+  kept_->forget();
+  generation.observer.warning(*damage);
+  return error(Code::kAborted, "{}", *damage);
 }
 
-Status FormerWorld::take_states(RunGeneration& generation, const RecoveryDecision& decision,
-                                const Found& found) {
+Status FormerWorld::take_states(RunGeneration& generation, const HandOverSession& session) {
   RankParts& f = parts_;
   static_cast<void>(f.state().take_zeroed());  // it is about to be written
   const int present = generation.world.world_size();
@@ -217,7 +161,7 @@ Status FormerWorld::take_states(RunGeneration& generation, const RecoveryDecisio
   for (int rank = 0; rank < present; ++rank)
     updated.push_back(OptimizerShard::ranges_of(
         RankLayout(f.model->model_layout(), f.strategy, f.layout->mesh(), rank)));
-  for (const Giver& giver : givers(decision, found)) {
+  for (const HandOverSession::Giver& giver : session.givers()) {
     const auto given = OptimizerShard::ranges_of(layout_of(giver.former_rank));
     const int state = states_[static_cast<std::size_t>(giver.former_rank)];
     std::vector<int> takers;
@@ -227,7 +171,7 @@ Status FormerWorld::take_states(RunGeneration& generation, const RecoveryDecisio
       if (!overlap(given, updated[at])) continue;
       const int former = former_.ranks[at];
       const bool has =
-          rank == giver.member || (!giver.kept && former >= 0 && usable(decision, former) &&
+          rank == giver.member || (!giver.kept && former >= 0 && session.usable(former) &&
                                    states_[static_cast<std::size_t>(former)] == state);
       if (!has)
         takers.push_back(rank);
@@ -247,7 +191,7 @@ Status FormerWorld::take_states(RunGeneration& generation, const RecoveryDecisio
   return {};
 }
 
-Status FormerWorld::pass(RunGeneration& generation, const Giver& giver,
+Status FormerWorld::pass(RunGeneration& generation, const HandOverSession::Giver& giver,
                          const std::vector<int>& takers) {
   RankParts& f = parts_;
   const bool gives = f.rank == giver.member;
@@ -280,26 +224,56 @@ Status FormerWorld::pass(RunGeneration& generation, const Giver& giver,
 }
 
 Result<std::optional<HandedOver>> FormerWorld::hand_over(RunGeneration& generation) {
-  const Found found = TROUPE_TRY(gather(generation));
-  const RecoveryDecision decision =
-      decide_recovery({.positions = found.positions, .states = states_, .kept = found.kept});
-  if (decision.kind == RecoveryDecision::Kind::kLoad) return std::optional<HandedOver>();
-  TROUPE_RETURN_IF_ERROR(settle(generation, decision, found));
-  TROUPE_RETURN_IF_ERROR(take_states(generation, decision, found));
-  HandedOver handed;
-  const bool finishes = decision.kind == RecoveryDecision::Kind::kFinish;
-  handed.finished_by_all = decision.step + (finishes ? 1 : 0);
+  using Next = HandOverSession::Next;
+  HandOverSession session(former_.ranks, states_, parts_.rank,
+                          own_ ? &own_->state.transaction() : nullptr,
+                          kept_ ? &kept_->transaction() : nullptr);
+  std::vector<std::int64_t> finished_steps;
+  CommitRecord record;
+  while (session.next() != Next::kDone) {
+    switch (session.next()) {
+      case Next::kMeet:
+        finished_steps = TROUPE_TRY(meet(generation, session));
+        break;
+      case Next::kShareRecord:
+        TROUPE_RETURN_IF_ERROR(share_record(generation, session, record));
+        break;
+      case Next::kUpdateKept:
+        TROUPE_RETURN_IF_ERROR(update_kept(generation, record));
+        session.kept_updated();
+        break;
+      case Next::kUpdate:
+        if (!record.skips())
+          TROUPE_RETURN_IF_ERROR(
+              own_->updates->update(update_of(parts_.config(), record), record.step));
+        session.updated();
+        break;
+      case Next::kTake:
+        TROUPE_RETURN_IF_ERROR(take_states(generation, session));
+        session.taken();
+        break;
+      case Next::kDone:
+        break;
+    }
+  }
+  if (!session.found()) return std::optional<HandedOver>();
+  return std::optional(TROUPE_TRY(what_goes_with_it(generation, session, finished_steps)));
+}
+
+Result<HandedOver> FormerWorld::what_goes_with_it(RunGeneration& generation,
+                                                  const HandOverSession& session,
+                                                  const std::vector<std::int64_t>& finished_steps) {
+  HandedOver handed{.finished_by_all = session.step()};
   for (int former = 0; former < former_.world_size; ++former) {
     // As in a recovery: whether a rank that is lost had finished what follows the last step makes
     // no difference but for rank 0's files.
     const std::int64_t lost = handed.finished_by_all - (former == 0 ? 1 : 0);
-    handed.finished_by_all = std::min(
-        handed.finished_by_all,
-        usable(decision, former) ? found.finished_steps[static_cast<std::size_t>(former)] : lost);
+    const int member = session.member_of(former);
+    const std::int64_t by_it = member < 0 ? -1 : finished_steps[static_cast<std::size_t>(member)];
+    handed.finished_by_all =
+        std::min(handed.finished_by_all, session.usable(former) ? by_it : lost);
   }
-  // Who holds rank 0's state, in whatever way, has its history, too.
-  const int leader = usable(decision, 0) ? 0 : decision.copies_from.front();
-  const int root = found.member[static_cast<std::size_t>(leader)];
+  const int root = session.leader();
   Head head;
   if (parts_.rank == root) {
     const StepTransaction& transaction = own_->state.transaction();
@@ -312,7 +286,7 @@ Result<std::optional<HandedOver>> FormerWorld::hand_over(RunGeneration& generati
   TROUPE_RETURN_IF_ERROR(broadcast_text(generation.world, handed.history, root));
   handed.record = head.record;
   handed.aftermath = head.aftermath;
-  return std::optional<HandedOver>(std::move(handed));
+  return handed;
 }
 
 Status FormerWorld::drop() {

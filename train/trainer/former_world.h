@@ -4,8 +4,9 @@
 //
 // It is a recovery of the former world by those of its ranks that are there, in the layout that
 // their memory has: the step that was under way is finished or given up. Then each rank takes what
-// it is to update from whoever holds it. The former memory stays as it is until a step stands in
-// the present world: whoever is lost before, the same is done once more. On CPUs.
+// it is to update from whoever holds it (train/transaction/hand_over_session.h). The former memory
+// stays as it is until a step stands in the present world: whoever is lost before, the same is done
+// once more. On CPUs.
 
 #include <memory>
 #include <optional>
@@ -17,7 +18,7 @@
 #include "train/trainer/buddy_state.h"
 #include "train/trainer/surviving_memory.h"
 #include "train/trainer/training_state.h"
-#include "train/transaction/recovery.h"
+#include "train/transaction/hand_over_session.h"
 
 namespace troupe::train {
 
@@ -60,31 +61,19 @@ class FormerWorld {
     UpdatedPart part;
     std::unique_ptr<OptimizerDevice> updates;
   };
-  // By rank there.
-  struct Found {
-    std::vector<RankPosition> positions;
-    std::vector<KeptPosition> kept;
-    std::vector<std::int64_t> finished_steps;
-    std::vector<int> member;  // its rank in the present world; -1: it is not there
-  };
-  // The rank that hands over one of the distinct states.
-  struct Giver {
-    int former_rank = -1;  // whose state it is
-    int member = -1;       // who has it, by rank of the present world
-    bool kept = false;     // as a copy
-  };
-
   FormerWorld(RankParts& parts, FormerRanks former, const Mesh& mesh);
   int rank() const;
-  Result<Found> gather(RunGeneration& generation);
-  // Brings what this rank holds to the step that the world had done.
-  Status settle(RunGeneration& generation, const RecoveryDecision& decision, const Found& found);
-  std::vector<Giver> givers(const RecoveryDecision& decision, const Found& found) const;
-  Status take_states(RunGeneration& generation, const RecoveryDecision& decision,
-                     const Found& found);
-  Status pass(RunGeneration& generation, const Giver& giver, const std::vector<int>& takers);
+  // What each rank of the present world did after the last step there.
+  Result<std::vector<std::int64_t>> meet(RunGeneration& generation, HandOverSession& session);
+  Status share_record(RunGeneration& generation, HandOverSession& session, CommitRecord& record);
+  Status update_kept(RunGeneration& generation, const CommitRecord& record);
+  Status take_states(RunGeneration& generation, const HandOverSession& session);
+  Status pass(RunGeneration& generation, const HandOverSession::Giver& giver,
+              const std::vector<int>& takers);
+  Result<HandedOver> what_goes_with_it(RunGeneration& generation, const HandOverSession& session,
+                                       const std::vector<std::int64_t>& finished_steps);
   // Of who gives it, or holds an equal state of its own.
-  const UpdatedPart& part_of(const Giver& giver) const {
+  const UpdatedPart& part_of(const HandOverSession::Giver& giver) const {
     return giver.kept ? kept_->part() : own_->part;
   }
   RankLayout layout_of(int former_rank) const;

@@ -97,4 +97,16 @@ TrainerStatus GenerationQueue::status(TrainerStatus process) const {
   return process;
 }
 
+std::vector<int> ranks_there(const World& former, const World& present) {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < present.trainers.size(); ++rank) {
+    const auto found = std::ranges::find(former.trainers, present.trainers[rank]);
+    const bool there = found != former.trainers.end();
+    ranks.push_back(there ? static_cast<int>(found - former.trainers.begin()) : -1);
+    if (there && TROUPE_CANARY("takes-ranks-for-lasting") && rank < former.trainers.size())
+      ranks.back() = static_cast<int>(rank);
+  }
+  return ranks;
+}
+
 }  // namespace troupe::train

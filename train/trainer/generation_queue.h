@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <vector>
 
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
@@ -74,5 +75,8 @@ class GenerationQueue {
   std::uint64_t aborted_ = 0;  // all generations up to this are
   Status abort_reason_;
 };
+
+// By rank of `present`: the rank that its trainer had in the world `former`; −1: none.
+std::vector<int> ranks_there(const World& former, const World& present);
 
 }  // namespace troupe::train

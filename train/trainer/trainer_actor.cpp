@@ -419,12 +419,8 @@ void TrainerActor::enter_world(const GenerationPlan& plan) {
 std::vector<FormerRanks> TrainerActor::former_ranks(const GenerationPlan& plan) {
   std::vector<FormerRanks> worlds;
   for (const World& former : plan.former) {
-    FormerRanks ranks{.world_size = static_cast<int>(former.trainers.size()), .ranks = {}};
-    for (const std::int32_t trainer : plan.world.trainers) {
-      const auto found = std::ranges::find(former.trainers, trainer);
-      ranks.ranks.push_back(
-          found == former.trainers.end() ? -1 : static_cast<int>(found - former.trainers.begin()));
-    }
+    FormerRanks ranks{.world_size = static_cast<int>(former.trainers.size()),
+                      .ranks = ranks_there(former, plan.world)};
     if (const int own = ranks.ranks[static_cast<std::size_t>(rank())]; own >= 0) {
       auto& memory = former_memories_[former.number];
       if (!memory)

@@ -163,4 +163,10 @@ bool is_behind(const RecoveryDecision& decision, const RankPosition& position) {
   return decision.kind == RecoveryDecision::Kind::kFinish && position.step == decision.step;
 }
 
+const CommitRecord& decided_record(const RecoveryDecision& decision,
+                                   const StepTransaction& transaction) {
+  const bool ahead = transaction.position().step > decision.step;
+  return ahead ? transaction.record() : transaction.prepared();
+}
+
 }  // namespace troupe::train

@@ -61,5 +61,8 @@ RecoveryDecision decide_recovery(const Memories& memories);
 // Whether a state at `position` is to commit and finish step + 1 by this decision; it may be past
 // it.
 bool is_behind(const RecoveryDecision& decision, const RankPosition& position);
+// kFinish, on decision.record_rank: the record of the step that was decided, in its transaction.
+const CommitRecord& decided_record(const RecoveryDecision& decision,
+                                   const StepTransaction& transaction);
 
 }  // namespace troupe::train

@@ -59,8 +59,7 @@ void RecoverySession::met(const Memories& memories, std::span<const int> to_keep
 const CommitRecord& RecoverySession::record() const {
   TROUPE_CHECK(rank_ == decision_.record_rank, "rank {} does not have the decided step's record",
                rank_);
-  const bool ahead = position().step > decision_.step;
-  return ahead ? transaction_.record() : transaction_.prepared();
+  return decided_record(decision_, transaction_);
 }
 
 void RecoverySession::shared(const CommitRecord& record) {
