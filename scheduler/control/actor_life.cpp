@@ -43,6 +43,8 @@ Status death_of(const ActorRecord& actor, const std::string& node,
   } else if (actor.spec.is_program() && exited.cause.code() != Code::kAborted) {
     death.with(kNotStartedContext, exited.cause.message());
   }
+  // That its node's keeper was lost, and with it what the process kept there, is not said in words.
+  for (const auto& [key, value] : exited.cause.context()) death.with(key, value);
   return death;
 }
 

@@ -394,6 +394,17 @@ TEST_CASE("a node that comes back says what ended meanwhile, and of what") {
   CHECK(events[0].events.back().node_id == kIdOne);
 }
 
+TEST_CASE("what a node says of an end beside its words comes to whoever watches the actor") {
+  Desk desk;
+  desk.node(kNodeOne, kIdOne, 1);
+  desk.create({Desk::spec(kActor, 1, 1)});
+  desk.ready(kNodeOne, kActor, 1);
+  wire::ActorExited exited{kActor, 1};
+  exited.cause = Status(Code::kAborted, "it was killed with the keeper").with("keeper", "lost");
+  desk.say(kNodeOne, exited);
+  CHECK(desk.info().death.context("keeper") == "lost");
+}
+
 TEST_CASE(
     "a lost node that lived on is told to end what has a successor, is dead, or is forgotten") {
   Desk desk;
