@@ -90,6 +90,9 @@ class ControllerSession {
   ControllerActions time_passed(TimePoint now);
 
   const RunState& state() const { return state_; }
+  // Whether the run may need what the machine holds, as RunState has it; while the run is looked
+  // for, any may be needed.
+  bool has_machine(int machine) const { return finding_ || state_.has_machine(machine); }
   const TrainerProcesses& processes() const { return processes_; }
 
  private:

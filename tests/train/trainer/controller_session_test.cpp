@@ -180,6 +180,21 @@ TEST_CASE("a controller without memory asks, adopts, ends the silent, then hears
   CHECK(session.state().memory().ranks[0].phase == RunMemory::RankPhase::kReady);
 }
 
+TEST_CASE("any machine may be needed by a run that is looked for") {
+  RunSettings settings = two_ranks();
+  settings.ranks_per_machine = 1;
+  settings.first_machines = {0};
+  ControllerSession session(settings, 2);
+  CHECK(!session.has_machine(1));
+  session.find();
+  CHECK(session.has_machine(1));
+  ControllerSession::Found found;
+  found.trainers.resize(2);
+  session.found(found, at(1));
+  CHECK(session.has_machine(0));
+  CHECK(!session.has_machine(1));
+}
+
 TEST_CASE("a run that is not there, or was begun anew meanwhile, is not adopted") {
   ControllerSession session(two_ranks(), 2);
   session.find();
