@@ -42,7 +42,7 @@ inline constexpr std::array<std::string_view, 15> kCallSessionCanaries = {
 
 // Those in the order of a trainer's generations (train/trainer/generation_queue.cpp), recoveries
 // and steps (train/transaction).
-inline constexpr std::array<std::string_view, 11> kTrainingCanaries = {
+inline constexpr std::array<std::string_view, 13> kTrainingCanaries = {
     "watches-nobody-again",  // a restored controller hears of no trainer's process any more
     "forgets-aborts-of-waiting-plans",  // a plan that is aborted before its turn is worked on
     "decides-alone",                    // what had prepared is discarded before others are heard
@@ -54,6 +54,8 @@ inline constexpr std::array<std::string_view, 11> kTrainingCanaries = {
     "publishes-no-steps",    // owners' parameters do not go to all after a step
     "discards-what-the-lost-committed",  // a step that all who are left had prepared is done again
     "prepares-before-its-buddy",         // a rank votes before what it keeps has its gradients
+    "hands-over-unfinished",             // a step that a world before had decided is left half done
+    "takes-ranks-for-lasting",  // a trainer is taken to have had the same rank in the world before
 };
 
 // Plants the mistake of this name in what runs in this thread, for as long as the object lives;

@@ -47,6 +47,7 @@ struct ClusterOptions {
   int nodes = 8;
   bool boots_all = true;  // else boot_node() brings them, one by one
   std::function<wire::Resources(int node)> node_total;
+  std::function<std::map<std::string, std::string>(int node)> node_labels;  // empty: none
   scheduler::HeadConfig head;
   Duration fence_grace = kTiming.fence_grace;
   // What troupe worker has: how long a keeper holds processes without a daemon.
@@ -157,6 +158,9 @@ class Cluster {
   }
   int nodes() const { return static_cast<int>(nodes_.size()); }
   bool node_up(int node) const { return at(node).up; }
+  // Its machine lost its power, and nobody was told that its connections ended.
+  bool died_silently(int node) const { return at(node).silent; }
+  std::uint64_t boots(int node) const { return at(node).boots; }
   // Not cut off, not frozen, with a daemon, for so long.
   bool node_well(int node) const;
   NodeId node_id(int node) const { return at(node).id; }
@@ -193,6 +197,7 @@ class Cluster {
     bool up = false;
     bool is_cut = false;
     bool frozen = false;
+    bool silent = false;  // it died so
     bool daemon_dies = false;
     TimePoint excused_until{};  // it stood still: its processes may not know yet that they are over
     std::uint64_t boots = 0;    // of the machine

@@ -65,6 +65,8 @@ void Faults::stop_trainer() {
   Process* trainer = trainers[world_.random.below(trainers.size())];
   // One that is stopped while it starts ends the run: nobody watches it yet (README.md).
   if (trainer->stopped() || !trainer->ready()) return;
+  // One that has not got the run's data yet has its machine given up, where the world may change.
+  if (run_.options.elastic && !dynamic_cast<Trainer&>(*trainer).status().has_bundle) return;
   world_.note("{} is stopped", trainer->label());
   trainer->stop();
   const std::uint64_t pid = trainer->place().pid;
@@ -101,6 +103,14 @@ void Faults::kill_controller() {
 }
 
 void Faults::strike() {
+  // What else a world that changes must bear.
+  if (run_.options.elastic && world_.chance(2)) {
+    const std::uint64_t dice = world_.random.below(10);
+    if (dice < 4) return machines_.join();
+    if (dice < 7) return machines_.leave();
+    return crash_node(
+        static_cast<int>(world_.random.below(static_cast<std::uint64_t>(cluster_.nodes()))));
+  }
   const int node =
       static_cast<int>(world_.random.below(static_cast<std::uint64_t>(cluster_.nodes())));
   const std::uint64_t dice = world_.random.below(100);
@@ -131,13 +141,11 @@ void Faults::strike() {
   } else if (dice < 86) {
     cluster_.break_link(node);
   } else if (dice < 92) {
-    ++run_.result.node_losses;
-    cluster_.cut(node);
-    for_a_while(world_.chance(2) ? world_.between(50, 2500) : world_.between(2500, 9000),
-                [this, node] { cluster_.mend(node); });
+    cut(node);
   } else if (dice < 96) {
     ++run_.result.node_losses;
     cluster_.kill_keeper(node);
+    run_.may_lose_steps();
   } else if (dice < 98) {
     crash_node(node);
   } else {
@@ -148,9 +156,24 @@ void Faults::strike() {
   }
 }
 
+void Faults::cut(int node) {
+  ++run_.result.node_losses;
+  cluster_.cut(node);
+  run_.cut_off(node);
+  for_a_while(world_.chance(2) ? world_.between(50, 2500) : world_.between(2500, 9000),
+              [this, node] {
+                cluster_.mend(node);
+                run_.reached(node);
+              });
+}
+
 void Faults::crash_node(int node) {
+  // Where the controller and the head are, that is the run's end.
+  if (!cluster_.node_up(node) || (run_.options.elastic && node == 0)) return;
   ++run_.result.node_losses;
   cluster_.crash_node(node);
+  // The run needs some, and others come when they come.
+  if (machines_.enough() && world_.chance(2)) return;
   for_a_while(world_.between(100, 4000), [this, node] { cluster_.boot_node(node); });
 }
 

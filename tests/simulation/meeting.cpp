@@ -26,8 +26,8 @@ void Meeting::deliver(std::uint64_t number, Round& round) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Trainer* member = members_[i];
     if (gone_[i]) continue;
-    member->later(world_.delay(), [this, member, number, result] {
-      member->collective_done(*this, number, result);
+    member->later(world_.delay(), [meeting = shared_from_this(), member, number, result] {
+      member->collective_done(*meeting, number, result);
     });
   }
   if (round.count == members_.size()) rounds_.erase(number);
@@ -36,10 +36,13 @@ void Meeting::deliver(std::uint64_t number, Round& round) {
 void Meeting::leave(int rank) {
   if (gone_[static_cast<std::size_t>(rank)]) return;
   gone_[static_cast<std::size_t>(rank)] = true;
+  // Now and then all learn it at once, before what is on its way to them.
+  const bool at_once = world_.chance(4);
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Trainer* member = members_[i];
     if (gone_[i]) continue;
-    member->later(world_.delay(), [this, member] { member->meeting_broken(*this); });
+    member->later(at_once ? Duration::zero() : world_.delay(),
+                  [meeting = shared_from_this(), member] { member->meeting_broken(*meeting); });
   }
 }
 

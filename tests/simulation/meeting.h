@@ -21,14 +21,16 @@ struct Payload {
   train::RankPosition position;
   train::KeptPosition kept;
   std::uint64_t machine = 0;
+  std::uint64_t memory_life = 0;
   train::CommitRecord record;
   train::StepVote vote;
+  bool pauses = false;
 };
 using Gathered = std::shared_ptr<const std::vector<Payload>>;
 
 // One communicator: the processes that met for a generation. As soon as one of them dies or leaves,
 // every other one learns it, each in its own time; what was complete before may still arrive.
-class Meeting {
+class Meeting : public std::enable_shared_from_this<Meeting> {
  public:
   // `forgets_votes`: a planted mistake.
   Meeting(World& world, std::uint64_t generation, std::vector<Trainer*> members, bool forgets_votes)

@@ -50,7 +50,7 @@ void Cluster::boot_node(int number) {
   by_id_[node.id] = number;
   node.total = options_.node_total(number);
   node.up = true;
-  node.is_cut = false;
+  node.is_cut = node.silent = false;
   ++node.boots;
   world_.note("node {} boots as {}", number, node.id.brief());
   start_daemon(number);
@@ -59,7 +59,7 @@ void Cluster::boot_node(int number) {
 void Cluster::crash_node(int number) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
   if (!node.up) return;
-  const bool silently = options_.silent_crashes && world_.chance(2);
+  const bool silently = node.silent = options_.silent_crashes && world_.chance(2);
   world_.note("node {} crashes{}", number, silently ? ", and nobody is told" : "");
   if (silently) {
     for (const auto& end : node.links) {
@@ -187,6 +187,7 @@ void Cluster::start_daemon(int number) {
   config.node.name = fmt::format("node-{}", number);
   config.node.endpoint = {"simulated", static_cast<std::uint16_t>(1000 + number), ""};
   config.node.total = node.total;
+  if (options_.node_labels) config.node.labels = options_.node_labels(number);
   config.fence_grace = options_.fence_grace;
   node.state = std::make_unique<NodeState>(std::move(config), world_.timeline.now());
   node.daemon_dies = false;
@@ -561,7 +562,8 @@ void Cluster::carry_out(int number, node_command::Warn& command) {
 void Cluster::carry_out(int number, node_command::EndNode& command) {
   require(command.status.ok(), "node {} ends: {}", number, command.status.to_string());
   Node& node = nodes_[static_cast<std::size_t>(number)];
-  require(node.hosts.empty(), "node {} ends with {} processes", number, node.hosts.size());
+  const auto processes = running(number);
+  require(processes.empty(), "node {} ends with {} processes", number, processes.size());
   world_.note("node {} has left", number);
   // What it said last arrives.
   if (const LinkPtr link = std::exchange(node.link, nullptr)) close_from_far(link, false);

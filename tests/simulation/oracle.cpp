@@ -1,8 +1,34 @@
 #include "oracle.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe::simulation {
+namespace {
+
+// The `number`th of `count` parts of that many.
+Layout::Range part_of(std::size_t whole, std::size_t number, std::size_t count) {
+  const std::size_t begin = whole * number / count;
+  return {begin, whole * (number + 1) / count - begin};
+}
+
+}  // namespace
+
+Layout::Layout(std::vector<int> states, std::size_t values)
+    : states_(std::move(states)),
+      distinct_(static_cast<std::size_t>(*std::ranges::max_element(states_)) + 1),
+      values_(values) {}
+
+Layout::Range Layout::values(int rank) const {
+  const int state = states_[static_cast<std::size_t>(rank)];
+  return part_of(values_, static_cast<std::size_t>(state), distinct_);
+}
+
+Layout::Range Layout::chunk(int rank, int chunk) const {
+  return part_of(values(rank).size, static_cast<std::size_t>(chunk), kChunks);
+}
+
+std::size_t Layout::chunk_size_max() const { return (values_ / distinct_ + 1) / kChunks + 1; }
 
 std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
   std::uint64_t x = (a ^ (b + 0x9E3779B97F4A7C15u + (a << 6) + (a >> 2))) * 0xBF58476D1CE4E5B9u;
@@ -16,31 +42,27 @@ std::uint64_t digest_of(const std::vector<std::uint64_t>& parameters) {
   return digest;
 }
 
-std::uint64_t gradient_of(std::uint64_t parameters_digest, const train::StepPlan& plan, int rank,
+std::uint64_t gradient_of(std::uint64_t parameters_digest, std::span<const std::uint32_t> samples,
                           std::int64_t step) {
   std::uint64_t gradient = mixed(parameters_digest, static_cast<std::uint64_t>(step));
-  for (std::int64_t micro = 0; micro < plan.micro_batch_count(); ++micro) {
-    for (const std::uint32_t sample : plan.samples(micro, rank)) gradient = mixed(gradient, sample);
-  }
+  for (const std::uint32_t sample : samples) gradient = mixed(gradient, sample);
   return gradient;
 }
 
-std::uint64_t reduced_of(const std::vector<std::uint64_t>& parts, int shard, int chunk) {
-  std::uint64_t reduced =
-      mixed(static_cast<std::uint64_t>(shard), static_cast<std::uint64_t>(chunk));
-  for (const std::uint64_t part : parts) reduced = mixed(reduced, part);
-  return reduced;
+std::uint64_t reduced_of(std::uint64_t parts_digest, std::size_t value) {
+  return mixed(parts_digest, value);
 }
 
-std::uint64_t norm_part(const std::vector<std::uint64_t>& reduced) {
-  std::uint64_t part = 3;
-  for (const std::uint64_t value : reduced) part = mixed(part, value);
+// A sum: it does not matter how the values are shared.
+std::uint64_t norm_part(std::span<const std::uint64_t> reduced, std::size_t first) {
+  std::uint64_t part = 0;
+  for (std::size_t i = 0; i < reduced.size(); ++i) part += mixed(reduced[i], first + i);
   return part;
 }
 
-double norm_of(const std::vector<std::uint64_t>& parts) {
+double norm_of(std::uint64_t parts) {
   // Exact in a double.
-  return static_cast<double>(norm_part(parts) >> 12);
+  return static_cast<double>(parts >> 12);
 }
 
 std::uint64_t updated(std::uint64_t value, std::uint64_t reduced, double norm, std::int64_t step) {
@@ -48,14 +70,10 @@ std::uint64_t updated(std::uint64_t value, std::uint64_t reduced, double norm, s
                static_cast<std::uint64_t>(norm) + static_cast<std::uint64_t>(step));
 }
 
-Oracle::Oracle(std::vector<int> shards, train::Sampler& sampler)
-    : shards_(std::move(shards)), sampler_(sampler) {
+Oracle::Oracle(std::size_t values, train::Sampler& sampler) : sampler_(sampler) {
   parameters_.emplace_back();
-  for (const int shard : shards_) {
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      parameters_.back().push_back(mixed(17, static_cast<std::uint64_t>(shard * kChunks + chunk)));
-    }
-  }
+  for (std::size_t value = 0; value < values; ++value)
+    parameters_.back().push_back(mixed(17, value));
   digests_.push_back(digest_of(parameters_.back()));
   records_.emplace_back();
 }
@@ -82,22 +100,16 @@ void Oracle::compute(std::int64_t step) {
     record.step += 1;
     record.cursor = plan.after;
     std::vector<std::uint64_t> parts;
-    for (int rank = 0; rank < static_cast<int>(shards_.size()); ++rank) {
-      parts.push_back(gradient_of(digests_.back(), plan, rank, record.step));
-    }
-    std::vector<std::uint64_t> reduced;
-    std::vector<std::uint64_t> norms;
-    for (const int shard : shards_) {
-      std::vector<std::uint64_t> own;
-      for (int chunk = 0; chunk < kChunks; ++chunk) own.push_back(reduced_of(parts, shard, chunk));
-      norms.push_back(norm_part(own));
-      reduced.insert(reduced.end(), own.begin(), own.end());
-    }
-    record.grad_norm = norm_of(norms);
+    for (const auto& samples : plan.batches)
+      parts.push_back(gradient_of(digests_.back(), samples, record.step));
+    const std::uint64_t parts_digest = digest_of(parts);
     std::vector<std::uint64_t> next = parameters_.back();
-    for (std::size_t i = 0; i < next.size(); ++i) {
-      next[i] = updated(next[i], reduced[i], record.grad_norm, record.step);
-    }
+    std::vector<std::uint64_t> reduced;
+    for (std::size_t value = 0; value < next.size(); ++value)
+      reduced.push_back(reduced_of(parts_digest, value));
+    record.grad_norm = norm_of(norm_part(reduced, 0));
+    for (std::size_t value = 0; value < next.size(); ++value)
+      next[value] = updated(next[value], reduced[value], record.grad_norm, record.step);
     parameters_.push_back(std::move(next));
     digests_.push_back(digest_of(parameters_.back()));
     records_.push_back(record);

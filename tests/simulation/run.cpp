@@ -7,12 +7,26 @@
 namespace troupe::simulation {
 namespace {
 
-// Every other seed has each state twice, on different nodes.
-std::vector<int> shards_of(const Options& options) {
-  const int ranks = options.nodes * options.ranks_per_node;
-  const bool twice = options.nodes % 2 == 0 && options.seed % 2 == 0;
-  const train::Mesh mesh{.dp_replicate = twice ? 2 : 1, .dp_shard = twice ? ranks / 2 : ranks};
-  return mesh.replicas();
+// Every other seed has each state several times, on different nodes.
+train::Mesh mesh_of(const Options& options, int ranks) {
+  const bool replicated = options.seed % 2 == 0;
+  if (options.elastic) {
+    const auto strategy = replicated ? train::Strategy::kHybridShard : train::Strategy::kZero3;
+    return *train::make_mesh(strategy, ranks, options.ranks_per_node, 0, 0);
+  }
+  const bool twice = options.nodes % 2 == 0 && replicated;
+  return {.dp_replicate = twice ? 2 : 1, .dp_shard = twice ? ranks / 2 : ranks};
+}
+
+int ranks_of(const Options& options) { return options.nodes * options.ranks_per_node; }
+
+std::size_t values_of(const Options& options) {
+  return static_cast<std::size_t>(ranks_of(options) * kChunks);
+}
+
+// Inclusive.
+int number_between(World& world, int least, int most) {
+  return least + static_cast<int>(world.random.below(static_cast<std::uint64_t>(most - least + 1)));
 }
 
 }  // namespace
@@ -20,15 +34,25 @@ std::vector<int> shards_of(const Options& options) {
 Run::Run(World& world, const Options& wanted, Result& counts, train::Sampler& all_samples)
     : options(wanted),
       result(counts),
-      ranks(wanted.nodes * wanted.ranks_per_node),
-      shards(shards_of(wanted)),
-      buddies(wanted.seed % 4 != 1),
-      oracle(shards, all_samples),
+      ranks(ranks_of(wanted)),
+      buddies(wanted.elastic || wanted.seed % 4 != 1),
+      machines_min(wanted.elastic ? number_between(world, 1, std::max(1, wanted.nodes / 2))
+                                  : wanted.nodes),
+      first_machines(wanted.elastic ? number_between(world, machines_min, wanted.nodes)
+                                    : wanted.nodes),
+      oracle(values_of(wanted), all_samples),
       meetings(world, wanted.canary == "commits-without-all"),
       world_(world),
       sampler_(all_samples),
-      memory_at_(static_cast<std::size_t>(ranks)),
       done_(static_cast<std::size_t>(ranks)) {}
+
+const Layout& Run::layout(int of_ranks) {
+  const auto found = layouts_.find(of_ranks);
+  if (found != layouts_.end()) return found->second;
+  return layouts_
+      .emplace(of_ranks, Layout(mesh_of(options, of_ranks).replicas(), values_of(options)))
+      .first->second;
+}
 
 const train::StepPlan& Run::plan(const train::SampleCursor& cursor) {
   const auto found = plans_.find(cursor.consumed_samples);
@@ -36,13 +60,10 @@ const train::StepPlan& Run::plan(const train::SampleCursor& cursor) {
   return plans_.emplace(cursor.consumed_samples, sampler_.next_step(cursor)).first->second;
 }
 
-void Run::memory_missing(int rank, int node, std::uint64_t memory_life) const {
-  require(memory_at_[static_cast<std::size_t>(rank)] != Where{node, memory_life},
-          "the memory of rank {} was lost on node {}, where it was kept", rank, node);
-}
-
-void Run::memory_found(int rank, int node, std::uint64_t memory_life) {
-  memory_at_[static_cast<std::size_t>(rank)] = {node, memory_life};
+void Run::memory_missing(const std::string& name, const Where& at) const {
+  const auto kept = memory_at_.find(name);
+  require(kept == memory_at_.end() || kept->second != at,
+          "the memory {} was lost on node {}, where it was kept", name, at.node);
 }
 
 void Run::load_decided(bool mixed) {
@@ -51,16 +72,50 @@ void Run::load_decided(bool mixed) {
   loading_ = true;
 }
 
-void Run::votes_complete(int rank, std::uint64_t generation, std::int64_t step,
+bool Run::votes_complete(int rank, std::uint64_t generation, std::int64_t step,
                          const train::StepPlan& plan) {
   const auto [decided, first] = decided_in_.emplace(step, generation);
   require(decided->second == generation,
           "rank {} sees step {} decided in generation {}, and it was in generation {}", rank, step,
           generation, decided->second);
-  if (!first) return;
+  if (!first) return false;
   auto& samples = samples_[step];
   samples.clear();
   for (const auto& batch : plan.batches) samples.insert(samples.end(), batch.begin(), batch.end());
+  return true;
+}
+
+void Run::stands(Holders holders) {
+  holders_ = std::move(holders);
+  were_cut_off_ = cut_off_;
+  may_lose_steps_ = false;
+}
+
+void Run::cut_off(int node) {
+  cut_off_.insert(node);
+  were_cut_off_.insert(node);
+}
+
+// With none or one of those that a step stood with lost, the others have its state.
+void Run::steps_lost(const IsKept& is_kept) const {
+  const auto reached = [&](const Where& at) {
+    return is_kept(at) && !were_cut_off_.contains(at.node);
+  };
+  const bool some_lost = std::ranges::any_of(
+      holders_, [&](const auto& holders) { return std::ranges::none_of(holders, reached); });
+  require(holders_.empty() || some_lost || may_lose_steps_,
+          "steps are lost, though of each state somebody is left who held it");
+}
+
+void Run::let_go(int node, const IsKept& is_kept) const {
+  for (const auto& holders : holders_) {
+    const auto held_by = [&](bool here) {
+      return std::ranges::any_of(
+          holders, [&](const Where& at) { return (at.node == node) == here && is_kept(at); });
+    };
+    require(!held_by(true) || held_by(false) || may_lose_steps_,
+            "machine {} is let go with a state that nobody else has", node);
+  }
 }
 
 void Run::commits(std::uint64_t pid, std::uint64_t generation) {
@@ -71,36 +126,49 @@ void Run::commits(std::uint64_t pid, std::uint64_t generation) {
   committing_[pid] = generation;
 }
 
-void Run::finished(int rank, std::uint64_t pid, std::int64_t step,
-                   const std::vector<std::uint64_t>& chunks) {
+void Run::finished(int rank, std::uint64_t pid, std::int64_t step, const Layout& layout,
+                   const std::vector<std::uint64_t>& values) {
   committing_.erase(pid);
   std::int64_t& done = done_[static_cast<std::size_t>(rank)];
   require(step == done + 1, "rank {} finishes step {} after step {}", rank, step, done);
   done = step;
   require(decided_in_.contains(step), "rank {} finishes step {}, which nobody decided", rank, step);
-  check_chunks("of", rank, step, chunks);
+  check_values("of", rank, step, layout, values);
 }
 
-void Run::kept_finished(int rank, std::int64_t step, const std::vector<std::uint64_t>& chunks) {
+void Run::kept_finished(int rank, std::int64_t step, const Layout& layout,
+                        const std::vector<std::uint64_t>& values) {
   require(decided_in_.contains(step), "what is kept of rank {} has step {}, which nobody decided",
           rank, step);
-  check_chunks("that is kept of", rank, step, chunks);
+  check_values("that is kept of", rank, step, layout, values);
 }
 
-void Run::check_chunks(const char* what, int rank, std::int64_t step,
-                       const std::vector<std::uint64_t>& chunks) {
+void Run::check_values(const char* what, int rank, std::int64_t step, const Layout& layout,
+                       const std::vector<std::uint64_t>& values) {
   const auto& right = oracle.parameters(step);
-  for (int chunk = 0; chunk < kChunks; ++chunk) {
-    const auto at = static_cast<std::size_t>(rank * kChunks + chunk);
-    require(chunks[static_cast<std::size_t>(chunk)] == right[at],
-            "chunk {} {} rank {} is wrong after step {}", chunk, what, rank, step);
+  const Layout::Range own = layout.values(rank);
+  for (std::size_t i = 0; i < own.size; ++i) {
+    require(values[i] == right[own.begin + i], "value {} {} rank {} is wrong after step {}", i,
+            what, rank, step);
   }
+}
+
+void Run::handed_over(int rank, std::int64_t step, const Layout& layout,
+                      const std::vector<std::uint64_t>& values, const IsKept& is_kept) {
+  if (decided_in_.contains(step + 1)) {
+    steps_lost(is_kept);
+    loaded(rank, step);
+  }
+  check_values("handed to", rank, step, layout, values);
+  done_[static_cast<std::size_t>(rank)] = step;
+  ++result.hand_overs;
 }
 
 void Run::loaded(int rank, std::int64_t step) {
   done_[static_cast<std::size_t>(rank)] = step;
   // What was decided after it is done again.
   decided_in_.erase(decided_in_.upper_bound(step), decided_in_.end());
+  holders_.clear();
 }
 
 void Run::goes_on(const std::vector<train::RankPosition>& positions, std::int64_t step) {

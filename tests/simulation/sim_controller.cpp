@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "train/report/run_event.h"
+
 namespace troupe::simulation {
 
 using namespace train;
@@ -11,10 +13,19 @@ namespace {
 
 constexpr auto kBundleTimeout = seconds(20);
 constexpr auto kFindTimeout = seconds(3);
+constexpr Duration kTickEvery = seconds(1);
+// Of a run whose world may change.
+constexpr Duration kElasticTickEvery = std::chrono::milliseconds(200);
 
 RunSettings settings_of(const Run& run) {
   RunSettings settings;
   settings.world_size = run.ranks;
+  if (run.options.elastic) {
+    settings.ranks_per_machine = run.options.ranks_per_node;
+    settings.machines_min = run.machines_min;
+    for (int machine = 0; machine < run.first_machines; ++machine)
+      settings.first_machines.push_back(machine);
+  }
   settings.fruitless_failures_max = 1'000'000;
   settings.respawn_timeout = std::chrono::minutes(5);
   return settings;
@@ -45,7 +56,7 @@ void Controller::start(MemoryPtr saved) {
 
 void Controller::begin(const std::shared_ptr<SavedController>& saved) {
   become_ready();
-  later(seconds(1), [this] { tick(); });
+  later(kTickEvery, [this] { tick(); });
   // Its node kept the run's data, or its driver sends them again.
   act(session_.data_arrived(now()));
   if (saved && !saved->trainers.empty()) {
@@ -60,8 +71,12 @@ void Controller::begin(const std::shared_ptr<SavedController>& saved) {
 
 void Controller::on_death() { head_.close(); }
 
+void Controller::asked_to_stop(Duration) {
+  later(world_.between(1, 50), [this] { cluster_.kill(*this, "its node ends it"); });
+}
+
 void Controller::tick() {
-  later(seconds(1), [this] { tick(); });
+  later(run_.options.elastic ? kElasticTickEvery : kTickEvery, [this] { tick(); });
   if (session_.processes().size() != 0) act(session_.time_passed(now()));
 }
 
@@ -73,7 +88,7 @@ void Controller::report(std::int32_t rank, const TrainerMessage& message) {
 
 void Controller::stuck(std::uint64_t pid, Duration silent_for) {
   if (session_.processes().size() == 0) return;
-  for (int rank = 0; rank < run_.ranks; ++rank) {
+  for (int rank = 0; rank < state().world_size(); ++rank) {
     const int number = state().trainer_of(rank);
     Process* process = cluster_.ready_process(run_.trainers[static_cast<std::size_t>(number)]);
     if (process == nullptr || process->place().pid != pid) continue;
@@ -108,7 +123,7 @@ void Controller::find_run() {
 
 void Controller::found_run(Search& search) {
   // Of the run's files.
-  search.found.generations = run_.told_generation;
+  search.found.generations = std::max<std::uint64_t>(1, run_.told_generation);
   act(session_.found(search.found, now()));
 }
 
@@ -133,9 +148,15 @@ void Controller::carry_out(const WatchTrainers&) {
     head_.watch(
         run_.trainers[i], "",
         [this, number = static_cast<int>(i)](const troupe::Result<wire::ActorInfo>& info, bool) {
-          if (info.ok()) act(session_.changed(number, *info, now()));
+          if (info.ok()) act(session_.changed(number, seen(number, *info), now()));
         });
   }
+}
+
+wire::ActorInfo Controller::seen(int trainer, wire::ActorInfo info) const {
+  if (run_.options.mistake == Mistake::kNamesAfterNumber)
+    info.node_id = {1, static_cast<std::uint64_t>(trainer / run_.options.ranks_per_node)};
+  return info;
 }
 
 void Controller::carry_out(const GiveData& action) {
@@ -171,7 +192,10 @@ void Controller::carry_out(const RestartTrainer& action) {
 
 void Controller::carry_out(const BeginGeneration& action) {
   world_.note("the controller begins generation {}", action.generation);
-  GenerationPlan plan{.generation = action.generation};
+  GenerationPlan plan{.generation = action.generation, .purpose = action.purpose};
+  plan.world = action.world;
+  plan.former = action.former;
+  plan.tries_newcomers = action.tries_newcomers;
   for (const int trainer : action.trainers) {
     plan.ranks.push_back(run_.trainers[static_cast<std::size_t>(trainer)]);
   }
@@ -198,7 +222,27 @@ void Controller::carry_out(const AbortGeneration& action) {
   }
 }
 
+void Controller::carry_out(const PauseAfterStep& action) {
+  const int leader = state().trainer_of(0);
+  cluster_.call(
+      *this, run_.trainers[static_cast<std::size_t>(leader)],
+      {.what =
+           [action](Process& process) { dynamic_cast<Trainer&>(process).pause(action.generation); },
+       .timeout = seconds(30),
+       .failed = {}});
+}
+
+bool Controller::machine_leaves(int machine) {
+  if (machine == 0) return false;  // the head, this controller and the run's output are there
+  if (session_.processes().size() == 0) return true;  // it looks for its run: asked again
+  act(session_.tell(MachineLeaves{machine}, now()));
+  const auto& leaving = state().memory().leaving;
+  return !has_machine(machine) || std::ranges::find(leaving, machine) != leaving.end();
+}
+
 void Controller::carry_out(const RecordEvent& action) {
+  if (action.event == events::kResize) ++run_.result.resizes;
+  if (action.event == events::kNotice) run_.may_lose_steps();
   run_.told_generation = std::max(run_.told_generation, action.generation);
   world_.note("event {} (generation {}): {}", action.event, action.generation, action.text);
 }

@@ -18,6 +18,9 @@ class Controller final : public Process {
   void report(std::int32_t rank, const train::TrainerMessage& message);
   // From whoever watches the ranks' progress.
   void stuck(std::uint64_t pid, Duration silent_for);
+  // From a machine that is to leave, as TrainController has them.
+  bool machine_leaves(int machine);
+  bool has_machine(int machine) const { return session_.has_machine(machine); }
   std::string describe() const;
 
  private:
@@ -29,12 +32,14 @@ class Controller final : public Process {
 
   void start(MemoryPtr saved) override;
   void attached(std::uint64_t, const Status&, MemoryPtr) override {}
+  void asked_to_stop(Duration grace) override;
   void on_death() override;
 
   void begin(const std::shared_ptr<SavedController>& saved);
   void find_run();
   void found_run(Search& search);
   void tick();
+  wire::ActorInfo seen(int trainer, wire::ActorInfo info) const;
   void kill_and_restart(int trainer, const std::string& why);
 
   const train::RunState& state() const { return session_.state(); }
@@ -50,7 +55,7 @@ class Controller final : public Process {
   void carry_out(const train::BeginGeneration& action);
   void carry_out(const train::AbortGeneration& action);
   void carry_out(const train::SaveAndStop&) {}
-  void carry_out(const train::PauseAfterStep&) {}  // its worlds do not change
+  void carry_out(const train::PauseAfterStep& action);
   void carry_out(const train::RecordEvent& action);
   void carry_out(const train::EndRun& action);
 

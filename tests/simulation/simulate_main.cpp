@@ -30,7 +30,7 @@ constexpr const char* kUsage =
     "simulate [--scenario training|scheduler|calls] [--seeds N] [--first-seed N] [--seed N] "
     "[--trace]\n"
     "         [--nodes N] [--faults N] [--mistake NAME]\n"
-    "         training:  [--ranks-per-node N] [--steps N] [--canary NAME]\n"
+    "         training:  [--elastic] [--ranks-per-node N] [--steps N] [--canary NAME]\n"
     "         scheduler: [--actors N] [--groups N] [--kills N] [--canary NAME]\n"
     "         calls:     [--actors N] [--drivers N] [--link-faults N] [--canary NAME]\n"
     "simulate --figures [--minutes N]\n"
@@ -39,7 +39,8 @@ constexpr const char* kUsage =
     "cluster that many drivers use while its nodes join and half of them die, or of drivers and\n"
     "actors that call each other while connections are cut and slowed. A violation ends it\n"
     "with code 7 and the seed; --seed N --trace shows what happened. The same seeds give the same\n"
-    "trace hash, printed at the end. --faults: of all kinds, 0 for none; --kills: of actors'\n"
+    "trace hash, printed at the end. --elastic: the training's world changes, --nodes machines\n"
+    "come, leave and are lost. --faults: of all kinds, 0 for none; --kills: of actors'\n"
     "processes besides. --mistake plants a known one in the surroundings, --canary one in the "
     "code\n"
     "itself; it must be found (code 7). --figures\n"
@@ -52,6 +53,7 @@ struct Seeds {
   std::uint64_t first = 1;
 };
 using Flags = std::map<std::string_view, std::function<bool(const char* value)>>;
+using Switches = std::map<std::string_view, bool*>;  // without a value
 
 template <typename Number>
 bool parse(const char* text, Number& number) {
@@ -103,11 +105,11 @@ void print_help(std::FILE* to) {
 }
 
 // False, and what is wrong is said, for what is no flag or no value of it.
-bool read_flags(int argc, char** argv, const Flags& flags, bool* trace) {
+bool read_flags(int argc, char** argv, const Flags& flags, const Switches& switches) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];
-    if (trace != nullptr && name == "--trace") {
-      *trace = true;
+    if (const auto on = switches.find(name); on != switches.end()) {
+      *on->second = true;
       continue;
     }
     const auto flag = flags.find(name);
@@ -128,7 +130,7 @@ bool read_flags(int argc, char** argv, const Flags& flags, bool* trace) {
 }
 
 // Besides the scenario's own.
-bool read_seed_flags(int argc, char** argv, Flags flags, Seeds& seeds, bool& trace) {
+bool read_seed_flags(int argc, char** argv, Flags flags, Seeds& seeds, Switches switches) {
   flags["--scenario"] = [](const char*) { return true; };
   flags["--seeds"] = at_least<std::uint64_t>(1, seeds.count);
   flags["--first-seed"] = at_least<std::uint64_t>(0, seeds.first);
@@ -136,7 +138,7 @@ bool read_seed_flags(int argc, char** argv, Flags flags, Seeds& seeds, bool& tra
     seeds.count = 1;
     return parse(text, seeds.first);
   };
-  return read_flags(argc, argv, flags, &trace);
+  return read_flags(argc, argv, flags, switches);
 }
 
 // Until a seed finds something; `total` of the others.
@@ -174,9 +176,10 @@ int run_training(int argc, char** argv) {
                        {"--faults", at_least(0, options.faults)},
                        {"--mistake", one_of(kMistakes, options.mistake)},
                        {"--canary", canary_of(kTrainingCanaries, options.canary)}};
-  if (!read_seed_flags(argc, argv, flags, seeds, options.trace)) return kUsageCode;
+  const Switches switches = {{"--trace", &options.trace}, {"--elastic", &options.elastic}};
+  if (!read_seed_flags(argc, argv, flags, seeds, switches)) return kUsageCode;
   Result total;
-  const int code = run_seeds(seeds, options, "", simulate, total);
+  const int code = run_seeds(seeds, options, options.elastic ? "--elastic " : "", simulate, total);
   if (code != 0) return code;
   fmt::print(
       "{} generations: {} loads, {} states copied, {} taken from buddies, {} finished a step left "
@@ -186,6 +189,11 @@ int run_training(int argc, char** argv) {
       total.generations, total.loads, total.copies, total.takeovers, total.finishes, total.discards,
       total.kills, total.controller_kills, total.head_crashes, total.daemon_kills,
       total.node_losses);
+  if (!options.elastic) return 0;
+  fmt::print(
+      "{} machines joined, {} left in order; the world changed {} times, {} states were handed "
+      "over\n",
+      total.joins, total.leaves, total.resizes, total.hand_overs);
   return 0;
 }
 
@@ -199,7 +207,7 @@ int run_scheduler(int argc, char** argv) {
                        {"--kills", at_least(0, options.kills)},
                        {"--mistake", one_of(kSchedulerMistakes, options.mistake)},
                        {"--canary", canary_of(kHeadSessionCanaries, options.canary)}};
-  if (!read_seed_flags(argc, argv, flags, seeds, options.trace)) return kUsageCode;
+  if (!read_seed_flags(argc, argv, flags, seeds, {{"--trace", &options.trace}})) return kUsageCode;
   SchedulerResult total;
   const int code = run_seeds(seeds, options, "--scenario scheduler ", simulate_scheduler, total);
   if (code != 0) return code;
@@ -225,7 +233,7 @@ int run_calls(int argc, char** argv) {
                        {"--faults", at_least(0, options.faults)},
                        {"--link-faults", at_least(0, options.link_faults)},
                        {"--canary", canary_of(kCallSessionCanaries, options.canary)}};
-  if (!read_seed_flags(argc, argv, flags, seeds, options.trace)) return kUsageCode;
+  if (!read_seed_flags(argc, argv, flags, seeds, {{"--trace", &options.trace}})) return kUsageCode;
   CallsResult total;
   const int code = run_seeds(seeds, options, "--scenario calls ", simulate_calls, total);
   if (code != 0) return code;
@@ -246,7 +254,7 @@ int run_calls(int argc, char** argv) {
 int print_figures(int argc, char** argv) {
   int minutes = 60;
   const Flags flags = {{"--minutes", at_least(1, minutes)}};
-  if (!read_flags(argc - 1, argv + 1, flags, nullptr)) return kUsageCode;
+  if (!read_flags(argc - 1, argv + 1, flags, {})) return kUsageCode;
   for (const Figure& figure : measure_scheduler(minutes)) {
     fmt::print("{} {:.4g} {}\n", figure.name, figure.value, figure.unit);
   }

@@ -21,6 +21,9 @@ using std::chrono::seconds;
 constexpr auto kProgressWithin = seconds(60);
 constexpr std::uint64_t kEventsMax = 5'000'000;
 
+// By which a machine is known to its run.
+constexpr const char* kMachineLabel = "machine";
+
 wire::ActorSpec spec_of(World& world, const char* type, std::string name, JobId job,
                         std::int64_t cpus) {
   wire::ActorSpec spec;
@@ -47,19 +50,33 @@ class Driver {
               }) {
     const JobId job = JobId::make(world_.random);
     controller_.specs = {spec_of(world_, "Controller", "controller", job, 0)};
-    for (int rank = 0; rank < run.ranks; ++rank) {
-      trainers_.specs.push_back(
-          spec_of(world_, "Trainer", fmt::format("trainer-{}", rank), job, 1));
-      run.trainers.push_back(trainers_.specs.back().actor_id);
-    }
+    const auto on_machine = [&](wire::ActorSpec& spec, int machine) {
+      if (!run.options.elastic) return;
+      spec.label_selector = {
+          {.key = kMachineLabel, .negated = false, .values = {std::to_string(machine)}}};
+      spec.awaits_nodes = true;
+    };
+    on_machine(controller_.specs.front(), 0);
     trainers_.gang = true;
+    for (int trainer = 0; trainer < run.ranks; ++trainer) {
+      const int machine = trainer / run.options.ranks_per_node;
+      wire::ActorSpec spec = spec_of(world_, "Trainer", fmt::format("trainer-{}", trainer), job, 1);
+      on_machine(spec, machine);
+      run.trainers.push_back(spec.actor_id);
+      if (machine >= run.first_machines && trainer % run.options.ranks_per_node == 0)
+        later_.push_back({.specs = {}, .gang = true});
+      (machine < run.first_machines ? trainers_ : later_.back()).specs.push_back(std::move(spec));
+    }
     run.controller = controller_.specs.front().actor_id;
   }
 
   // Trainers first; refused until enough nodes are there.
   void ask() {
     head_.ask(trainers_, [this](const troupe::Result<wire::ControlMessage>& answer) {
-      if (scheduler::answer_status(answer).ok()) return head_.ask(controller_, {});
+      if (scheduler::answer_status(answer).ok()) {
+        for (const wire::CreateActors& machine : later_) head_.ask(machine, {});
+        return head_.ask(controller_, {});
+      }
       world_.timeline.after(std::chrono::milliseconds(200), [this] { ask(); });
     });
   }
@@ -69,6 +86,7 @@ class Driver {
   SimHeadClient head_;
   wire::CreateActors controller_;
   wire::CreateActors trainers_;
+  std::vector<wire::CreateActors> later_;  // of each machine that comes later
 };
 
 std::string what_waits(Cluster& cluster, Run& run) {
@@ -94,6 +112,13 @@ ClusterOptions cluster_of(const Options& options) {
   cluster.node_total = [cpus = options.ranks_per_node + room](int) -> wire::Resources {
     return {{std::string(scheduler::kCpu), cpus * wire::kResourceUnit}};
   };
+  if (options.elastic) {
+    cluster.boots_all = false;
+    cluster.silent_crashes = true;
+    cluster.node_labels = [](int node) -> std::map<std::string, std::string> {
+      return {{kMachineLabel, std::to_string(node)}};
+    };
+  }
   cluster.tells_ends_early = options.mistake == Mistake::kMemoryTooEarly;
   return cluster;
 }
@@ -112,6 +137,9 @@ void run_to_end(World& world, const Options& options, Result& result) {
                     return std::make_unique<Trainer>(*made, run, place);
                   });
   made = &cluster;
+  if (options.elastic) {
+    for (int node = 0; node < run.first_machines; ++node) cluster.boot_node(node);
+  }
   Driver driver(cluster, run);
   driver.ask();
   Faults faults(cluster, run);
@@ -141,6 +169,12 @@ std::string_view mistake_name(Mistake mistake) {
       return "memory-too-early";
     case Mistake::kRedoWithoutUndo:
       return "redo-without-undo";
+    case Mistake::kGoesWhenHeard:
+      return "goes-when-heard";
+    case Mistake::kNamesAfterNumber:
+      return "names-after-number";
+    case Mistake::kDropsWhenTaken:
+      return "drops-when-taken";
   }
   return "unknown";
 }
@@ -160,6 +194,10 @@ Result& Result::operator+=(const Result& other) {
   controller_kills += other.controller_kills;
   daemon_kills += other.daemon_kills;
   node_losses += other.node_losses;
+  joins += other.joins;
+  leaves += other.leaves;
+  resizes += other.resizes;
+  hand_overs += other.hand_overs;
   return *this;
 }
 

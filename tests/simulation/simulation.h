@@ -17,12 +17,18 @@ enum class Mistake : std::uint8_t {
   kNone,
   kMemoryTooEarly,   // a new process gets the memory before the old one is dead
   kRedoWithoutUndo,  // an optimizer phase goes on without restoring what is half written
+  // In worlds that change:
+  kGoesWhenHeard,     // a machine goes when its leave is known, before a step stands without it
+  kNamesAfterNumber,  // a machine that takes a lost one's place counts as that one, with its states
+  kDropsWhenTaken,    // the world before is forgotten before a step stands in the next one
 };
-inline constexpr int kMistakes = 3;
+inline constexpr int kMistakes = 6;
 std::string_view mistake_name(Mistake mistake);
 
 struct Options {
   std::uint64_t seed = 1;
+  // The world changes: `nodes` machines that there may be come, leave and are lost.
+  bool elastic = false;
   int nodes = 8;
   int ranks_per_node = 8;
   int steps = 20;
@@ -50,6 +56,10 @@ struct Result {
   int controller_kills = 0;
   int daemon_kills = 0;
   int node_losses = 0;  // crashes and partitions
+  int joins = 0;        // of machines, while the run goes on
+  int leaves = 0;       // machines that went since they were let go
+  int resizes = 0;      // of the world
+  int hand_overs = 0;   // states that ranks got from a world before
 
   // The numbers of several runs together; violation and hash stay.
   Result& operator+=(const Result& other);

@@ -4,7 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <set>
+#include <utility>
 
 #include "canaries.h"
 #include "seeds.h"
@@ -14,9 +16,11 @@ using namespace troupe::simulation;
 namespace {
 
 // Of the default run: `tools/simulate --seeds N` runs more.
-constexpr std::uint64_t kSeeds = 100;
+constexpr std::uint64_t kSeeds = 70;
 // Of worlds of a rank on each of three or four nodes, where a fault strikes the one that matters.
 constexpr std::uint64_t kSmallSeeds = 400;
+// Of worlds that change: small ones, some larger ones, and now and then one of 128 ranks.
+constexpr std::uint64_t kElasticSeeds = 200;
 
 Options with_seed(std::uint64_t seed) {
   Options options;
@@ -31,22 +35,48 @@ Options small_with_seed(std::uint64_t seed) {
   return options;
 }
 
+Options elastic_with_seed(std::uint64_t seed) {
+  Options options = with_seed(seed);
+  options.elastic = true;
+  options.nodes = seed % 50 == 0 ? 16 : 5;
+  options.ranks_per_node = seed % 50 == 0 ? 8 : seed % 5 == 0 ? 3 : 1;
+  options.faults = 20;
+  return options;
+}
+
+using OfSeed = Options (*)(std::uint64_t seed);
+
+Result run_seeds(OfSeed of_seed, std::uint64_t seeds) {
+  Result total;
+  for (std::uint64_t seed = 1; seed <= seeds_wanted(seeds); ++seed) {
+    CAPTURE(seed);
+    const Result result = simulate(of_seed(seed));
+    REQUIRE_MESSAGE(result.violation.empty(), result.violation);
+    total += result;
+  }
+  return total;
+}
+
+// Within the seeds of the default run.
+bool is_noticed(const std::function<void(Options&)>& plant) {
+  for (const auto& [of_seed, seeds] :
+       {std::pair<OfSeed, std::uint64_t>{small_with_seed, kSmallSeeds},
+        {elastic_with_seed, kElasticSeeds},
+        {with_seed, kSeeds}}) {
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+      Options options = of_seed(seed);
+      plant(options);
+      if (!simulate(options).violation.empty()) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 TEST_CASE("whatever fails, the run ends as the undisturbed one") {
-  Result total;
-  for (std::uint64_t seed = 1; seed <= seeds_wanted(kSeeds); ++seed) {
-    CAPTURE(seed);
-    const Result result = simulate(with_seed(seed));
-    REQUIRE_MESSAGE(result.violation.empty(), result.violation);
-    total += result;
-  }
-  for (std::uint64_t seed = 1; seed <= seeds_wanted(kSmallSeeds); ++seed) {
-    CAPTURE(seed);
-    const Result result = simulate(small_with_seed(seed));
-    REQUIRE_MESSAGE(result.violation.empty(), result.violation);
-    total += result;
-  }
+  Result total = run_seeds(with_seed, kSeeds);
+  total += run_seeds(small_with_seed, kSmallSeeds);
   // The faults reached what they are for.
   CHECK(total.loads > 0);
   CHECK(total.copies > 0);
@@ -57,6 +87,16 @@ TEST_CASE("whatever fails, the run ends as the undisturbed one") {
   CHECK(total.head_stalls > 0);
   CHECK(total.controller_kills > 0);
   CHECK(total.daemon_kills > 0);
+  CHECK(total.node_losses > 0);
+}
+
+TEST_CASE("so it does in a world that changes") {
+  const Result total = run_seeds(elastic_with_seed, kElasticSeeds);
+  CHECK(total.joins > 0);
+  CHECK(total.leaves > 0);
+  CHECK(total.resizes > 0);
+  CHECK(total.hand_overs > 0);
+  CHECK(total.takeovers > 0);
   CHECK(total.node_losses > 0);
 }
 
@@ -85,25 +125,13 @@ TEST_CASE("planted mistakes are noticed within the seeds of the default run") {
   for (int number = 1; number < kMistakes; ++number) {
     const auto mistake = static_cast<Mistake>(number);
     CAPTURE(mistake_name(mistake));
-    std::uint64_t seed = 1;
-    Options options = with_seed(seed);
-    options.mistake = mistake;
-    while (seed <= kSeeds && simulate(options).violation.empty()) options.seed = ++seed;
-    CHECK(seed <= kSeeds);
+    CHECK(is_noticed([&](Options& options) { options.mistake = mistake; }));
   }
 }
 
 TEST_CASE("so are those planted in what trainers run") {
   for (const std::string_view canary : kTrainingCanaries) {
     CAPTURE(canary);
-    const auto noticed = [&](Options (*of_seed)(std::uint64_t), std::uint64_t seeds) {
-      for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-        Options options = of_seed(seed);
-        options.canary = canary;
-        if (!simulate(options).violation.empty()) return true;
-      }
-      return false;
-    };
-    CHECK((noticed(small_with_seed, kSmallSeeds) || noticed(with_seed, kSeeds)));
+    CHECK(is_noticed([&](Options& options) { options.canary = canary; }));
   }
 }
