@@ -17,6 +17,7 @@ constexpr auto kHangTimeout = seconds(3);
 }  // namespace
 
 void Faults::begin() {
+  run_.when_done_without = [this](const auto& machines) { machines_.start_anew(machines); };
   left_ = run_.options.faults;
   next();
 }
@@ -103,16 +104,20 @@ void Faults::kill_controller() {
 }
 
 void Faults::strike() {
+  const int node =
+      static_cast<int>(world_.random.below(static_cast<std::uint64_t>(cluster_.nodes())));
   // What else a world that changes must bear.
   if (run_.options.elastic && world_.chance(2)) {
     const std::uint64_t dice = world_.random.below(10);
-    if (dice < 4) return machines_.join();
-    if (dice < 7) return machines_.leave();
-    return crash_node(
-        static_cast<int>(world_.random.below(static_cast<std::uint64_t>(cluster_.nodes()))));
+    if (dice >= 8) return part(node, world_.between(10, 5000));
+    if (dice >= 6) crash_node(node);
+    if (dice >= 4 && (dice < 6 || world_.chance(2))) machines_.leave();
+    if (dice >= 4) return;
+    // Others may not reach it for so long that they go on without it.
+    const int came = machines_.join();
+    if (came >= 0 && world_.chance(4)) part(came, world_.between(100, 60'000));
+    return;
   }
-  const int node =
-      static_cast<int>(world_.random.below(static_cast<std::uint64_t>(cluster_.nodes())));
   const std::uint64_t dice = world_.random.below(100);
   if (dice < 30) {
     kill_trainers(1);
@@ -165,6 +170,19 @@ void Faults::cut(int node) {
                 cluster_.mend(node);
                 run_.reached(node);
               });
+}
+
+// From the other machines: the head reaches it.
+void Faults::part(int node, Duration time) {
+  ++run_.result.node_losses;
+  world_.note("node {} and the others do not reach each other", node);
+  run_.meetings.part(node);
+  run_.cut_off(node);
+  for_a_while(time, [this, node] {
+    world_.note("node {} and the others reach each other again", node);
+    run_.meetings.reach(node);
+    run_.reached(node);
+  });
 }
 
 void Faults::crash_node(int node) {

@@ -23,6 +23,7 @@ class Faults {
   void stop_trainer();
   void kill_controller();
   void cut(int node);
+  void part(int node, Duration time);
   void crash_node(int node);
   void for_a_while(Duration time, std::function<void()> mend);
 

@@ -20,11 +20,20 @@ bool Machines::enough() const {
   return there >= run_.machines_min;
 }
 
-void Machines::join() {
+int Machines::join() {
   const int machine = one_of(false);
-  if (machine < 0) return;
+  if (machine < 0) return machine;
   ++run_.result.joins;
   cluster_.boot_node(machine);
+  return machine;
+}
+
+void Machines::start_anew(const std::vector<std::int32_t>& machines) {
+  for (const std::int32_t machine : machines) {
+    if (!cluster_.node_up(machine) || !leaving_.insert(machine).second) continue;
+    coming_again_.insert(machine);
+    ask(machine, cluster_.boots(machine));
+  }
 }
 
 void Machines::leave() {
@@ -66,7 +75,12 @@ void Machines::answered(int machine, bool may, bool needed) {
 }
 
 void Machines::go(int machine, std::uint64_t boot) {
-  if (run_.ended || !cluster_.node_up(machine) || cluster_.boots(machine) != boot) return;
+  if (run_.ended || cluster_.boots(machine) != boot) return;
+  if (!cluster_.node_up(machine)) {
+    // One that was lost unnoticed may have made it needed.
+    if (coming_again_.erase(machine) != 0 || !enough()) cluster_.boot_node(machine);
+    return;
+  }
   cluster_.leave(machine);
   // A daemon that was killed has not heard it.
   world_.timeline.after(std::chrono::milliseconds(200),

@@ -12,12 +12,14 @@ class Machines {
  public:
   Machines(Cluster& cluster, Run& run) : cluster_(cluster), world_(cluster.world()), run_(run) {}
 
-  // One that is not there comes.
-  void join();
+  // One that is not there comes. Which; -1: all are there.
+  int join();
   // One that is there asks to leave, and goes once it is let go.
   void leave();
   // As many stay as the run needs.
   bool enough() const;
+  // Those that the run does without go, and come again.
+  void start_anew(const std::vector<std::int32_t>& machines);
 
  private:
   // It asks again and again: one that is lost meanwhile may make it needed.
@@ -30,6 +32,7 @@ class Machines {
   World& world_;
   Run& run_;
   std::set<int> leaving_;
+  std::set<int> coming_again_;  // of them, or gone
 };
 
 }  // namespace troupe::simulation

@@ -1,8 +1,19 @@
 #include "meeting.h"
 
+#include <algorithm>
+
 #include "sim_trainer.h"
 
 namespace troupe::simulation {
+namespace {
+
+// Whether some are on the node and some are not.
+bool are_parted(const std::vector<Trainer*>& members, int node) {
+  const auto here = [&](const Trainer* member) { return member->place().node == node; };
+  return std::ranges::any_of(members, here) && !std::ranges::all_of(members, here);
+}
+
+}  // namespace
 
 void Meeting::give(int rank, Payload payload, bool votes) {
   const auto at = static_cast<std::size_t>(rank);
@@ -36,6 +47,10 @@ void Meeting::deliver(std::uint64_t number, Round& round) {
 void Meeting::leave(int rank) {
   if (gone_[static_cast<std::size_t>(rank)]) return;
   gone_[static_cast<std::size_t>(rank)] = true;
+  tell_broken();
+}
+
+void Meeting::tell_broken() {
   // Now and then all learn it at once, before what is on its way to them.
   const bool at_once = world_.chance(4);
   for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -46,20 +61,49 @@ void Meeting::leave(int rank) {
   }
 }
 
+void Meeting::part(int node) {
+  if (are_parted(members_, node)) tell_broken();
+}
+
 void MeetingPlace::arrive(std::uint64_t generation, int rank, int world_size, Trainer& trainer) {
-  auto& waiting = waiting_[generation];
-  waiting[rank] = &trainer;
-  if (waiting.size() < static_cast<std::size_t>(world_size)) return;
+  Waiting& waiting = waiting_[generation];
+  waiting.by_rank[rank] = &trainer;
+  waiting.world_size = static_cast<std::size_t>(world_size);
+  meet(generation);
+}
+
+void MeetingPlace::meet(std::uint64_t generation) {
+  const Waiting& waiting = waiting_[generation];
+  if (waiting.by_rank.size() < waiting.world_size) return;
   std::vector<Trainer*> members;
-  for (const auto& [number, member] : waiting) members.push_back(member);
+  for (const auto& [number, member] : waiting.by_rank) members.push_back(member);
+  for (const int node : apart_) {
+    if (are_parted(members, node)) return;
+  }
   waiting_.erase(generation);
   const auto meeting = std::make_shared<Meeting>(world_, generation, members, forgets_votes_);
+  std::erase_if(meetings_, [](const auto& one) { return one.expired(); });
+  meetings_.push_back(meeting);
   for (std::size_t i = 0; i < members.size(); ++i) members[i]->met(meeting, static_cast<int>(i));
+}
+
+void MeetingPlace::part(int node) {
+  apart_.insert(node);
+  for (const auto& one : meetings_) {
+    if (const MeetingPtr meeting = one.lock()) meeting->part(node);
+  }
+}
+
+void MeetingPlace::reach(int node) {
+  apart_.erase(node);
+  std::vector<std::uint64_t> generations;
+  for (const auto& [generation, waiting] : waiting_) generations.push_back(generation);
+  for (const std::uint64_t generation : generations) meet(generation);
 }
 
 void MeetingPlace::withdraw(Trainer& trainer) {
   for (auto& [generation, waiting] : waiting_) {
-    std::erase_if(waiting, [&](const auto& entry) { return entry.second == &trainer; });
+    std::erase_if(waiting.by_rank, [&](const auto& entry) { return entry.second == &trainer; });
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "train/transaction/recovery.h"
@@ -45,6 +46,8 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
   // `votes`: the collective that commits a step.
   void give(int rank, Payload payload, bool votes);
   void leave(int rank);
+  // The node's members and the others reach each other no more.
+  void part(int node);
 
  private:
   struct Round {
@@ -54,6 +57,7 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
     bool complete = false;
   };
   void deliver(std::uint64_t number, Round& round);
+  void tell_broken();
 
   World& world_;
   const std::uint64_t generation_;
@@ -73,11 +77,22 @@ class MeetingPlace {
   // place of one that waits no more.
   void arrive(std::uint64_t generation, int rank, int world_size, Trainer& trainer);
   void withdraw(Trainer& trainer);
+  // The node's trainers do not reach those of others, until they do again.
+  void part(int node);
+  void reach(int node);
 
  private:
+  struct Waiting {
+    std::map<int, Trainer*> by_rank;
+    std::size_t world_size = 0;
+  };
+  void meet(std::uint64_t generation);
+
   World& world_;
   const bool forgets_votes_;
-  std::map<std::uint64_t, std::map<int, Trainer*>> waiting_;
+  std::map<std::uint64_t, Waiting> waiting_;
+  std::vector<std::weak_ptr<Meeting>> meetings_;
+  std::set<int> apart_;  // nodes
 };
 
 }  // namespace troupe::simulation

@@ -66,6 +66,16 @@ void Run::memory_missing(const std::string& name, const Where& at) const {
           "the memory {} was lost on node {}, where it was kept", name, at.node);
 }
 
+void Run::memory_taken(const std::string& name, std::uint64_t generation) {
+  loading_ = loading_ || generation < joined_[name];
+}
+
+void Run::memory_dropped(const std::string& name, int of_world) {
+  require(of_world < stands_in_, "the memory {} is dropped before a step stands in a later world",
+          name);
+  memory_at_.erase(name);
+}
+
 void Run::load_decided(bool mixed) {
   require(!mixed || loading_,
           "the ranks' memories do not fit together, and no load was interrupted");
@@ -85,7 +95,8 @@ bool Run::votes_complete(int rank, std::uint64_t generation, std::int64_t step,
   return true;
 }
 
-void Run::stands(Holders holders) {
+void Run::stands(int in_world, Holders holders) {
+  stands_in_ = in_world;
   holders_ = std::move(holders);
   were_cut_off_ = cut_off_;
   may_lose_steps_ = false;

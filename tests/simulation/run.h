@@ -47,16 +47,22 @@ class Run {
   // The memory of this name was not found there, or was, or is not needed any more.
   void memory_missing(const std::string& name, const Where& at) const;
   void memory_found(const std::string& name, const Where& at) { memory_at_[name] = at; }
-  void memory_dropped(const std::string& name) { memory_at_.erase(name); }
+  void memory_dropped(const std::string& name, int of_world);
+  // It was in this generation last. A rank that moved to another node and back finds older memory
+  // than it had meanwhile, which fits that of nobody.
+  void memory_taken(const std::string& name, std::uint64_t generation);
+  void memory_joins(const std::string& name, std::uint64_t generation) {
+    joined_[name] = generation;
+  }
   // A generation loads; `mixed`: because the ranks' memories do not fit together.
   void load_decided(bool mixed);
   void all_loaded() { loading_ = false; }
   // True: nobody has seen it before.
   bool votes_complete(int rank, std::uint64_t generation, std::int64_t step,
                       const train::StepPlan& plan);
-  // That step stands: where each distinct state is held from here on, by whomever.
+  // That step stands in this world: where each distinct state is held from here on, by whomever.
   using Holders = std::vector<std::set<Where>>;
-  void stands(Holders holders);
+  void stands(int in_world, Holders holders);
   void commits(std::uint64_t pid, std::uint64_t generation);
   void finished(int rank, std::uint64_t pid, std::int64_t step, const Layout& layout,
                 const std::vector<std::uint64_t>& values);
@@ -81,7 +87,7 @@ class Run {
   void process_gone(std::uint64_t pid) { committing_.erase(pid); }
   // --- told by machines that come and go
   void cut_off(int node);
-  void reached(int node) { cut_off_.erase(node); }
+  void reached(int node) { cut_off_.extract(node); }
   // Something happened after which steps may be lost, until one stands again: README.md, "Known".
   void may_lose_steps() { may_lose_steps_ = true; }
   // The node goes in order, since the run does without it.
@@ -107,6 +113,8 @@ class Run {
   Status end;
   // Called, once, with the node of the next rank that commits a step by its votes.
   std::function<void(int node)> when_committed;
+  // Called with the machines that the run does without, or that leave.
+  std::function<void(const std::vector<std::int32_t>& machines)> when_done_without;
 
  private:
   void check_values(const char* what, int rank, std::int64_t step, const Layout& layout,
@@ -116,11 +124,13 @@ class Run {
   train::Sampler& sampler_;
   std::map<int, Layout> layouts_;  // by ranks
   std::map<std::string, Where> memory_at_;
+  std::map<std::string, std::uint64_t> joined_;  // generation, by memory
   bool may_lose_steps_ = false;
-  Holders holders_;             // as the last step that stood had them
-  std::set<int> cut_off_;       // nodes
-  std::set<int> were_cut_off_;  // since that step
-  bool loading_ = false;        // a generation began to load, and not all ranks have
+  int stands_in_ = 0;                // the world of the last step that stood
+  Holders holders_;                  // as the last step that stood had them
+  std::multiset<int> cut_off_;       // nodes
+  std::multiset<int> were_cut_off_;  // since that step
+  bool loading_ = false;             // a generation began to load, and not all ranks have
   std::map<std::int64_t, train::StepPlan> plans_;     // by samples consumed before
   std::map<std::int64_t, std::uint64_t> decided_in_;  // step → generation
   std::map<std::int64_t, std::vector<std::uint32_t>> samples_;

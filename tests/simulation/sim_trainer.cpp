@@ -21,6 +21,9 @@ namespace {
   } while (false)
 
 constexpr std::int64_t kCheckpointEvery = 6;
+// As TrainerActor has them.
+constexpr auto kMeetTimeout = std::chrono::seconds(60);
+constexpr auto kMeetNewcomersTimeout = std::chrono::seconds(20);
 constexpr std::uint64_t kGarbage = 0xDEADDEADDEADDEAD;
 
 UpdateLog::Layout log_layout(const Layout& layout) {
@@ -237,7 +240,7 @@ Status Trainer::lost() const {
 Task<Status> Trainer::train(GenerationPlan plan) {
   doing_ = "meets the others";
   const auto late = std::make_shared<bool>(false);
-  later(std::chrono::seconds(60), [this, late] {
+  later(plan.tries_newcomers ? kMeetNewcomersTimeout : kMeetTimeout, [this, late] {
     *late = true;
     wake();
   });
@@ -290,6 +293,7 @@ Task<Status> Trainer::attach(std::string name, std::shared_ptr<RankMemory>& memo
           "{} gets the memory {} while {} lives", label(), name,
           before == nullptr ? "" : before->label());
   memory->owner = place().pid;
+  run_.memory_taken(name, StepTransaction(memory->own.state).generation());
   co_return Status();
 }
 
@@ -309,7 +313,7 @@ Task<Status> Trainer::take_rank() {
 Task<Status> Trainer::open_former(const GenerationPlan& plan) {
   former_.clear();
   for (const train::World& before : plan.former) {
-    Former former{run_.layout(static_cast<int>(before.trainers.size())),
+    Former former{before.number, run_.layout(static_cast<int>(before.trainers.size())),
                   ranks_there(before, plan.world), nullptr};
     if (const int own = former.ranks[static_cast<std::size_t>(rank())]; own >= 0) {
       const std::string name = memory_name(before.number, own);
@@ -336,6 +340,7 @@ Task<Status> Trainer::recover() {
   StepTransaction& transaction = memory_->own.transaction;
   RecoverySession session(transaction, rank(), memory_->kept_transaction());
   TROUPE_CO_RETURN_IF_ERROR(session.join(generation()));
+  run_.memory_joins(memory_->name, generation());
   while (session.next() != Next::kDone) {
     switch (session.next()) {
       case Next::kMeet:
@@ -643,7 +648,7 @@ Task<Status> Trainer::take_states(Former& former, HandOverSession& session, Comm
 void Trainer::drop_former() {
   for (const Former& former : std::exchange(former_, {})) {
     if (!former.here) continue;
-    run_.memory_dropped(former.here->name);
+    run_.memory_dropped(former.here->name, former.number);
     cluster_.tell_node(*this, wire::HostKeepSegment{former.here->name, true});
   }
 }
@@ -786,7 +791,7 @@ Task<Status> Trainer::vote(StepSession& session, const StepPlan& plan) {
   for (const Payload& payload : *all) votes.push_back(payload.vote);
   co_await pause(world_.between(0, 1));
   if (run_.votes_complete(rank(), generation(), mine.vote.step, plan) && run_.options.elastic)
-    run_.stands(holders());
+    run_.stands(world_number_, holders());
   run_.commits(place().pid, generation());
   const Status same = session.voted(votes);
   require(same.ok(), "rank {} does not commit step {}: {}", rank(), mine.vote.step, same.message());

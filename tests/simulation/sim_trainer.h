@@ -122,6 +122,7 @@ class Trainer final : public Process {
   };
   // A world before, whose memory may be needed yet.
   struct Former {
+    const int number;
     const Layout& layout;
     std::vector<int> ranks;         // train::ranks_there()
     std::unique_ptr<Holding> here;  // null: this rank was not there, or has nothing of it
