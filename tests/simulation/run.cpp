@@ -95,7 +95,8 @@ bool Run::votes_complete(int rank, std::uint64_t generation, std::int64_t step,
   return true;
 }
 
-void Run::stands(int in_world, Holders holders) {
+void Run::stands(std::int64_t step, int in_world, Holders holders) {
+  stands_ = step;
   stands_in_ = in_world;
   holders_ = std::move(holders);
   were_cut_off_ = cut_off_;
@@ -170,6 +171,8 @@ void Run::handed_over(int rank, std::int64_t step, const Layout& layout,
     steps_lost(is_kept);
     loaded(rank, step);
   }
+  // All may have loaded a checkpoint meanwhile, and done without those whom they met then.
+  goes_on({}, step);
   check_values("handed to", rank, step, layout, values);
   done_[static_cast<std::size_t>(rank)] = step;
   ++result.hand_overs;

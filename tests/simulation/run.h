@@ -62,7 +62,7 @@ class Run {
                       const train::StepPlan& plan);
   // That step stands in this world: where each distinct state is held from here on, by whomever.
   using Holders = std::vector<std::set<Where>>;
-  void stands(int in_world, Holders holders);
+  void stands(std::int64_t step, int in_world, Holders holders);
   void commits(std::uint64_t pid, std::uint64_t generation);
   void finished(int rank, std::uint64_t pid, std::int64_t step, const Layout& layout,
                 const std::vector<std::uint64_t>& values);
@@ -90,6 +90,11 @@ class Run {
   void reached(int node) { cut_off_.extract(node); }
   // Something happened after which steps may be lost, until one stands again: README.md, "Known".
   void may_lose_steps() { may_lose_steps_ = true; }
+  // After a world with machines that had just come another one is chosen, and this is the last step
+  // that the controller was told of.
+  void world_changes(std::int64_t told_of) {
+    may_lose_steps_ = may_lose_steps_ || told_of < stands_;
+  }
   // The node goes in order, since the run does without it.
   void let_go(int node, const IsKept& is_kept) const;
 
@@ -126,7 +131,8 @@ class Run {
   std::map<std::string, Where> memory_at_;
   std::map<std::string, std::uint64_t> joined_;  // generation, by memory
   bool may_lose_steps_ = false;
-  int stands_in_ = 0;                // the world of the last step that stood
+  std::int64_t stands_ = 0;  // the last step that stood, and its world
+  int stands_in_ = 0;
   Holders holders_;                  // as the last step that stood had them
   std::multiset<int> cut_off_;       // nodes
   std::multiset<int> were_cut_off_;  // since that step

@@ -241,9 +241,12 @@ bool Controller::machine_leaves(int machine) {
 }
 
 void Controller::carry_out(const RecordEvent& action) {
-  if (action.event == events::kResize) ++run_.result.resizes;
+  if (action.event == events::kResize) {
+    ++run_.result.resizes;
+    const RunMemory& memory = state().memory();
+    if (!memory.newcomers.empty()) run_.world_changes(memory.told_step);
+  }
   if (action.event == events::kNotice) {
-    run_.may_lose_steps();
     run_.when_done_without(state().memory().leaving);
   }
   run_.told_generation = std::max(run_.told_generation, action.generation);

@@ -61,8 +61,8 @@ StateMemory::StateMemory(const Layout& layout)
     : marks(words_for(log_layout(layout).marks_bytes())),
       undo(words_for(log_layout(layout).undo_bytes())) {}
 
-RankMemory::RankMemory(const Layout& layout, std::size_t values)
-    : own(layout), kept(layout), everybody(values, kGarbage) {}
+RankMemory::RankMemory(const Layout& of, std::size_t values)
+    : layout(of), own(of), kept(of), everybody(values, kGarbage) {}
 
 Trainer::Held::Held(StateMemory& of, const Layout& layout_of_it, int number)
     : memory(of),
@@ -267,7 +267,8 @@ void Trainer::enter_world(const GenerationPlan& plan) {
   memory_.reset();
 }
 
-Task<Status> Trainer::attach(std::string name, std::shared_ptr<RankMemory>& memory) {
+Task<Status> Trainer::attach(std::string name, const Layout& layout,
+                             std::shared_ptr<RankMemory>& memory) {
   doing_ = "attaches memory";
   attach_answer_.reset();
   const wire::HostAttachSegment request{++attaching_, name, 20'000};
@@ -294,13 +295,15 @@ Task<Status> Trainer::attach(std::string name, std::shared_ptr<RankMemory>& memo
           before == nullptr ? "" : before->label());
   memory->owner = place().pid;
   run_.memory_taken(name, StepTransaction(memory->own.state).generation());
+  // Of another world with that number, which a controller without memory did not know of.
+  if (&memory->layout != &layout) memory.reset();
   co_return Status();
 }
 
 Task<Status> Trainer::take_rank() {
   const std::string name = memory_name(world_number_, rank());
   std::shared_ptr<RankMemory> memory;
-  TROUPE_CO_RETURN_IF_ERROR(co_await attach(name, memory));
+  TROUPE_CO_RETURN_IF_ERROR(co_await attach(name, *layout_, memory));
   if (!memory) {
     memory = std::make_shared<RankMemory>(*layout_, run_.oracle.parameters(0).size());
     memory->owner = place().pid;
@@ -318,7 +321,7 @@ Task<Status> Trainer::open_former(const GenerationPlan& plan) {
     if (const int own = former.ranks[static_cast<std::size_t>(rank())]; own >= 0) {
       const std::string name = memory_name(before.number, own);
       std::shared_ptr<RankMemory> memory;
-      TROUPE_CO_RETURN_IF_ERROR(co_await attach(name, memory));
+      TROUPE_CO_RETURN_IF_ERROR(co_await attach(name, former.layout, memory));
       if (memory) former.here = std::make_unique<Holding>(name, memory, former.layout, own);
     }
     former_.push_back(std::move(former));
@@ -791,7 +794,7 @@ Task<Status> Trainer::vote(StepSession& session, const StepPlan& plan) {
   for (const Payload& payload : *all) votes.push_back(payload.vote);
   co_await pause(world_.between(0, 1));
   if (run_.votes_complete(rank(), generation(), mine.vote.step, plan) && run_.options.elastic)
-    run_.stands(world_number_, holders());
+    run_.stands(mine.vote.step, world_number_, holders());
   run_.commits(place().pid, generation());
   const Status same = session.voted(votes);
   require(same.ok(), "rank {} does not commit step {}: {}", rank(), mine.vote.step, same.message());

@@ -29,7 +29,9 @@ struct StateMemory {
 
 // A rank's memory in a world, which outlives its processes.
 struct RankMemory final : Memory {
-  RankMemory(const Layout& layout, std::size_t values);
+  RankMemory(const Layout& of, std::size_t values);
+
+  const Layout& layout;
 
   StateMemory own;
   StateMemory kept;                      // of the rank that own.state.keeps names
@@ -85,8 +87,8 @@ class Trainer final : public Process {
   // Each: ok, or how the generation ended.
   Task<Status> train(train::GenerationPlan plan);
   void enter_world(const train::GenerationPlan& plan);
-  // What the node keeps under this name; null: nothing. `memory` is written where it is ok.
-  Task<Status> attach(std::string name, std::shared_ptr<RankMemory>& memory);
+  // What the node keeps under this name with this layout, in `memory`; null: nothing.
+  Task<Status> attach(std::string name, const Layout& layout, std::shared_ptr<RankMemory>& memory);
   Task<Status> take_rank();
   Task<Status> open_former(const train::GenerationPlan& plan);
   Task<Status> recover();
