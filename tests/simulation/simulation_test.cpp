@@ -16,7 +16,7 @@ using namespace troupe::simulation;
 namespace {
 
 // Of the default run: `tools/simulate --seeds N` runs more.
-constexpr std::uint64_t kSeeds = 70;
+constexpr std::uint64_t kSeeds = 40;
 // Of worlds of a rank on each of three or four nodes, where a fault strikes the one that matters.
 constexpr std::uint64_t kSmallSeeds = 400;
 // Of worlds that change: small ones, some larger ones, and now and then one of 128 ranks.
