@@ -271,13 +271,16 @@ void ChaosCluster::Place::changed(const ActorInfo& info) {
   MutexLock lock(mutex_);
   node_.reset();
   if (info.state == wire::ActorState::kAlive) node_ = info.node_id;
+  if (info.state == wire::ActorState::kDead) dead_ = info.death;
   changed_.notify_all();
 }
 
 Result<NodeId> ChaosCluster::Place::wait(Deadline deadline) {
   MutexLock lock(mutex_);
-  const auto lives = [this]() TROUPE_NO_ANALYSIS { return node_.has_value(); };
-  if (changed_.wait_until(mutex_, deadline, lives)) return *node_;
+  const auto known = [this]() TROUPE_NO_ANALYSIS { return node_ || !dead_.ok(); };
+  static_cast<void>(changed_.wait_until(mutex_, deadline, known));
+  if (node_) return *node_;
+  if (!dead_.ok()) return dead_;
   return error(Code::kDeadlineExceeded, "the actor has no process");
 }
 

@@ -81,7 +81,8 @@ class ChaosCluster {
   Status join(int node);
   Status wait_for_node(int node, Deadline deadline);
 
-  // Where the actor's process runs; waits until it has one. kNotFound: on none of these nodes.
+  // Where the actor's process runs; waits until it has one. kNotFound: on none of these nodes; why
+  // it died, where it gets no process any more.
   template <typename T>
   Result<int> node_of(Cluster& driver, const ActorHandle<T>& actor, Deadline deadline) const {
     const auto place = std::make_shared<Place>();
@@ -111,6 +112,7 @@ class ChaosCluster {
     Mutex mutex_;
     CondVar changed_;
     std::optional<NodeId> node_ TROUPE_GUARDED_BY(mutex_);
+    Status dead_ TROUPE_GUARDED_BY(mutex_);  // for good: why
   };
   struct Node {
     std::uint16_t port = 0, proxy_port = 0;

@@ -27,6 +27,7 @@ constexpr Duration kJoinTimeout = std::chrono::seconds(60);
 constexpr Duration kFirstReminder = std::chrono::seconds(1);
 constexpr Duration kReminderInterval = std::chrono::seconds(10);
 constexpr Duration kTokenTime = std::chrono::seconds(10);
+constexpr Duration kTellOfToken = std::chrono::seconds(1);
 constexpr Duration kLookForToken = std::chrono::milliseconds(50);
 constexpr std::string_view kRunEnded = "the run has ended with exit code ";
 constexpr const char* kEndedBy = "the worker was ended by ";
@@ -64,7 +65,8 @@ class WorkerProcess {
   void remind(Duration delay);
   void on_signal(int signal);
   void terminate();
-  void check_fit();
+  void say_joined(const std::string& name);
+  void check_fit(const std::string& name);
   void leave(const std::string& cause);
   void follow_stdin();
 
@@ -75,6 +77,7 @@ class WorkerProcess {
   std::unique_ptr<net::RunnableLoop> loop_ = net::make_event_loop();
   std::unique_ptr<scheduler::NodeDaemon> node_;
   std::string head_;
+  std::string offers_;
   Deadline join_by_ = Deadline::after(kJoinTimeout);
   bool joined_ = false;
   RepeatedSignals signals_;
@@ -149,12 +152,18 @@ void WorkerProcess::terminate() {
   });
 }
 
-void WorkerProcess::check_fit() {
-  checking_ = std::jthread([this] {
+void WorkerProcess::say_joined(const std::string& name) {
+  context_.out << fmt::format("This machine is part of the run of {}, as {}, with {}.", head_, name,
+                              offers_)
+               << std::endl;
+}
+
+void WorkerProcess::check_fit(const std::string& name) {
+  checking_ = std::jthread([this, name] {
     Status fits = join_->on_joined();
-    if (fits.ok()) return;
-    loop_->post([this, fits = std::move(fits)]() mutable {
+    loop_->post([this, name, fits = std::move(fits)]() mutable {
       if (ended_ || leaving_) return;
+      if (fits.ok()) return say_joined(name);
       misfit_ = std::move(fits);
       leave("it is not started as the others are");
     });
@@ -197,21 +206,15 @@ void WorkerProcess::follow_stdin() {
 Status WorkerProcess::run() {
   auto node_options = TROUPE_TRY(options());
   ::signal(SIGPIPE, SIG_IGN);
-  const std::string offers = scheduler::format_resources(node_options.resources);
+  offers_ = scheduler::format_resources(node_options.resources);
   // Who runs one of a run's machines is told of the run: of the actors in it at warnings alone.
   node_options.log_level =
       join_ != nullptr ? LogLevel::kWarning : log_level_from_name(flags_.log_level);
-  node_options.on_registered = [this, offers](const std::string& name) {
+  node_options.on_registered = [this](const std::string& name) {
     const bool first = !std::exchange(joined_, true);
-    if (join_ != nullptr) {
-      if (first && join_->on_joined) check_fit();
-      context_.out << fmt::format("This machine is part of the run of {}, as {}, with {}.", head_,
-                                  name, offers)
-                   << std::endl;
-      return;
-    }
+    if (join_ != nullptr) return first && join_->on_joined ? check_fit(name) : say_joined(name);
     context_.out << fmt::format("Node {} {} {}; it listens on {} and offers {}.", name,
-                                kJoinedWords, head_, node_->info().endpoint.to_string(), offers)
+                                kJoinedWords, head_, node_->info().endpoint.to_string(), offers_)
                  << std::endl;
   };
   node_options.on_stopped = [this](Status why) {
@@ -247,11 +250,26 @@ Status WorkerProcess::run() {
 }
 
 // The first machine makes the token at its first run ever: where its home is shared, or the machine
-// is the same, it is there in a moment. Who has none then says so.
+// is the same, it is there in a moment.
 Status await_token(CommandContext& context) {
   const auto file = TROUPE_TRY(scheduler::default_token_file(context.environment));
   const Deadline deadline = Deadline::after(kTokenTime);
-  while (!context.files.exists(file) && !deadline.passed()) {
+  for (bool told = false; !context.files.exists(file);) {
+    if (deadline.passed()) {
+      return error(Code::kNotFound,
+                   "there is no token file {}: copy it here from the machine that leads the run "
+                   "and names it in its first lines (scp -p), or name another one with "
+                   "TROUPE_TOKEN_FILE",
+                   file);
+    }
+    if (!told && kTokenTime - deadline.remaining() >= kTellOfToken) {
+      told = true;
+      context.out << fmt::format(
+                         "waiting for {}, for {} s: the first machine makes it, where this "
+                         "home is shared\n",
+                         file, std::chrono::duration_cast<std::chrono::seconds>(kTokenTime).count())
+                  << std::flush;
+    }
     std::this_thread::sleep_for(kLookForToken);
   }
   return {};

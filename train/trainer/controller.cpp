@@ -259,6 +259,8 @@ void TrainController::act(ControllerActions actions) {
   look_at_ranks();
   for (const ControllerAction& action : actions)
     std::visit([this](const auto& one) { carry_out(one); }, action);
+  // Where a GPU takes one process at a time a spare must not have it before its rank.
+  if (state().steps()) fleet_.place_spares();
 }
 
 void TrainController::carry_out(const SaveMemory&) {
@@ -298,7 +300,6 @@ void TrainController::carry_out(const BeginGeneration& action) {
     // How it goes is told by report(), or by the actor's end.
     static_cast<void>(fleet_[trainer].call<&TrainerActor::begin>(plan));
   }
-  fleet_.place_spares();
 }
 
 void TrainController::carry_out(const AbortGeneration& action) {

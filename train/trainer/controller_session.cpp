@@ -144,8 +144,9 @@ void ControllerSession::hear(std::int32_t rank, TrainerMessage message, TimePoin
   }
   if (const auto* unfit = std::get_if<TrainerUnfit>(&message)) {
     const auto* place = state_.places().find(unfit->trainer);
-    if (!place || place->rank >= 0 || place->unfit >= unfit->incarnation) return;
-    actions_.push_back(TellUser{rank, *unfit});
+    if (!place || place->unfit >= unfit->incarnation) return;
+    // Of one that has a rank the state says what it means.
+    if (place->rank < 0) actions_.push_back(TellUser{rank, *unfit});
     return feed(*unfit, now);
   }
   std::visit(

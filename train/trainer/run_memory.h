@@ -36,6 +36,15 @@ struct RunMemory {
     std::uint64_t incarnation = 0;
     TimePoint until{};
   };
+  // A machine that came, or came on another node, since the last step that stood with it.
+  struct Newcomer {
+    std::int32_t machine = 0;
+    // Generations with it that were lost, as far as is known, for its sake.
+    int attempts = 0;
+    bool barred = false;  // the others go on without it
+  };
+  // Whose failure it was that the generation was lost.
+  enum class LostBy : std::uint8_t { kRun = 0, kNewcomers = 1, kOneNewcomer = 2 };
 
   std::vector<Rank> ranks;
   std::vector<TrainerPlaces::Trainer> trainers;
@@ -45,6 +54,7 @@ struct RunMemory {
   std::int64_t last_step = 0;      // the newest that any generation finished
   std::int64_t told_step = 0;      // the newest that was told; less than last_step after a reload
   bool loaded = false;             // some rank told that it has its state in this generation
+  bool stepped = false;            // a step was finished in this generation
   int failures = 0;                // generations lost
   std::int64_t farthest_step = 0;  // that any generation finished
   int fruitless_failures = 0;      // in a row, without a step beyond it
@@ -66,12 +76,11 @@ struct RunMemory {
   // those before that a generation may have to go on from, the newest first.
   std::int32_t world = 0;
   std::vector<World> former;
-  int attempts = 0;                   // generations begun in this world, without a step
   bool pausing = false;               // rank 0 was told to pause
   std::vector<std::int32_t> leaving;  // machines that announced their end
-  // Machines that came, or came on another node, since the last step that stood with them.
-  std::vector<std::int32_t> newcomers;
+  std::vector<Newcomer> newcomers;
   std::string newcomers_failed;  // what the last attempt with them ended by
+  LostBy lost_by = LostBy::kRun;
   // The status with which the run ends once a checkpoint of what its memory holds is written.
   std::optional<Status> ending;
 };

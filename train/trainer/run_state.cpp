@@ -59,7 +59,7 @@ RunState RunState::adopt_found(const RunSettings& settings, std::span<const Trai
   if (state.known_.former.empty()) return state;
   // No step stands in this world yet.
   for (const int machine : state.machines()) {
-    if (!state.in_former(machine)) state.known_.newcomers.push_back(machine);
+    if (!state.in_former(machine)) state.known_.newcomers.push_back({machine});
   }
   return state;
 }
@@ -145,9 +145,11 @@ void RunState::on(const TrainerAlive& event, TimePoint now) {
   }
 }
 
-void RunState::on(const TrainerUnfit& event, TimePoint) {
+void RunState::on(const TrainerUnfit& event, TimePoint now) {
   const auto* place = places_.find(event.trainer);
-  if (place && place->rank < 0) places_.unfit(event.trainer, event.incarnation);
+  if (!place) return;
+  if (place->rank < 0) return places_.unfit(event.trainer, event.incarnation);
+  if (elastic() && is_new(machine_of(event.trainer))) newcomer_unfit(place->rank, event.cause, now);
 }
 
 void RunState::rank_present(int number, const std::string& how, const char* event, TimePoint now) {
@@ -183,7 +185,7 @@ void RunState::rank_replaced(int number, const std::string& node, TimePoint now)
           .cause = cause},
          now);
   recovery(now).add_fault(number, cause);
-  lose_generation(error(Code::kActorDied, "rank {} was replaced", number), now, false, true);
+  lose_generation(error(Code::kActorDied, "rank {} was replaced", number), {.rank = number}, now);
 }
 
 void RunState::on(const TrainerDied& event, TimePoint now) {
@@ -216,7 +218,7 @@ void RunState::on(const TrainerDied& event, TimePoint now) {
   // That it was stuck was the fault; its death is the cure.
   if (!was_stuck || !recovery_) recovery(now).add_fault(number, cause);
   Status status = event.cause;
-  lose_generation(status.with("rank", number), now, died_again, true);
+  lose_generation(status.with("rank", number), {.rank = number, .again = died_again}, now);
   if (ended()) return;
   if (elastic()) return begin_when_ready(now);
   if (const auto spare = places_.replace(number)) {
@@ -324,9 +326,9 @@ void RunState::on(const StepFinished& event, TimePoint now) {
 
 void RunState::step_stands(const StepFinished& event, TimePoint now) {
   known_.last_step = known_.told_step = event.step;
+  known_.stepped = true;
   known_.former.clear();
-  known_.attempts = 0;
-  std::erase_if(known_.newcomers, [this](int machine) { return in_world(machine); });
+  std::erase_if(known_.newcomers, [this](const auto& n) { return in_world(n.machine); });
   // Steps done again are no progress: a step that always kills would be tried for ever.
   if (event.step > known_.farthest_step) {
     known_.farthest_step = event.step;
@@ -373,7 +375,7 @@ void RunState::on(const TrainerStopped& event, TimePoint now) {
   rank->phase = RankPhase::kReady;
   rank->stuck_since.reset();
   if (known_.running && !recovery_) recovery(now).add_fault(event.rank, short_cause(event.cause));
-  lose_generation(event.cause, now, false, false);
+  lose_generation(event.cause, {.is_cause = false}, now);
   if (!ended()) begin_when_ready(now);
 }
 
@@ -410,11 +412,17 @@ bool RunState::leave_in_order(Rank& rank, TimePoint now) {
                      [](const Rank& r) { return r.phase == RankPhase::kFinished; });
 }
 
-void RunState::on(const TrainerFailed& event, TimePoint) {
+void RunState::on(const TrainerFailed& event, TimePoint now) {
+  if (elastic()) {
+    // Ranks are others in another world, and whoever was found unfit leaves its generation late.
+    if (event.generation != known_.generation || !rank_of(event.rank)) return;
+    if (is_new(machine_of(places_.trainer_of(event.rank))))
+      return newcomer_unfit(event.rank, event.cause, now);
+  }
   Status cause = event.cause;
   if (known_.purpose == GenerationPurpose::kSaveAlone)
-    return end(error(Code::kCancelled, "the run was told to stop, and rank 0 cannot save alone: {}",
-                     cause.message()));
+    return end(error(Code::kCancelled, "{}rank 0 cannot save alone: {}",
+                     known_.ending ? "" : "the run was told to stop, and ", cause.message()));
   end(cause.with("rank", event.rank));
 }
 
@@ -471,8 +479,8 @@ void RunState::on(const TrainerStuck& event, TimePoint now) {
   timeline.add_fault(event.rank, rank->stuck_how);
   timeline.silent_before(event.silent_for);
   commands_.push_back(KillTrainer{event.rank, reason});
-  lose_generation(error(Code::kDeadlineExceeded, "rank {}: {}", event.rank, reason), now, false,
-                  true);
+  lose_generation(error(Code::kDeadlineExceeded, "rank {}: {}", event.rank, reason),
+                  {.rank = event.rank}, now);
 }
 
 void RunState::on(const GenerationStalled& event, TimePoint now) {
@@ -484,8 +492,7 @@ void RunState::on(const GenerationStalled& event, TimePoint now) {
           .cause = event.text},
          now);
   recovery(now).add_fault(-1, "no rank moved: " + event.text);
-  lose_generation(error(Code::kDeadlineExceeded, "no rank moves: {}", event.text), now, false,
-                  true);
+  lose_generation(error(Code::kDeadlineExceeded, "no rank moves: {}", event.text), {}, now);
 }
 
 void RunState::on(const TrainerSlow& event, TimePoint now) {
@@ -530,14 +537,10 @@ void RunState::hurry_save(TimePoint now) {
     if (known_.farthest_step == 0)
       return end(
           error(Code::kCancelled, "the run was told to stop before its first step was done"));
-    known_.running = false;
-    known_.lost_at = now;
-    commands_.push_back(
-        AbortGeneration{known_.generation,
-                        error(Code::kCancelled, "the run is to stop: the {} under way is given up",
-                              known_.saving ? "save" : "step")});
-    known_.saving = false;
-    return;
+    return give_up_generation(
+        error(Code::kCancelled, "the run is to stop: the {} under way is given up",
+              known_.saving ? "save" : "step"),
+        now);
   }
   if (!running_ranks().empty() || known_.ranks.front().phase != RankPhase::kReady) return;
   // A process that was just killed has a successor in a moment, unless there is no place for it.
@@ -664,37 +667,70 @@ void RunState::on(const TrainerPaused& event, TimePoint now) {
   begin_when_ready(now);
 }
 
-void RunState::lose_generation(const Status& cause, TimePoint now, bool count_again,
-                               bool is_cause) {
+void RunState::lose_generation(const Status& cause, const Loss& loss, TimePoint now) {
   // What was lost had nothing left to do.
   if (known_.saved_step) return end(saved_stop(*known_.saved_step));
   const bool first_sign = known_.running;
+  if (first_sign) give_up_generation(cause, now);
+  if (known_.verdict && loss.is_cause) return end_having_saved(limit_reached(cause), now);
+  if (!counts(cause, loss, first_sign)) return;
+  ++known_.failures;
+  ++known_.fruitless_failures;
+  Status verdict = limit_reached(cause);
+  if (verdict.ok()) return;
+  if (loss.is_cause) return end_having_saved(std::move(verdict), now);
+  known_.verdict = std::move(verdict);
+}
+
+void RunState::give_up_generation(const Status& why, TimePoint now) {
+  known_.running = false;
+  known_.lost_at = now;
   known_.saving = false;
-  if (known_.running) {
-    known_.running = false;
-    known_.lost_at = now;
-    commands_.push_back(AbortGeneration{known_.generation, cause});
-  }
-  if (known_.verdict && is_cause) return end_having_saved(limit_reached(cause), now);
-  // Deaths of several ranks in one generation are one failure; a process that dies again before its
-  // generation could begin is another.
-  if (!first_sign && !count_again) return;
-  // That the others do not reach a machine that has just come is no failure of the run: it goes on
-  // without that machine after a few attempts.
-  const bool tried_newcomers = !newcomers_to_spare().empty();
-  if (tried_newcomers) known_.newcomers_failed = short_cause(cause);
-  if (is_cause || !tried_newcomers) {
-    ++known_.failures;
-    ++known_.fruitless_failures;
-  }
   // A rank that had finished leaves with the others: the next generation needs all of them.
   for (Rank& rank : known_.ranks) {
     if (rank.phase == RankPhase::kFinished) rank.phase = RankPhase::kReady;
   }
-  Status verdict = limit_reached(cause);
-  if (verdict.ok()) return;
-  if (is_cause) return end_having_saved(std::move(verdict), now);
-  known_.verdict = std::move(verdict);
+  commands_.push_back(AbortGeneration{known_.generation, why});
+}
+
+// Deaths of several ranks in one generation are one failure; a process that dies again before its
+// generation could begin is another. That a machine which has just come crashes, or that others do
+// not reach it, is none of the run's: it goes on without that machine after a few attempts.
+bool RunState::counts(const Status& cause, const Loss& loss, bool first_sign) {
+  using LostBy = RunMemory::LostBy;
+  const auto spared = newcomers_to_spare();
+  const int machine = elastic() && loss.rank >= 0 ? machine_of(places_.trainer_of(loss.rank)) : -1;
+  if (std::ranges::find(spared, machine) != spared.end()) {
+    known_.newcomers_failed = short_cause(cause);
+    RunMemory::Newcomer& blamed = newcomer(machine);
+    const LostBy before = std::exchange(known_.lost_by, LostBy::kOneNewcomer);
+    if (first_sign || before == LostBy::kNewcomers) {
+      count_attempts(-1);  // those that came with it are not to blame
+      ++blamed.attempts;
+    }
+    if (loss.again) ++blamed.attempts;
+    return false;
+  }
+  if (first_sign) {
+    if (spared.empty()) {
+      known_.lost_by = LostBy::kRun;
+    } else if (!loss.is_cause) {
+      known_.lost_by = LostBy::kNewcomers;
+      known_.newcomers_failed = short_cause(cause);
+      return false;
+    } else {
+      known_.lost_by = LostBy::kRun;
+      count_attempts(-1);
+    }
+    return true;
+  }
+  // Its peers told first.
+  if (loss.is_cause && known_.lost_by == LostBy::kNewcomers) {
+    known_.lost_by = LostBy::kRun;
+    count_attempts(-1);
+    return true;
+  }
+  return loss.again;
 }
 
 Status RunState::limit_reached(const Status& cause) const {
@@ -727,7 +763,8 @@ void RunState::begin_when_ready(TimePoint now) {
 
 void RunState::begin(GenerationPurpose purpose) {
   ++known_.generation;
-  ++known_.attempts;
+  count_attempts(1);
+  known_.stepped = false;
   known_.purpose = purpose;
   known_.running = true;
   known_.pausing = false;
@@ -776,8 +813,7 @@ void RunState::end(Status status) {
 
 void RunState::end_having_saved(Status status, TimePoint now) {
   const bool saves = known_.running || known_.purpose != GenerationPurpose::kTrain;
-  if (!elastic() || known_.farthest_step == 0 || (known_.save_by && saves))
-    return end(std::move(status));
+  if (known_.farthest_step == 0 || (known_.save_by && saves)) return end(std::move(status));
   known_.verdict.reset();
   // It was asked to stop before: that goes on.
   if (known_.save_by) return;

@@ -91,6 +91,8 @@ class RunState {
   // A checkpoint is being written before the run ends.
   bool saving() const { return known_.saving && !ended(); }
   bool running() const { return known_.running; }
+  // The present generation has finished a step.
+  bool steps() const { return known_.running && known_.stepped; }
   std::uint64_t generation() const { return known_.generation; }
   // A generation runs that followed a failure, and has not finished a step yet.
   bool recovering() const { return known_.running && recovery_.has_value(); }
@@ -149,9 +151,18 @@ class RunState {
   void rank_replaced(int rank, const std::string& node, TimePoint now);
   // The recovery that a failure begins, or the one under way.
   RecoveryTimeline& recovery(TimePoint now);
+  struct Loss {
+    int rank = -1;         // that failed; -1: not known
+    bool is_cause = true;  // false: it followed from another rank's failure
+    bool again = false;    // of a process whose predecessor's failure was counted
+  };
   // The current generation is lost: everybody leaves it. Counts the failure; may end the run, at
-  // once where this is the cause, not what followed from another rank's failure.
-  void lose_generation(const Status& cause, TimePoint now, bool count_again, bool is_cause);
+  // once where this is the cause.
+  void lose_generation(const Status& cause, const Loss& loss, TimePoint now);
+  // Everybody is to leave the generation that runs, for the next one.
+  void give_up_generation(const Status& why, TimePoint now);
+  // Whether the run has failed once more. Notes which newcomers it may be that cannot take part.
+  bool counts(const Status& cause, const Loss& loss, bool first_sign);
   // ok: the run goes on after its failures so far, of which `cause` was the last.
   Status limit_reached(const Status& cause) const;
   void begin_when_ready(TimePoint now);
@@ -161,7 +172,11 @@ class RunState {
   bool leaves(int machine) const;
   int staying(TimePoint now) const;  // machines of the world that are not lost and do not leave
   void withdraw_leaves(TimePoint now);
+  void try_barred_again(TimePoint now);
   void do_without_newcomers(TimePoint now);
+  // A machine that has just come cannot take part, as one of its trainers says: it counts as one
+  // that is not there.
+  void newcomer_unfit(int rank, const Status& cause, TimePoint now);
   // A process of it is on another node than those before.
   void machine_came(int machine);
   bool was_on(int machine, const std::string& node) const;
@@ -169,6 +184,8 @@ class RunState {
   bool any_trainer(int machine, Is is) const;
   // It came, on this node, since the last step that stood with it.
   bool is_new(int machine) const;
+  RunMemory::Newcomer& newcomer(int machine);  // which is new
+  void count_attempts(int by);                 // with each new machine of the world
   // Machines of the world that are new, and that it could do without.
   std::vector<int> newcomers_to_spare() const;
   bool in_world(int machine) const;
@@ -206,7 +223,7 @@ class RunState {
   void record(RecordEvent event, TimePoint now);
   void release_held(TimePoint now, bool all);
   void end(Status status);
-  // The same; where the world may change, after a checkpoint of what the ranks that are left hold.
+  // The same after a checkpoint of what the ranks that are left hold.
   void end_having_saved(Status status, TimePoint now);
 
   RunSettings settings_;

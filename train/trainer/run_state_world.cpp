@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/check.h"
 #include "train/report/run_event.h"
 #include "train/trainer/run_state.h"
 
@@ -15,7 +16,8 @@ constexpr int kAttemptsWithNewcomers = 2;
 }  // namespace
 
 void RunState::on(const MachineLeaves& event, TimePoint now) {
-  if (!elastic() || leaves(event.machine)) return;
+  if (!elastic() || std::ranges::find(known_.leaving, event.machine) != known_.leaving.end())
+    return;
   if (in_world(event.machine)) {
     if (staying(now) - 1 < settings_.machines_min) return;
   } else if (!any_alive(event.machine)) {
@@ -26,11 +28,8 @@ void RunState::on(const MachineLeaves& event, TimePoint now) {
   pause_for_world(now);
   // It came with this world, in which no step stands yet: none may ever, for want of it.
   if (!in_world(event.machine) || !is_new(event.machine)) return;
-  known_.running = false;
-  known_.lost_at = now;
-  commands_.push_back(AbortGeneration{
-      known_.generation,
-      error(Code::kAborted, "machine {} leaves before the first step with it", event.machine)});
+  give_up_generation(
+      error(Code::kAborted, "machine {} leaves before the first step with it", event.machine), now);
 }
 
 int RunState::staying(TimePoint now) const {
@@ -49,22 +48,73 @@ void RunState::withdraw_leaves(TimePoint now) {
   }
 }
 
+// Where too few are left, those that were done without are tried once more; that they fail counts
+// then, as the run needs them.
+void RunState::try_barred_again(TimePoint now) {
+  int there = 0;
+  for (int machine = 0; machine < settings_.world_size / settings_.ranks_per_machine; ++machine) {
+    const bool may_be = machine_alive(machine) || (in_world(machine) && !given_up(machine, now));
+    if (may_be && !leaves(machine)) ++there;
+  }
+  if (there >= settings_.machines_min) return;
+  for (auto& newcomer : known_.newcomers) {
+    if (!newcomer.barred || !machine_alive(newcomer.machine)) continue;
+    newcomer.barred = false;
+    newcomer.attempts = 0;
+  }
+}
+
 void RunState::machine_came(int machine) {
-  // The announced end was that of the machine which had this number before.
+  // What was known is of the machine which had this number before.
   std::erase(known_.leaving, machine);
-  if (known_.generation == 0 || is_new(machine)) return;
-  known_.newcomers.push_back(machine);
-  known_.attempts = 0;
+  std::erase_if(known_.newcomers, [&](const auto& n) { return n.machine == machine; });
+  if (known_.generation > 0) known_.newcomers.push_back({machine});
 }
 
 bool RunState::is_new(int machine) const {
-  return std::ranges::find(known_.newcomers, machine) != known_.newcomers.end();
+  return std::ranges::find(known_.newcomers, machine, &RunMemory::Newcomer::machine) !=
+         known_.newcomers.end();
+}
+
+RunMemory::Newcomer& RunState::newcomer(int machine) {
+  const auto found = std::ranges::find(known_.newcomers, machine, &RunMemory::Newcomer::machine);
+  TROUPE_CHECK(found != known_.newcomers.end());
+  return *found;
+}
+
+void RunState::count_attempts(int by) {
+  for (auto& newcomer : known_.newcomers) {
+    if (in_world(newcomer.machine)) newcomer.attempts = std::max(0, newcomer.attempts + by);
+  }
+}
+
+void RunState::newcomer_unfit(int number, const Status& cause, TimePoint now) {
+  const int trainer = places_.trainer_of(number);
+  if (!places_.find(trainer)->fit()) return;  // it was told, or its process has ended
+  places_.unfit(trainer, places_.find(trainer)->incarnation);
+  Rank& rank = *rank_of(number);
+  rank.phase = RankPhase::kAbsent;
+  rank.died_before = false;
+  rank.absent_since = now;
+  rank.waits_for =
+      fmt::format("machine {} cannot take part: {}; mend that and start its command anew",
+                  machine_of(trainer), cause.to_string());
+  record({.event = events::kNotice,
+          .generation = known_.generation,
+          .rank = number,
+          .node = places_.find(trainer)->node,
+          .step = known_.last_step,
+          .text = rank.waits_for,
+          .cause = rank.waits_for},
+         now);
+  if (known_.running) give_up_generation(error(Code::kAborted, "{}", rank.waits_for), now);
 }
 
 std::vector<int> RunState::newcomers_to_spare() const {
   if (!elastic()) return {};
   std::vector<int> in_it = machines();
-  std::erase_if(in_it, [this](int machine) { return leaves(machine); });
+  // One of the others that leaves does so once a step stands with them.
+  std::erase_if(in_it, [this](int machine) { return leaves(machine) && is_new(machine); });
   std::vector<int> to_spare;
   for (const int machine : in_it) {
     if (std::ssize(in_it) - std::ssize(to_spare) <= settings_.machines_min) break;
@@ -90,7 +140,9 @@ bool RunState::in_former(int machine) const {
 bool RunState::has_machine(int machine) const { return in_world(machine) || in_former(machine); }
 
 bool RunState::leaves(int machine) const {
-  return std::ranges::find(known_.leaving, machine) != known_.leaving.end();
+  return std::ranges::find(known_.leaving, machine) != known_.leaving.end() ||
+         std::ranges::any_of(known_.newcomers,
+                             [&](const auto& n) { return n.machine == machine && n.barred; });
 }
 
 template <typename Is>
@@ -173,17 +225,20 @@ std::optional<std::vector<int>> RunState::wanted_machines(TimePoint now) const {
   return wanted;
 }
 
-// All are there and no step came of it: whoever came last is not to be met by some other one.
+// All others are there and no step came of it: whoever came last crashes, or is not to be met by
+// some other one.
 void RunState::do_without_newcomers(TimePoint now) {
-  if (known_.attempts < kAttemptsWithNewcomers) return;
-  if (!std::ranges::all_of(machines(), [this](int machine) { return machine_alive(machine); }))
+  if (!std::ranges::all_of(
+          machines(), [this](int machine) { return machine_alive(machine) || is_new(machine); }))
     return;
   for (const int machine : newcomers_to_spare()) {
-    known_.leaving.push_back(machine);
+    RunMemory::Newcomer& tried = newcomer(machine);
+    if (tried.attempts < kAttemptsWithNewcomers) continue;
+    tried.barred = true;
     const std::string why = fmt::format(
         "machine {} is done without: no step came of {} attempts with it{}{}; start it anew when "
         "the others reach it",
-        machine, known_.attempts,
+        machine, tried.attempts,
         known_.newcomers_failed.empty() ? "" : ", the last one: ", known_.newcomers_failed);
     record({.event = events::kNotice,
             .generation = known_.generation,
@@ -192,10 +247,12 @@ void RunState::do_without_newcomers(TimePoint now) {
             .cause = why},
            now);
   }
+  withdraw_leaves(now);  // they may be needed in its place
 }
 
 bool RunState::settle_world(TimePoint now) {
   withdraw_leaves(now);
+  try_barred_again(now);
   if (!running_ranks().empty()) return false;
   do_without_newcomers(now);
   const auto wanted = wanted_machines(now);
@@ -220,7 +277,6 @@ void RunState::change_world(const std::vector<int>& wanted, TimePoint now) {
   const int ranks_before = places_.world_size();
   if (known_.generation > 0) known_.former.insert(known_.former.begin(), world());
   ++known_.world;
-  known_.attempts = 0;
   std::vector<int> trainers;
   for (const int machine : wanted) {
     for (int i = 0; i < settings_.ranks_per_machine; ++i)

@@ -368,7 +368,7 @@ Status TrainerActor::prepare(collective::Communicator& communicator) {
 }
 
 void TrainerActor::leave_unfit_spare(const Status& cause) {
-  if (setup_.rank >= 0) return;
+  if (setup_.trainer < setup_.world_size) return;
   context_.log().error("rank {} ends: this spare cannot serve it: {}", rank(), cause.to_string());
   ::_exit(kUnfitExitCode);
 }

@@ -47,17 +47,37 @@ Status TrainerFleet::place_machines() {
       handles[static_cast<std::size_t>(numbers[i])] = placed[i];
     return {};
   };
-  TROUPE_RETURN_IF_ERROR(place(spec.first_machines, spec.no_wait));
+  std::vector<std::int32_t> waited_for;
   for (int machine = 0; machine < spec.machines; ++machine) {
     if (std::ranges::find(spec.first_machines, machine) == spec.first_machines.end())
-      TROUPE_RETURN_IF_ERROR(place({machine}, false));
+      waited_for.push_back(machine);
   }
+  if (const Status together = place(spec.first_machines, spec.no_wait); !together.ok()) {
+    // One may have been lost since they met: those that are left may be enough.
+    int placed = 0;
+    for (const int machine : spec.first_machines) {
+      if (place({machine}, spec.no_wait).ok()) {
+        ++placed;
+      } else {
+        waited_for.push_back(machine);
+      }
+    }
+    if (placed < spec.machines_min || std::ranges::find(waited_for, 0) != waited_for.end())
+      return together;
+    run_.act({TellUser{
+        -1, WarningReport{fmt::format("the run begins with {} of {} machines: {}", placed,
+                                      spec.first_machines.size(), together.to_string())}}});
+  }
+  for (const int machine : waited_for) TROUPE_RETURN_IF_ERROR(place({machine}, false));
   add(handles);
   return {};
 }
 
 void TrainerFleet::place_spares() {
-  if (!std::exchange(spares_wanted_, false) || run_.spec.spares == 0) return;
+  const std::uint64_t generation = run_.session.state().generation();
+  if (spares_tried_in_ == generation || !spares_wanted_ || run_.spec.spares == 0) return;
+  spares_tried_in_ = generation;
+  spares_wanted_ = false;
   std::vector<PlacedTrainer> placed;
   for (std::size_t i = 0; i < trainers_.size(); ++i) {
     const auto number = static_cast<int>(i);
@@ -76,7 +96,7 @@ void TrainerFleet::place_spares() {
     context_.executor().post([this, handles = std::move(handles)] {
       if (!handles.ok()) {
         context_.log().warning("no spares: {}", handles.status().to_string());
-        spares_wanted_ = true;  // after the next begin
+        spares_wanted_ = true;  // in the next generation
         return;
       }
       run_.act(

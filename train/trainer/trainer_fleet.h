@@ -79,6 +79,7 @@ class TrainerFleet {
   const Run run_;
   std::vector<Trainer> trainers_;
   bool spares_wanted_ = true;
+  std::uint64_t spares_tried_in_ = 0;  // generation
 };
 
 }  // namespace troupe::train

@@ -132,8 +132,10 @@ TEST_CASE("a successor goes on where the controller was") {
     first.apply(TrainerDied{0, 1, "x", killed()}, {});  // no spare there
     RunState next =
         RunState::adopt({.world_size = 2, .spares = 1}, first.memory(), TimePoint(seconds(100)));
-    CHECK(!find<EndRun>(next.apply(TimePassed{}, TimePoint(seconds(159)))));
-    CHECK(find<EndRun>(next.apply(TimePassed{}, TimePoint(seconds(160)))));
+    next.apply(TimePassed{}, TimePoint(seconds(159)));
+    CHECK_FALSE(next.memory().ending);
+    next.apply(TimePassed{}, TimePoint(seconds(160)));
+    CHECK(next.memory().ending);
   }
 }
 

@@ -1,112 +1,21 @@
 // Worlds that change: machines come, leave and are lost.
 #include <doctest/doctest.h>
-#include <fmt/format.h>
 
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "tests/train/trainer/run_state_helpers.h"
-#include "train/trainer/run_state.h"
+#include "tests/train/trainer/elastic_run.h"
 
 namespace troupe::train {
 namespace {
 
+using run_state_test::check_resize;
+using run_state_test::ElasticRun;
 using run_state_test::find;
 using run_state_test::killed;
 using run_state_test::record;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Commands = std::vector<RunCommand>;
-
-// Up to three machines of two trainers each; machine m has the trainers 2m and 2m + 1.
-class ElasticRun {
- public:
-  explicit ElasticRun(std::vector<int> first, int machines_min = 1,
-                      std::optional<int> restarts_max = {})
-      : settings_{.world_size = 6,
-                  .restarts_max = restarts_max,
-                  .ranks_per_machine = 2,
-                  .machines_min = machines_min,
-                  .first_machines = first},
-        run(settings_) {
-    tell(TrainersPlaced{});
-    for (const int machine : first) begun = come_on_new_node(machine);
-  }
-
-  template <typename Input>
-  Commands tell(Input input) {
-    return run.apply(input, now);
-  }
-  // Both of its trainers, with a process that is newer than any before.
-  Commands come_on_new_node(int machine) {
-    nodes_[machine] = fmt::format("n{}-{}", machine, incarnation_);
-    return come_again(machine);
-  }
-  // The same where it was before.
-  Commands come_again(int machine) {
-    ++incarnation_;
-    Commands all = tell(TrainerAlive{2 * machine, incarnation_, name(machine)});
-    for (auto& command : tell(TrainerAlive{2 * machine + 1, incarnation_, name(machine)}))
-      all.push_back(std::move(command));
-    return all;
-  }
-  Commands die(int machine) {
-    Commands all = tell(TrainerDied{2 * machine, incarnation_, name(machine), killed()});
-    for (auto& command : tell(TrainerDied{2 * machine + 1, incarnation_, name(machine), killed()}))
-      all.push_back(std::move(command));
-    return all;
-  }
-  // No node that is there can take its trainers.
-  void nowhere(int machine) {
-    for (const int i : {0, 1}) tell(TrainerWaiting{2 * machine + i, "waits for a node"});
-  }
-  // The ranks of the present generation that run leave it.
-  template <typename Leave>
-  Commands all_leave(Leave leave) {
-    Commands all;
-    for (const int rank : run.running_ranks()) {
-      for (auto& command : run.apply(leave(rank), now)) all.push_back(std::move(command));
-    }
-    return all;
-  }
-  Commands all_pause(std::int64_t step) {
-    tell(StepFinished{run.generation(), step});
-    return all_leave([&](int rank) { return TrainerPaused{rank, run.generation(), step}; });
-  }
-  Commands all_stop() {
-    return all_leave([&](int rank) {
-      return TrainerStopped{rank, run.generation(), error(Code::kAborted, "peer")};
-    });
-  }
-  Commands later(Duration time) {
-    now += time;
-    return tell(TimePassed{});
-  }
-  std::vector<int> trainers() const {
-    const World world = run.world();
-    return {world.trainers.begin(), world.trainers.end()};
-  }
-
- private:
-  const std::string& name(int machine) { return nodes_[machine]; }
-  const RunSettings settings_;
-  std::uint64_t incarnation_ = 0;
-  std::map<int, std::string> nodes_;  // by machine
-
- public:
-  RunState run;
-  TimePoint now{};
-  Commands begun;
-};
-
-void check_resize(const Commands& commands, std::int64_t world_size, const std::string& cause) {
-  const auto* resize = record(commands, "resize");
-  REQUIRE(resize);
-  CHECK(resize->world_size == world_size);
-  CHECK(resize->cause == cause);
-}
 
 TEST_CASE("a machine that comes is taken in after the step under way") {
   ElasticRun elastic({0});
@@ -330,66 +239,6 @@ TEST_CASE("the dead do not stay: who would leave too few is needed, also when it
   }
 }
 
-TEST_CASE("a machine that leaves before the first step with it does not hold the others up") {
-  ElasticRun elastic({0});
-  elastic.tell(StepFinished{1, 4});
-  elastic.come_on_new_node(1);
-  elastic.all_pause(5);
-  CHECK(elastic.run.running());
-  CHECK(find<AbortGeneration>(elastic.tell(MachineLeaves{1})));
-  check_resize(elastic.all_stop(), 2, "machine 1 leaves");
-  CHECK(elastic.run.running());
-  CHECK(elastic.run.failures() == 0);
-}
-
-TEST_CASE("a machine that others cannot meet is done without") {
-  ElasticRun elastic({0, 1});
-  elastic.tell(StepFinished{1, 4});
-  elastic.come_on_new_node(2);
-  elastic.all_pause(5);
-  const auto again = elastic.all_stop();
-  CHECK(find<BeginGeneration>(again));
-  CHECK_FALSE(record(again, "resize"));
-  const auto without = elastic.all_stop();
-  check_resize(without, 4, "machine 2 leaves");
-  REQUIRE(record(without, "notice"));
-  CHECK(record(without, "notice")->text ==
-        "machine 2 is done without: no step came of 2 attempts with it, the last one: peer; start "
-        "it anew when the others reach it");
-  elastic.tell(StepFinished{4, 6});
-  CHECK_FALSE(find<PauseAfterStep>(elastic.later(seconds(10))));
-  elastic.die(2);
-  CHECK(find<PauseAfterStep>(elastic.come_on_new_node(2)));
-}
-
-TEST_CASE("a machine that others cannot meet, with the number of one that is lost") {
-  ElasticRun elastic({0, 1});
-  elastic.tell(StepFinished{1, 4});
-  elastic.die(1);
-  elastic.all_stop();
-  SUBCASE("it is on another node: done without") {
-    const auto begun = elastic.come_on_new_node(1);
-    REQUIRE(find<BeginGeneration>(begun));
-    CHECK(find<BeginGeneration>(begun)->tries_newcomers);
-    CHECK_FALSE(record(elastic.all_stop(), "resize"));
-    check_resize(elastic.all_stop(), 2, "machine 1 leaves");
-    CHECK(elastic.run.failures() == 1);  // the loss, not what came of the newcomer
-    CHECK_FALSE(elastic.run.ended());
-    // A new process of it there does not change what the others reach.
-    elastic.tell(StepFinished{4, 5});
-    elastic.die(1);
-    CHECK_FALSE(find<PauseAfterStep>(elastic.come_again(1)));
-    CHECK(find<PauseAfterStep>(elastic.come_on_new_node(1)));
-  }
-  SUBCASE("it is where it was: that counts as the run's failure") {
-    const auto begun = elastic.come_again(1);
-    REQUIRE(find<BeginGeneration>(begun));
-    CHECK_FALSE(find<BeginGeneration>(begun)->tries_newcomers);
-    elastic.all_stop();
-    CHECK(elastic.run.failures() == 2);
-  }
-}
-
 TEST_CASE("a controller that finds the run anew knows its world, and who has just come") {
   const World world{1, {0, 1, 2, 3}}, before{0, {0, 1}};
   std::vector<TrainerFound> found;
@@ -410,26 +259,6 @@ TEST_CASE("a controller that finds the run anew knows its world, and who has jus
   CHECK(find<BeginGeneration>(begun)->trainers == std::vector<int>{0, 1, 2, 3});
   CHECK(find<BeginGeneration>(begun)->former.size() == 1);
   CHECK(find<BeginGeneration>(begun)->tries_newcomers);
-}
-
-TEST_CASE("a machine that others cannot meet and cannot do without ends the run") {
-  ElasticRun elastic({0, 1}, 2);
-  elastic.tell(StepFinished{1, 4});
-  elastic.die(1);
-  elastic.all_stop();
-  CHECK_FALSE(find<BeginGeneration>(elastic.come_on_new_node(1))->tries_newcomers);
-  elastic.all_stop();
-  elastic.all_stop();
-  CHECK(elastic.run.memory().leaving.empty());
-  // Three failures without a step between them: before the end, what is there is saved.
-  const auto begun = elastic.later(seconds(1));
-  REQUIRE(find<BeginGeneration>(begun));
-  CHECK(find<BeginGeneration>(begun)->purpose == GenerationPurpose::kSave);
-  const auto ended = elastic.all_stop();
-  REQUIRE(find<EndRun>(ended));
-  const std::string why = find<EndRun>(ended)->status.to_string();
-  CHECK_MESSAGE(why.find("the run ended without a checkpoint of step 4") != std::string::npos, why);
-  CHECK_MESSAGE(why.find("3 failures in a row without a new step") != std::string::npos, why);
 }
 
 TEST_CASE("saved and stopped while a machine is lost: by those that are left, from its copy") {
@@ -474,18 +303,6 @@ TEST_CASE(
   const auto ended = elastic.all_stop();  // this one fails, too
   REQUIRE(find<EndRun>(ended));
   CHECK_FALSE(find<EndRun>(ended)->status.ok());
-}
-
-TEST_CASE("a machine whose first process dies before it serves is another one all the same") {
-  ElasticRun elastic({0, 1});
-  elastic.tell(StepFinished{1, 4});
-  elastic.tell(MachineLeaves{1});
-  elastic.all_pause(5);
-  elastic.tell(StepFinished{2, 6});
-  elastic.die(1);
-  elastic.tell(TrainerDied{2, 99, "another", killed()});
-  elastic.tell(TrainerAlive{2, 100, "another"});
-  CHECK(find<PauseAfterStep>(elastic.tell(TrainerAlive{3, 99, "another"})));
 }
 
 TEST_CASE("what a change by intent lost is told as a recovery") {

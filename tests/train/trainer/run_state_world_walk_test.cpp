@@ -99,6 +99,8 @@ class WorldWalk {
       text += fmt::format("; m{} up {} leaves {} unreached {}", i, m.up, m.leaves, m.out_of_reach);
     }
     for (const int m : run_->memory().leaving) text += fmt::format(" leaving {}", m);
+    for (const auto& n : run_->memory().newcomers)
+      text += fmt::format("; new m{} attempts {} barred {}", n.machine, n.attempts, n.barred);
     for (const auto& places : holders_) {
       text += "; held by";
       for (const auto& [machine, node] : places) text += fmt::format(" m{}-{}", machine, node);
@@ -106,6 +108,12 @@ class WorldWalk {
     for (const auto& [machine, node] : lost_since_)
       text += fmt::format("; m{}-{} lost", machine, node);
     return text;
+  }
+
+  bool done_without(int machine) const {
+    return std::ranges::any_of(run_->memory().newcomers, [&](const auto& newcomer) {
+      return newcomer.machine == machine && newcomer.barred;
+    });
   }
 
   void feed(const RunInput& input) {
@@ -240,9 +248,8 @@ class WorldWalk {
       if (std::ranges::find(leaving, machine) == leaving.end()) m.leaves = false;  // it is needed
       return;
     }
-    const auto& leaving = run_->memory().leaving;
-    if (std::ranges::find(leaving, machine) != leaving.end()) {
-      // Done without, as its owner was told, who starts it anew.
+    if (done_without(machine)) {
+      // As its owner was told, who starts it anew.
       if (!run_->has_machine(machine)) go(machine, false);
       return;
     }
