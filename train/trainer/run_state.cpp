@@ -128,11 +128,13 @@ void RunState::on(const TrainerAlive& event, TimePoint now) {
     rank_replaced(place->rank, place->node, now);
     if (ended()) return;
   }
-  const bool on_new_node = elastic() && !was_on(machine_of(event.trainer), event.node);
+  const bool new_machine = elastic() && !was_on(machine_of(event.trainer), event.node);
+  const bool moved = !place->node.empty() && place->node != event.node;
   if (!places_.came_alive(event.trainer, event.incarnation, event.node, event.gpu)) return;
-  if (on_new_node) machine_came(machine_of(event.trainer));
+  if (new_machine) machine_came(machine_of(event.trainer));
   if (place->rank >= 0) {
     const int rank = place->rank;
+    if (moved) rank_of(rank)->moved = true;
     return rank_present(rank, fmt::format("rank {} has a new process", rank), events::kRespawn,
                         now);
   }
@@ -149,7 +151,38 @@ void RunState::on(const TrainerUnfit& event, TimePoint now) {
   const auto* place = places_.find(event.trainer);
   if (!place) return;
   if (place->rank < 0) return places_.unfit(event.trainer, event.incarnation);
-  if (elastic() && is_new(machine_of(event.trainer))) newcomer_unfit(place->rank, event.cause, now);
+  // Of others their generation tells.
+  if (on_new_node(place->rank)) cannot_serve(place->rank, event.cause, now);
+}
+
+bool RunState::on_new_node(int rank) const {
+  return elastic() ? is_new(machine_of(places_.trainer_of(rank)))
+                   : known_.ranks[static_cast<std::size_t>(rank)].moved;
+}
+
+void RunState::cannot_serve(int number, const Status& cause, TimePoint now) {
+  const int trainer = places_.trainer_of(number);
+  const TrainerPlaces::Trainer place = *places_.find(trainer);
+  if (!place.fit()) return;  // it was told, or its process has ended
+  places_.unfit(trainer, place.incarnation);
+  Rank& rank = *rank_of(number);
+  rank.phase = RankPhase::kAbsent;
+  rank.died_before = false;
+  rank.absent_since = now;
+  const std::string who = elastic() ? fmt::format("machine {}", machine_of(trainer))
+                                    : fmt::format("rank {} on node {}", number, place.node);
+  rank.waits_for =
+      fmt::format("{} cannot take part: {}; mend that and start its machine's command anew", who,
+                  cause.to_string());
+  record({.event = events::kNotice,
+          .generation = known_.generation,
+          .rank = number,
+          .node = place.node,
+          .step = known_.last_step,
+          .text = rank.waits_for,
+          .cause = rank.waits_for},
+         now);
+  if (known_.running) give_up_generation(error(Code::kAborted, "{}", rank.waits_for), now);
 }
 
 void RunState::rank_present(int number, const std::string& how, const char* event, TimePoint now) {
@@ -327,6 +360,7 @@ void RunState::on(const StepFinished& event, TimePoint now) {
 void RunState::step_stands(const StepFinished& event, TimePoint now) {
   known_.last_step = known_.told_step = event.step;
   known_.stepped = true;
+  for (Rank& rank : known_.ranks) rank.moved = false;
   known_.former.clear();
   std::erase_if(known_.newcomers, [this](const auto& n) { return in_world(n.machine); });
   // Steps done again are no progress: a step that always kills would be tried for ever.
@@ -413,12 +447,10 @@ bool RunState::leave_in_order(Rank& rank, TimePoint now) {
 }
 
 void RunState::on(const TrainerFailed& event, TimePoint now) {
-  if (elastic()) {
-    // Ranks are others in another world, and whoever was found unfit leaves its generation late.
-    if (event.generation != known_.generation || !rank_of(event.rank)) return;
-    if (is_new(machine_of(places_.trainer_of(event.rank))))
-      return newcomer_unfit(event.rank, event.cause, now);
-  }
+  // Ranks are others in another world, and whoever was found unfit leaves its generation late.
+  if (elastic() && event.generation != known_.generation) return;
+  if (rank_of(event.rank) && on_new_node(event.rank))
+    return cannot_serve(event.rank, event.cause, now);
   Status cause = event.cause;
   if (known_.purpose == GenerationPurpose::kSaveAlone)
     return end(error(Code::kCancelled, "{}rank 0 cannot save alone: {}",

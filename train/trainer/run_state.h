@@ -146,6 +146,10 @@ class RunState {
   Rank* running_rank(int rank, std::uint64_t generation);
   // The rank has a process that may take part.
   void rank_present(int rank, const std::string& how, const char* event, TimePoint now);
+  // The rank's process is on a node where no step stood with it yet.
+  bool on_new_node(int rank) const;
+  // Its process cannot take part there, as it says: it counts as one that is not there.
+  void cannot_serve(int rank, const Status& cause, TimePoint now);
   void spare_died(const TrainerDied& event, TimePoint now);
   // The rank's new process was told of before the death of the one on `node`.
   void rank_replaced(int rank, const std::string& node, TimePoint now);
@@ -174,9 +178,6 @@ class RunState {
   void withdraw_leaves(TimePoint now);
   void try_barred_again(TimePoint now);
   void do_without_newcomers(TimePoint now);
-  // A machine that has just come cannot take part, as one of its trainers says: it counts as one
-  // that is not there.
-  void newcomer_unfit(int rank, const Status& cause, TimePoint now);
   // A process of it is on another node than those before.
   void machine_came(int machine);
   bool was_on(int machine, const std::string& node) const;

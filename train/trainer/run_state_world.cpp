@@ -88,28 +88,6 @@ void RunState::count_attempts(int by) {
   }
 }
 
-void RunState::newcomer_unfit(int number, const Status& cause, TimePoint now) {
-  const int trainer = places_.trainer_of(number);
-  if (!places_.find(trainer)->fit()) return;  // it was told, or its process has ended
-  places_.unfit(trainer, places_.find(trainer)->incarnation);
-  Rank& rank = *rank_of(number);
-  rank.phase = RankPhase::kAbsent;
-  rank.died_before = false;
-  rank.absent_since = now;
-  rank.waits_for =
-      fmt::format("machine {} cannot take part: {}; mend that and start its command anew",
-                  machine_of(trainer), cause.to_string());
-  record({.event = events::kNotice,
-          .generation = known_.generation,
-          .rank = number,
-          .node = places_.find(trainer)->node,
-          .step = known_.last_step,
-          .text = rank.waits_for,
-          .cause = rank.waits_for},
-         now);
-  if (known_.running) give_up_generation(error(Code::kAborted, "{}", rank.waits_for), now);
-}
-
 std::vector<int> RunState::newcomers_to_spare() const {
   if (!elastic()) return {};
   std::vector<int> in_it = machines();

@@ -127,8 +127,10 @@ void come_unfit(ElasticRun& elastic, int rank, bool prepares_first) {
                         ? elastic.tell(TrainerUnfit{elastic.run.trainer_of(rank), 3, no_folder()})
                         : failed();
   REQUIRE(record(told, "notice"));
-  CHECK(record(told, "notice")->text ==
-        "machine 1 cannot take part: no folder /data/out; mend that and start its command anew");
+  CHECK(
+      record(told, "notice")->text ==
+      "machine 1 cannot take part: no folder /data/out; mend that and start its machine's command "
+      "anew");
   CHECK(find<AbortGeneration>(told));
   CHECK(failed().empty());  // both tell
   elastic.all_stop();

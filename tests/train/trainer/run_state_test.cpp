@@ -179,6 +179,37 @@ TEST_CASE("a rank that finds no place ends the run with the reason, after its ti
   CHECK(find<EndRun>(ended)->status.message().find("needs CPU 2") != std::string::npos);
 }
 
+TEST_CASE("a rank that cannot go on where its next process is waits for another one") {
+  using std::chrono::seconds;
+  RunState run =
+      run_state_test::all_running({.world_size = 2, .respawn_timeout = seconds(10)}, {"a", "b"});
+  const Status no_folder = error(Code::kNotFound, "node c lacks /data/out");
+  run.apply(StepFinished{1, 4}, {});
+  run.apply(TrainerDied{1, 1, "b", killed()}, {});
+  run.apply(TrainerStopped{0, 1, killed()}, {});
+  REQUIRE(find<BeginGeneration>(run.apply(TrainerAlive{1, 2, "c"}, {})));
+  const auto told = run.apply(TrainerFailed{1, 2, no_folder}, {});
+  CHECK(find<AbortGeneration>(told));
+  REQUIRE(record(told, "notice"));
+  CHECK(record(told, "notice")->text ==
+        "rank 1 on node c cannot take part: node c lacks /data/out; mend that and start its "
+        "machine's command anew");
+  run.apply(TrainerStopped{0, 2, killed()}, {});
+  SUBCASE("it comes") {
+    run.apply(TrainerDied{1, 2, "c", killed()}, {});
+    CHECK(find<BeginGeneration>(run.apply(TrainerAlive{1, 3, "d"}, {})));
+    CHECK(run.failures() == 1);
+    // Where steps stood, what fails is the run's.
+    run.apply(StepFinished{3, 5}, {});
+    CHECK(find<EndRun>(run.apply(TrainerFailed{1, 3, no_folder}, {})));
+  }
+  SUBCASE("it does not: rank 0 saves before the end, alone") {
+    const auto begun = run.apply(TimePassed{}, TimePoint(seconds(10)));
+    REQUIRE(find<BeginGeneration>(begun));
+    CHECK(find<BeginGeneration>(begun)->purpose == GenerationPurpose::kSaveAlone);
+  }
+}
+
 TEST_CASE("which ranks are awaited is said within two seconds, and every ten seconds") {
   using std::chrono::seconds;
   RunState run({.world_size = 3, .respawn_timeout = seconds(100)});
