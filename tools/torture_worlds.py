@@ -3,6 +3,7 @@ by one, and one is killed whole and started again, round after round. No step is
 intent is computed twice, and losses and weights are those of a run in which nothing happened."""
 
 import random
+import re
 import signal
 import time
 
@@ -124,6 +125,8 @@ def torture(figures, place, bin_folder, options, strategy):
     settings = _settings(place, options, strategy, steps)
     with TrainingMachines(place, bin_folder, MACHINES, LEAST, strategy, settings) as machines:
         machines.run.wait_for_step(12, CHANGE_TIMEOUT_S)
+        # One that was late joins.
+        machines.wait_for(lambda: len(machines.training()) == MACHINES, "all machines train", CHANGE_TIMEOUT_S)
         worlds_ = Worlds(machines, chance, machines.run.step_s())
         for _ in range(rounds):
             others = chance.sample(range(1, MACHINES), 3)
@@ -134,6 +137,11 @@ def torture(figures, place, bin_folder, options, strategy):
             worlds_.join(others[2], 4)
         machines.run.finish(options.timeout)
         _judge(figures, machines.run, plain, strategy, worlds_)
+
+
+def _samples(run):
+    said = (re.search(r"rows became (\d+) samples", line) for line, _ in run.said_at)
+    return int(next(found for found in said if found).group(1))
 
 
 def _judge(figures, run, plain, what, changes):
@@ -152,6 +160,11 @@ def _judge(figures, run, plain, what, changes):
     figures.add(f"{what}: tokens trained on, undisturbed {tokens[1]}", tokens[0], "")
     figures.bar(f"{what}: weights, and every step's loss, norm and tokens, equal to the undisturbed run's",
                 not run.differences(plain))
+    out_of_order = results.samples_once(run.folder, _samples(run))
+    if out_of_order:
+        figures.note(f"  {what}: {out_of_order}")
+    figures.add(f"{what}: epochs", results.steps(run.folder)[-1]["epoch"], "")
+    figures.bar(f"{what}: every sample exactly once in each epoch, as steps.jsonl tells", not out_of_order)
     figures.bar(f"{what}: no step lost, none computed twice but the one under way when a machine was killed",
                 all(event["lost_steps"] == 0 and results.recomputed_steps(event) <= 1 for event in recovered)
                 and len(recovered) <= len(took["lost"]) and not run.repeated)

@@ -236,7 +236,9 @@ Status Daemon::start() {
                   const auto text = fmt::format("no connection to the head: {}", why.to_string());
                   // A head that was there, and is not found again.
                   if (state_->has_joined() && !state_->registered()) {
-                    log_.warning("{}", text);
+                    const auto patience =
+                        std::chrono::duration_cast<std::chrono::seconds>(options_.orphan_timeout);
+                    log_.warning("{}; it is waited for up to {} s", text, patience.count());
                   } else {
                     log_.info("{}", text);
                   }

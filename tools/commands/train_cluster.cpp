@@ -439,7 +439,14 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
                            .passes_signals_on = !head_gets_signals,
                            .on_terminate = on_terminate,
                            .on_joined = check_variables}));
-  if (const auto exit_code = exit_code_of_run(reason)) return *exit_code;
+  if (const auto exit_code = exit_code_of_run(reason)) {
+    if (*exit_code != 0) {
+      context.err << fmt::format(
+          "troupe train: the run has ended with code {}: the machine that leads it says why\n",
+          *exit_code);
+    }
+    return *exit_code;
+  }
   if (*left) {
     context.err
         << "troupe train: SIGTERM: this machine leaves; a run that has begun goes on without it\n";

@@ -25,6 +25,22 @@ def steps(folder):
     return [{key: value for key, value in line.items() if key not in _TIMINGS} for line in lines]
 
 
+def samples_once(folder, count):
+    """Whether the steps of a run went through each epoch's order of `count` samples from its begin to its end, none
+    left out and none twice; else where not, in words."""
+    epoch, done = 0, 0
+    for line in steps(folder):
+        if line["epoch"] == epoch + 1:
+            if done != count:
+                return f"epoch {epoch} ended behind {done} of {count} samples, before step {line['step']}"
+            epoch, done = epoch + 1, 0
+        if line["epoch"] != epoch or not done < line["next_sample"] <= count:
+            return f"step {line['step']} ends at sample {line['next_sample']} of epoch {line['epoch']}, " \
+                   f"and begins at sample {done} of epoch {epoch}"
+        done = line["next_sample"]
+    return ""
+
+
 def differences(folder, other):
     """What differs between the runs that wrote to the folders, in words; empty: nothing."""
     found = []

@@ -21,9 +21,10 @@ constexpr int kRateDigits = 2;
 constexpr int kShareDigits = 4;
 
 // What step_line writes besides StepRecord::extra.
-constexpr std::array<std::string_view, 13> kStepKeys = {
-    "step",         "loss",   "grad_norm",  "lr",         "tokens",    "skipped",     "seconds",
-    "tokens_per_s", "gflops", "gemm_share", "bytes_sent", "operators", "device_bytes"};
+constexpr std::array<std::string_view, 15> kStepKeys = {
+    "step",   "loss",        "grad_norm",  "lr",        "tokens",
+    "epoch",  "next_sample", "skipped",    "seconds",   "tokens_per_s",
+    "gflops", "gemm_share",  "bytes_sent", "operators", "device_bytes"};
 // Those among them that differ between equal runs.
 constexpr std::array<std::string_view, 7> kTimingKeys = {
     "seconds", "tokens_per_s", "gflops", "gemm_share", "bytes_sent", "operators", "device_bytes"};
@@ -192,6 +193,10 @@ std::string step_line(const StepRecord& record) {
                     {"grad_norm", hex_float(record.grad_norm)},
                     {"lr", record.learning_rate},
                     {"tokens", record.tokens}};
+  if (record.epoch > 0 || record.next_sample > 0) {
+    line["epoch"] = record.epoch;
+    line["next_sample"] = record.next_sample;
+  }
   if (!record.skipped.empty()) line["skipped"] = record.skipped;
   for (const auto& member : record.extra) line.insert(member);
   if (record.seconds.total() > 0) {
@@ -262,6 +267,8 @@ Result<std::vector<StepRecord>> read_steps(FileSystem& files, const std::string&
                       .grad_norm = *grad_norm,
                       .learning_rate = json::find_number(*value, "lr").value_or(0),
                       .tokens = json::find_integer(*value, "tokens").value_or(0),
+                      .epoch = json::find_integer(*value, "epoch").value_or(0),
+                      .next_sample = json::find_integer(*value, "next_sample").value_or(0),
                       .skipped = json::find_string(*value, "skipped").value_or("")};
     if (const auto* seconds = json::find(*value, "seconds")) {
       record.seconds = step_seconds_from_json(*seconds);

@@ -79,6 +79,11 @@ struct StepRecord {
   double grad_norm = 0;
   double learning_rate = 0;
   std::int64_t tokens = 0;
+  // Where in the data the next step begins: samples of this epoch's order (with packing:
+  // micro-batches) that are done with it. From one step to the next it tells what that trained on.
+  // 0, 0: not known.
+  std::int64_t epoch = 0;
+  std::int64_t next_sample = 0;
   // Why the parameters were not updated ("the gradient of … on rank 1 is not finite"); empty: they
   // were.
   std::string skipped;
@@ -95,7 +100,7 @@ struct StepRecord {
 };
 
 // {"step": 5, "loss": "0x1.8p+1", "grad_norm": "0x1p+0", "lr": 0.0003, "tokens": 4096,
-//  "skipped": …, "seconds": {"data": …, …}, "tokens_per_s": …, "gflops": …, "gemm_share": …,
+//  "epoch": 0, "next_sample": 160, "skipped": …, "seconds": {"data": …, …}, "tokens_per_s": …, "gflops": …, "gemm_share": …,
 //  "bytes_sent": …, "operators": {"gemm nt": 0.1, …},
 //  "device_bytes": {"parameters": …, "in_use": …}}
 // Floats that must agree in every bit are in C's %a, "nan", "inf" or "-inf".

@@ -44,6 +44,9 @@ Status StepFollowUp::after(RunGeneration& generation, StepRecord record, bool sa
   RankParts& f = parts_;
   f.progress.stage(record.step, Stage::kFinished);
   const FollowUp before = follow_.now();
+  const CommitRecord& committed = f.transaction().record();
+  record.epoch = committed.cursor.epoch;
+  record.next_sample = committed.cursor.next_sample;
   f.progress.step_seconds(record.step, record.seconds);
   std::optional<double> logged_loss;
   if (follow_.recorder) {
@@ -52,7 +55,6 @@ Status StepFollowUp::after(RunGeneration& generation, StepRecord record, bool sa
     if (!recorded.ok()) generation.observer.warning(recorded.status().to_string());
     logged_loss = std::move(recorded).value_or(std::nullopt);
   }
-  const CommitRecord& committed = f.transaction().record();
   const bool last = parts_.step() == parts_.total_steps();
   // An evaluation may take longer than the user waits for the run's end.
   if (!save_and_stop && f.evaluation.due(parts_.step(), committed.last_of_epoch != 0))

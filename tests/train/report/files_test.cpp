@@ -55,12 +55,17 @@ TEST_CASE("JSON as Python writes it, NaN included, and back") {
 
 TEST_CASE("a step's line holds every bit") {
   FaultyFileSystem files;
-  StepRecord record{
-      .step = 3, .loss = 0.1, .grad_norm = 1.0 / 3, .learning_rate = 3e-4, .tokens = 4096};
+  StepRecord record{.step = 3,
+                    .loss = 0.1,
+                    .grad_norm = 1.0 / 3,
+                    .learning_rate = 3e-4,
+                    .tokens = 4096,
+                    .epoch = 1,
+                    .next_sample = 24};
   record.extra["forward_s"] = 0.5;
   CHECK(
       step_line(record) ==
-      R"({"step": 3, "loss": "0x1.999999999999ap-4", "grad_norm": "0x1.5555555555555p-2", "lr": 0.0003, "tokens": 4096, "forward_s": 0.5})");
+      R"({"step": 3, "loss": "0x1.999999999999ap-4", "grad_norm": "0x1.5555555555555p-2", "lr": 0.0003, "tokens": 4096, "epoch": 1, "next_sample": 24, "forward_s": 0.5})");
   auto log = LineFile::open(files, "steps.jsonl").value();
   CHECK(log.append(step_line(record)).ok());
   record.step = 4;
@@ -73,6 +78,8 @@ TEST_CASE("a step's line holds every bit") {
   CHECK(records[0].loss == 0.1);
   CHECK(records[0].grad_norm == 1.0 / 3);
   CHECK(records[0].tokens == 4096);
+  CHECK(records[0].epoch == 1);
+  CHECK(records[0].next_sample == 24);
   CHECK(*json::find_number(records[0].extra, "forward_s") == 0.5);
   CHECK(std::isnan(records[1].loss));
   CHECK(log.append("{").ok());
