@@ -743,26 +743,17 @@ bool RunState::counts(const Status& cause, const Loss& loss, bool first_sign) {
     if (loss.again) ++blamed.attempts;
     return false;
   }
-  if (first_sign) {
-    if (spared.empty()) {
-      known_.lost_by = LostBy::kRun;
-    } else if (!loss.is_cause) {
-      known_.lost_by = LostBy::kNewcomers;
-      known_.newcomers_failed = short_cause(cause);
-      return false;
-    } else {
-      known_.lost_by = LostBy::kRun;
-      count_attempts(-1);
-    }
-    return true;
+  if (first_sign && !loss.is_cause && !spared.empty()) {
+    known_.lost_by = LostBy::kNewcomers;
+    known_.newcomers_failed = short_cause(cause);
+    return false;
   }
-  // Its peers told first.
-  if (loss.is_cause && known_.lost_by == LostBy::kNewcomers) {
-    known_.lost_by = LostBy::kRun;
-    count_attempts(-1);
-    return true;
-  }
-  return loss.again;
+  // Peers may have told before whose failure it was.
+  const bool is_news = first_sign || (loss.is_cause && known_.lost_by == LostBy::kNewcomers);
+  if (!is_news) return loss.again;
+  known_.lost_by = LostBy::kRun;
+  count_attempts(-1);
+  return true;
 }
 
 Status RunState::limit_reached(const Status& cause) const {
