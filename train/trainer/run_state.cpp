@@ -253,7 +253,11 @@ void RunState::on(const TrainerDied& event, TimePoint now) {
   Status status = event.cause;
   lose_generation(status.with("rank", number), {.rank = number, .again = died_again}, now);
   if (ended()) return;
-  if (elastic()) return begin_when_ready(now);
+  if (elastic()) {
+    // What the machine held is gone, as if another one had come.
+    if (event.cause.context("keeper")) machine_came(machine_of(event.trainer));
+    return begin_when_ready(now);
+  }
   if (const auto spare = places_.replace(number)) {
     rank_present(number, fmt::format("rank {} goes on with a spare", number), events::kSpare, now);
   }

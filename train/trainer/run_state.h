@@ -178,7 +178,7 @@ class RunState {
   void withdraw_leaves(TimePoint now);
   void try_barred_again(TimePoint now);
   void do_without_newcomers(TimePoint now);
-  // A process of it is on another node than those before.
+  // A process of it is on another node than those before; or its memory is gone.
   void machine_came(int machine);
   bool was_on(int machine, const std::string& node) const;
   template <typename Is>  // of a TrainerPlaces::Trainer

@@ -272,6 +272,22 @@ TEST_CASE("a machine that was done without is tried again where too few are left
   CHECK(elastic.run.failures() == 2);  // the loss, and what the run needs
 }
 
+TEST_CASE("a machine whose keeper died holds nothing: nobody leaves before a step stands with it") {
+  ElasticRun elastic({0, 1, 2});
+  elastic.tell(StepFinished{1, 4});
+  Status with_keeper = killed();
+  with_keeper.with("keeper", "died");
+  for (const int trainer : {2, 3}) elastic.tell(TrainerDied{trainer, 2, "n1-1", with_keeper});
+  CHECK(elastic.run.failures() == 1);
+  elastic.tell(MachineLeaves{2});
+  elastic.all_stop();
+  const auto begun = elastic.come_again(1);
+  REQUIRE(find<BeginGeneration>(begun));
+  CHECK(find<BeginGeneration>(begun)->trainers.size() == 6);
+  CHECK(find<PauseAfterStep>(elastic.tell(StepFinished{2, 5})));
+  check_resize(elastic.all_pause(6), 4, "machine 2 leaves");
+}
+
 TEST_CASE("who has saved takes part again where the save is given up") {
   ElasticRun elastic({0, 1});
   elastic.tell(StepFinished{1, 4});
