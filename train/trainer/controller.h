@@ -60,7 +60,7 @@ class TrainController {
   // A machine of a run whose world may change announces its end. False: the run cannot do without
   // it, or does not change. True: has_machine() will be false once it is needed no more.
   bool machine_leaves(std::int32_t machine);
-  bool has_machine(std::int32_t machine) const { return state().has_machine(machine); }
+  bool has_machine(std::int32_t machine) const { return session_.has_machine(machine); }
 
   // For the next process of this controller.
   ControllerMemory save() const;
