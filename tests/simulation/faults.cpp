@@ -66,8 +66,6 @@ void Faults::stop_trainer() {
   Process* trainer = trainers[world_.random.below(trainers.size())];
   // One that is stopped while it starts ends the run: nobody watches it yet (README.md).
   if (trainer->stopped() || !trainer->ready()) return;
-  // One that has not got the run's data yet has its machine given up, where the world may change.
-  if (run_.options.elastic && !dynamic_cast<Trainer&>(*trainer).status().has_bundle) return;
   world_.note("{} is stopped", trainer->label());
   trainer->stop();
   const std::uint64_t pid = trainer->place().pid;

@@ -90,11 +90,6 @@ class Run {
   void reached(int node) { cut_off_.extract(node); }
   // Something happened after which steps may be lost, until one stands again: README.md, "Known".
   void may_lose_steps() { may_lose_steps_ = true; }
-  // After a world with machines that had just come another one is chosen, and this is the last step
-  // that the controller was told of.
-  void world_changes(std::int64_t told_of) {
-    may_lose_steps_ = may_lose_steps_ || told_of < stands_;
-  }
   // The node goes in order, since the run does without it.
   void let_go(int node, const IsKept& is_kept) const;
 

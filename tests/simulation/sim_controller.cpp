@@ -243,11 +243,12 @@ bool Controller::machine_leaves(int machine) {
 void Controller::carry_out(const RecordEvent& action) {
   if (action.event == events::kResize) {
     ++run_.result.resizes;
-    const RunMemory& memory = state().memory();
-    if (!memory.newcomers.empty()) run_.world_changes(memory.told_step);
   }
   if (action.event == events::kNotice) {
-    run_.when_done_without(state().memory().leaving);
+    std::vector<std::int32_t> barred;
+    for (const auto& newcomer : state().memory().newcomers)
+      if (newcomer.barred) barred.push_back(newcomer.machine);
+    run_.when_done_without(barred);
   }
   run_.told_generation = std::max(run_.told_generation, action.generation);
   world_.note("event {} (generation {}): {}", action.event, action.generation, action.text);

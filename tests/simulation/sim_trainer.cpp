@@ -221,7 +221,11 @@ Task<Trainer::Nothing> Trainer::loop() {
     while (!generations_.waiting() || !has_bundle_) co_await Suspended{*this};
     GenerationPlan plan = generations_.next();
     Status ended = co_await train(std::move(plan));
-    const GenerationQueue::Departure departure = generations_.leave(std::move(ended), true);
+    const bool stepped =
+        memory_ && loaded_step_ && memory_->own.transaction.position().step > *loaded_step_;
+    loaded_step_.reset();
+    const GenerationQueue::Departure departure =
+        generations_.leave(std::move(ended), true, stepped);
     run_.meetings.withdraw(*this);
     const MeetingPtr meeting = std::exchange(meeting_, nullptr);
     if (meeting && departure.peers == Peers::kAbortAtOnce) meeting->leave(rank());
@@ -390,6 +394,7 @@ Task<Status> Trainer::recover() {
   const std::int64_t at = transaction.position().step;
   require(transaction.record().cursor == run_.oracle.record(at).cursor,
           "rank {} is elsewhere in its data after step {}", rank(), at);
+  loaded_step_ = at;
   tell(TrainerLoaded{rank(), generation(), at,
                      !from_memory && !took_over_ ? LoadedFrom::kCheckpoint
                      : session.copies_from() < 0 ? LoadedFrom::kMemory

@@ -152,6 +152,7 @@ class Trainer final : public Process {
   Task<Nothing> task_;
   std::coroutine_handle<> suspended_;
   bool wake_asked_ = false;
+  std::optional<std::int64_t> loaded_step_;  // in the generation under way
   const char* doing_ = "starts";
   bool dies_in_chunk_ = false;
 

@@ -100,9 +100,9 @@ struct StepRecord {
 };
 
 // {"step": 5, "loss": "0x1.8p+1", "grad_norm": "0x1p+0", "lr": 0.0003, "tokens": 4096,
-//  "epoch": 0, "next_sample": 160, "skipped": …, "seconds": {"data": …, …}, "tokens_per_s": …, "gflops": …, "gemm_share": …,
-//  "bytes_sent": …, "operators": {"gemm nt": 0.1, …},
-//  "device_bytes": {"parameters": …, "in_use": …}}
+//  "epoch": 0, "next_sample": 160, "skipped": …, "seconds": {"data": …, …}, "tokens_per_s": …,
+//  "gflops": …, "gemm_share": …, "bytes_sent": …, "operators": {"gemm nt": 0.1, …}, "device_bytes":
+//  {"parameters": …, "in_use": …}}
 // Floats that must agree in every bit are in C's %a, "nan", "inf" or "-inf".
 std::string step_line(const StepRecord& record);
 // What to do about lines that are no step's: a write that a full disk cut short leaves one behind.

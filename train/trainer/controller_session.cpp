@@ -210,7 +210,7 @@ void ControllerSession::keeper_lost(const std::string& node, TimePoint now) {
 void ControllerSession::give_data(int trainer, TimePoint now) {
   if (!has_data_) {
     processes_.cannot_serve(trainer, now);
-    return feed(TrainerWaiting{trainer, "the controller waits for the run's data"}, now);
+    return feed(TrainerWaiting{trainer, "the controller waits for the run's data", true}, now);
   }
   processes_.serving(trainer);
   actions_.push_back(GiveData{trainer, processes_[trainer].alive});
@@ -232,7 +232,7 @@ ControllerActions ControllerSession::data_given(int trainer, std::uint64_t incar
     // Most likely it died meanwhile, which the head will tell. A process that lives is ended: its
     // successor may take them, and the failure counts.
     feed(TrainerWaiting{trainer,
-                        fmt::format("it did not get the run's data: {}", given.to_string())},
+                        fmt::format("it did not get the run's data: {}", given.to_string()), true},
          now);
   }
   return take();

@@ -49,9 +49,9 @@ struct TellUser {
   std::int32_t rank = -1;
   TrainerMessage message;
 };
-using ControllerAction =
-    std::variant<SaveMemory, WatchTrainers, GiveData, RestartTrainer, LookBack, TellUser,
-                 BeginGeneration, AbortGeneration, SaveAndStop, RecordEvent, EndRun, PauseAfterStep>;
+using ControllerAction = std::variant<SaveMemory, WatchTrainers, GiveData, RestartTrainer, LookBack,
+                                      TellUser, BeginGeneration, AbortGeneration, SaveAndStop,
+                                      RecordEvent, EndRun, PauseAfterStep>;
 using ControllerActions = std::vector<ControllerAction>;
 
 class ControllerSession {

@@ -45,7 +45,7 @@ GenerationQueue::Aborted GenerationQueue::abort(std::uint64_t generation, Status
   if (reason.ok()) reason = error(Code::kAborted, "generation {} was given up", generation);
   Aborted aborted;
   const bool left = newest_ == generation && running_ == 0 && plans_.empty();
-  if (left) aborted.left_before = TrainerStopped{rank_, generation, reason};
+  if (left) aborted.left_before = TrainerStopped{rank_, generation, reason, stepped_};
   if (generation <= aborted_) return aborted;
   if (TROUPE_CANARY("forgets-aborts-of-waiting-plans") && running_ == 0) return aborted;
   aborted_ = generation;
@@ -67,11 +67,13 @@ Status GenerationQueue::cancelled() const {
   return running_ != 0 && running_ <= aborted_ ? abort_reason_ : Status();
 }
 
-GenerationQueue::Departure GenerationQueue::leave(Status ended, bool can_begin_again) {
+GenerationQueue::Departure GenerationQueue::leave(Status ended, bool can_begin_again,
+                                                  bool stepped) {
   using Peers = Departure::Peers;
   TROUPE_CHECK(running_ != 0);
   const bool is_cancelled = !cancelled().ok();
   const std::uint64_t generation = std::exchange(running_, 0);
+  stepped_ = stepped;
   if (ended.ok()) return {.message = TrainerFinished{rank_, generation}};
   if (const auto step = saved_step_of(ended))
     return {.message = TrainerSaved{rank_, generation, *step}};
@@ -79,7 +81,7 @@ GenerationQueue::Departure GenerationQueue::leave(Status ended, bool can_begin_a
     return {.message = TrainerPaused{rank_, generation, *step}};
   ended.with("rank", rank_);
   if (can_begin_again && (is_cancelled || others_fault(ended))) {
-    return {.message = TrainerStopped{rank_, generation, ended},
+    return {.message = TrainerStopped{rank_, generation, ended, stepped},
             .peers = Peers::kAbortAtOnce,
             .cause = ended};
   }

@@ -55,8 +55,8 @@ class GenerationQueue {
     Status cause;  // for the peers
   };
   // The generation in work ended as `ended` says. `can_begin_again`: the process can take part in
-  // another one.
-  Departure leave(Status ended, bool can_begin_again);
+  // another one. `stepped`: it has done a step in this one.
+  Departure leave(Status ended, bool can_begin_again, bool stepped);
 
   // What the trainer answers when it is asked; the rest of `process` is as it was given.
   TrainerStatus status(TrainerStatus process) const;
@@ -72,6 +72,7 @@ class GenerationQueue {
   World newest_world_;  // and those before it
   std::vector<World> newest_former_;
   std::uint64_t running_ = 0;
+  bool stepped_ = false;       // in the last one that was left
   std::uint64_t aborted_ = 0;  // all generations up to this are
   Status abort_reason_;
 };

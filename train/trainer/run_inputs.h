@@ -101,6 +101,7 @@ struct TrainerStopped {
   int rank = 0;
   std::uint64_t generation = 0;
   Status cause;
+  bool stepped = false;  // after a step in it, of which rank 0 may not have told
 };
 // The rank finished the run's last step and wrote what it had to write.
 struct TrainerFinished {
@@ -128,10 +129,11 @@ struct TrainerFailed {
   std::uint64_t generation = 0;
   Status cause;
 };
-// The trainer waits for a place: why, in the scheduler's words.
+// The trainer waits for a place: why, in the scheduler's words; or its process for the run's data.
 struct TrainerWaiting {
   int trainer = 0;
   std::string why;
+  bool has_place = false;
 };
 // The rank does not move any more, as its progress record says (train/progress): it is named, and
 // its process replaced.

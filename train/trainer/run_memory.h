@@ -25,7 +25,8 @@ struct RunMemory {
     bool died_before = false;
     std::optional<TimePoint> absent_since;  // since it was placed, or its death
     std::string waits_for;
-    bool moved = false;  // to another node than before, since the last step
+    bool has_place = true;  // while it waits: what it waits for is not one
+    bool moved = false;     // to another node than before, since the last step
     // Since its process was told to be killed because it did not move.
     std::optional<TimePoint> stuck_since;
     std::string stuck_how;  // "stopped", "stuck"

@@ -171,6 +171,7 @@ void RunState::cannot_serve(int number, const Status& cause, TimePoint now) {
   rank.absent_since = now;
   const std::string who = elastic() ? fmt::format("machine {}", machine_of(trainer))
                                     : fmt::format("rank {} on node {}", number, place.node);
+  rank.has_place = false;
   rank.waits_for =
       fmt::format("{} cannot take part: {}; mend that and start its machine's command anew", who,
                   cause.to_string());
@@ -190,6 +191,7 @@ void RunState::rank_present(int number, const std::string& how, const char* even
   rank.phase = RankPhase::kReady;
   rank.absent_since.reset();
   rank.waits_for.clear();
+  rank.has_place = true;
   rank.stuck_since.reset();
   if (rank.died_before) {
     record({.event = event,
@@ -363,10 +365,7 @@ void RunState::on(const StepFinished& event, TimePoint now) {
 
 void RunState::step_stands(const StepFinished& event, TimePoint now) {
   known_.last_step = known_.told_step = event.step;
-  known_.stepped = true;
-  for (Rank& rank : known_.ranks) rank.moved = false;
-  known_.former.clear();
-  std::erase_if(known_.newcomers, [this](const auto& n) { return in_world(n.machine); });
+  stood_in_this_world();
   // Steps done again are no progress: a step that always kills would be tried for ever.
   if (event.step > known_.farthest_step) {
     known_.farthest_step = event.step;
@@ -379,6 +378,15 @@ void RunState::step_stands(const StepFinished& event, TimePoint now) {
     record_resume(recovery_->resumed().value_or(event.step - 1), now);
   }
   record_recovery(event.step, now);
+}
+
+// What was held of the worlds before is dropped then, and what is held now is whoever's computed
+// it.
+void RunState::stood_in_this_world() {
+  known_.stepped = true;
+  for (Rank& rank : known_.ranks) rank.moved = false;
+  known_.former.clear();
+  std::erase_if(known_.newcomers, [this](const auto& n) { return in_world(n.machine); });
 }
 
 void RunState::record_recovery(std::int64_t step, TimePoint now) {
@@ -410,6 +418,7 @@ void RunState::release_held(TimePoint now, bool all) {
 void RunState::on(const TrainerStopped& event, TimePoint now) {
   Rank* rank = running_rank(event.rank, event.generation);
   if (!rank) return;
+  if (event.stepped) stood_in_this_world();
   rank->phase = RankPhase::kReady;
   rank->stuck_since.reset();
   if (known_.running && !recovery_) recovery(now).add_fault(event.rank, short_cause(event.cause));
@@ -477,6 +486,7 @@ void RunState::on(const TrainerWaiting& event, TimePoint now) {
   Rank* rank = place ? rank_of(place->rank) : nullptr;
   if (!rank || rank->waits_for == event.why) return;
   rank->waits_for = event.why;
+  rank->has_place = event.has_place;
   absent_told_.reset();  // it is said again, with the reason
   if (elastic()) begin_when_ready(now);
   // The whole run stands in the line for its first places. The driver says so of its actors.
@@ -583,7 +593,7 @@ void RunState::hurry_save(TimePoint now) {
   // Where others may hold what is lost, the world is settled without it first.
   const bool no_place =
       !elastic() && std::any_of(known_.ranks.begin(), known_.ranks.end(), [](const Rank& r) {
-        return r.phase == RankPhase::kAbsent && !r.waits_for.empty();
+        return r.phase == RankPhase::kAbsent && !r.has_place;
       });
   if (no_place || asked_for >= 2 * settings_.step_patience()) begin(GenerationPurpose::kSaveAlone);
 }

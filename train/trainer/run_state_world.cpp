@@ -137,6 +137,10 @@ bool RunState::any_alive(int machine) const {
 }
 
 bool RunState::was_on(int machine, const std::string& node) const {
+  // Where one had no process while a controller without memory looked for the run nobody knows.
+  if (has_machine(machine) &&
+      !any_trainer(machine, [](const auto& trainer) { return !trainer.node.empty(); }))
+    return known_.generation > 0;
   return any_trainer(machine, [&](const auto& trainer) { return trainer.node == node; });
 }
 
@@ -153,10 +157,10 @@ bool RunState::given_up(int machine, TimePoint now) const {
     if (!rank.absent_since) continue;
     // Before the run's end there is no time to wait for another one.
     if (known_.save_by &&
-        (!rank.waits_for.empty() || now - *rank.absent_since >= settings_.step_patience() / 2))
+        (!rank.has_place || now - *rank.absent_since >= settings_.step_patience() / 2))
       return true;
     if (now - *rank.absent_since < settings_.shrink_after) return false;
-    placeless = placeless || !rank.waits_for.empty();
+    placeless = placeless || !rank.has_place;
   }
   return placeless;
 }

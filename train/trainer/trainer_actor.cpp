@@ -55,6 +55,7 @@ class TrainerActor::Observer final : public TrainingObserver {
 
   void loaded(const TrainerLoaded& loaded) override {
     trainer_.step_ = loaded.step;
+    trainer_.loaded_step_ = loaded.step;
     trainer_.tell(loaded);
   }
   void step_done(const StepRecord& record) override { trainer_.step_ = record.step; }
@@ -321,7 +322,8 @@ void TrainerActor::leave(Status ended) {
     MutexLock lock(mutex_);
     // A start that failed uses the data up, and no others will come.
     const bool can_begin_again = run_ || given_back_ || (early_failure_.ok() && bundle_);
-    departure = generations_.leave(std::move(ended), can_begin_again);
+    const bool stepped = run_ && loaded_step_ && run_->step() > *loaded_step_;
+    departure = generations_.leave(std::move(ended), can_begin_again, stepped);
     communicator = std::exchange(communicator_, nullptr);
   }
   if (departure.peers == Peers::kAbortAtOnce && communicator) communicator->abort(departure.cause);
@@ -337,6 +339,7 @@ Status TrainerActor::train(const GenerationPlan& plan) {
     faults.push_back({plan.fault_numbers[i], plan.faults[i]});
   injector_.begin_generation(rank(), plan.generation, std::move(faults));
   recorder_.begin_generation(plan.generation);
+  loaded_step_.reset();
   between_steps_.begin();
   Status ended;
   try {

@@ -224,6 +224,8 @@ class TrainerActor {
   std::atomic<bool> unfit_{false};  // that was told
   bool told_transport_ = false;
   std::atomic<std::int64_t> step_{0};  // steps done
+  // Those that were done as this generation began to step. Of the loop.
+  std::optional<std::int64_t> loaded_step_;
   std::thread thread_;
   std::thread warmth_;  // prepares the first pass while the trainer gets its data and its rank
 };

@@ -97,6 +97,24 @@ TEST_CASE("a machine that others cannot meet and cannot do without ends the run"
   CHECK_MESSAGE(why.find("3 failures in a row without a new step") != std::string::npos, why);
 }
 
+TEST_CASE("a machine without a process when its run was found is the one that it was") {
+  const World world{0, {0, 1, 2, 3}};
+  std::vector<TrainerFound> found;
+  for (const int trainer : {0, 1})
+    found.push_back({.trainer = trainer,
+                     .incarnation = 1,
+                     .node = "n",
+                     .generation = 2,
+                     .rank = trainer,
+                     .step = 5,
+                     .world = world});
+  RunState run = RunState::adopt_found(
+      {.world_size = 6, .ranks_per_machine = 2, .first_machines = {0, 1}}, found, 0, {});
+  run.apply(TrainerAlive{2, 2, "m"}, {});
+  CHECK(find<BeginGeneration>(run.apply(TrainerAlive{3, 2, "m"}, {})));
+  CHECK(run.memory().newcomers.empty());
+}
+
 TEST_CASE("a machine whose first process dies before it serves is another one all the same") {
   ElasticRun elastic({0, 1});
   elastic.tell(StepFinished{1, 4});
@@ -286,6 +304,35 @@ TEST_CASE("a machine whose keeper died holds nothing: nobody leaves before a ste
   CHECK(find<BeginGeneration>(begun)->trainers.size() == 6);
   CHECK(find<PauseAfterStep>(elastic.tell(StepFinished{2, 5})));
   check_resize(elastic.all_pause(6), 4, "machine 2 leaves");
+}
+
+TEST_CASE("a machine with which a step stood that nobody heard of is none of those to spare") {
+  ElasticRun elastic({0, 1});
+  elastic.tell(StepFinished{1, 4});
+  elastic.come_on_new_node(2);
+  elastic.all_pause(5);
+  const auto stop = [&](bool stepped) {
+    return elastic.all_leave([&](int rank) {
+      return TrainerStopped{rank, elastic.run.generation(), error(Code::kAborted, "peer"),
+                            stepped && rank == 1};
+    });
+  };
+  stop(true);
+  CHECK(elastic.run.memory().newcomers.empty());
+  const auto begun = stop(false);
+  REQUIRE(find<BeginGeneration>(begun));
+  CHECK(find<BeginGeneration>(begun)->trainers.size() == 6);
+  CHECK(find<BeginGeneration>(begun)->former.empty());
+}
+
+TEST_CASE("a machine that waits for the run's data has a place: it is not given up") {
+  ElasticRun elastic({0, 1});
+  elastic.tell(StepFinished{1, 4});
+  elastic.die(1);
+  elastic.all_stop();
+  for (const int trainer : {2, 3}) elastic.tell(TrainerWaiting{trainer, "no data yet", true});
+  CHECK_FALSE(record(elastic.later(seconds(2)), "resize"));
+  CHECK(find<BeginGeneration>(elastic.come_again(1)));
 }
 
 TEST_CASE("who has saved takes part again where the save is given up") {
