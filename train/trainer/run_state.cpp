@@ -380,8 +380,7 @@ void RunState::step_stands(const StepFinished& event, TimePoint now) {
   record_recovery(event.step, now);
 }
 
-// What was held of the worlds before is dropped then, and what is held now is whoever's computed
-// it.
+// Its machines hold what they computed then, and drop what they held of worlds before.
 void RunState::stood_in_this_world() {
   known_.stepped = true;
   for (Rank& rank : known_.ranks) rank.moved = false;
