@@ -18,7 +18,7 @@ PyTorch, transformers and DeepSpeed come from PyPI (tools/peers/requirements*.tx
 $TROUPE_PEERS_VENV, or build/peers/venv; one that cannot be had, or does not run, is a failure.
 Everything runs in namespaces of its own, with loopback alone. --keep FILE remembers the rows that were
 measured, so that parts can be run alone: rows that are not in --only come from there. --markdown prints
-the section of the README, --readme puts it there.
+the section of the guide's page, --readme puts it there.
 """
 
 import datetime
@@ -48,6 +48,7 @@ TABLE = {
 # Of the peer's peak memory, for A.
 MEMORY_SHARE = 0.35
 PEER_TIMEOUT_S = 280
+PAGE = "examples/guide/measured.md"
 MARKS = ("<!-- tools/bench compare-torch --readme -->", "<!-- end -->")
 
 
@@ -121,7 +122,7 @@ def report(figures, row, found):
         figures.bar(f"at most {MEMORY_SHARE} of the memory ({share:.2f})", share <= MEMORY_SHARE)
 
 
-# --- the README's section
+# --- the guide's section
 
 def machine():
     """Its processor's model and how many cores may be used."""
@@ -187,13 +188,13 @@ def fill(lines, limit=105):
     return "\n".join(out)
 
 
-def put_into_readme(text):
-    path = os.path.join(ROOT, "README.md")
+def put_into_page(text):
+    path = os.path.join(ROOT, PAGE)
     with open(path, encoding="utf-8") as file:
         readme = file.read()
     begin, end = readme.find(MARKS[0]), readme.find(MARKS[1], readme.find(MARKS[0]) + 1)
     if begin < 0 or end < 0:
-        raise Fault(f"README.md has no section between '{MARKS[0]}' and '{MARKS[1]}'")
+        raise Fault(f"{PAGE} has no section between '{MARKS[0]}' and '{MARKS[1]}'")
     with open(path, "w", encoding="utf-8") as file:
         file.write(f"{readme[:begin]}{MARKS[0]}\n{text}\n{readme[end:]}")
 
@@ -206,8 +207,8 @@ def parse(arguments):
     parser.add_argument("--steps", type=int, default=7, help="timed steps of a run, at least 7 for a report (7)")
     parser.add_argument("--keep", type=os.path.abspath, metavar="FILE", help="rows that were measured before, and now")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="prints the README's section at the end")
-    form.add_argument("--readme", action="store_true", help="puts it into README.md")
+    form.add_argument("--markdown", action="store_true", help="prints the guide's section at the end")
+    form.add_argument("--readme", action="store_true", help=f"puts it into {PAGE}")
     return parser.parse_args(arguments)
 
 
@@ -258,7 +259,7 @@ def main():
             text = fill(section(kept))
             figures.note(text)
             if options.readme:
-                put_into_readme(text)
+                put_into_page(text)
 
     return script.run("compare-torch", options, measured)
 
