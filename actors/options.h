@@ -57,7 +57,7 @@ struct ActorOptions {
   double memory_bytes = 0;
   std::map<std::string, double> resources;  // the user's own kinds; multiples of 1/10,000
   // How often it may be restarted within the window; -1 without limit. Its last saved state comes
-  // back, on another node too (actors/README.md).
+  // back, on another node too (examples/guide/lifetimes.md).
   int max_restarts = 0;
   // What an actor saved is kept in the memory of its node, and is lost with that. Then it goes on
   // with load_lost(), where its class has one; otherwise it dies with kDataLoss in its cause,
