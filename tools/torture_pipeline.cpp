@@ -1,4 +1,4 @@
-// The program of `tools/torture pipeline`, written as somebody would who has read actors/README.md
+// The program of `tools/torture pipeline`, written as somebody would who has read examples/guide
 // and the examples: a reader, workers and an aggregator, on a cluster that runs already.
 //
 //   torture_pipeline ITEMS WORKERS ITEMS_PER_SECOND

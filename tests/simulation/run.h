@@ -14,6 +14,7 @@
 #include "process.h"
 #include "runtime/base/ids.h"
 #include "simulation.h"
+#include "train/report/run_event.h"
 #include "train/trainer/run_memory.h"
 #include "train/trainer/trainer_processes.h"
 
@@ -107,8 +108,10 @@ class Run {
   MeetingPlace meetings;
   std::vector<ActorId> trainers;
   ActorId controller;
-  std::int64_t checkpoint = 0;        // the newest one's step
-  std::uint64_t told_generation = 0;  // the newest in the run's events
+  std::int64_t checkpoint = 0;               // the newest one's step
+  std::uint64_t told_generation = 0;         // the newest in the run's events
+  std::int64_t told_step = 0;                // the newest in its steps
+  std::vector<train::RunEvent> told_events;  // that its world changed
   bool ended = false;
   Status end;
   // Called, once, with the node of the next rank that commits a step by its votes.

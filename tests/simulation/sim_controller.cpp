@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "train/report/run_event.h"
+#include "train/trainer/told_reports.h"
 
 namespace troupe::simulation {
 
@@ -124,6 +125,9 @@ void Controller::find_run() {
 void Controller::found_run(Search& search) {
   // Of the run's files.
   search.found.generations = std::max<std::uint64_t>(1, run_.told_generation);
+  if (run_.options.elastic)
+    search.found.worlds =
+        worlds_told(run_.told_events, RunState(settings_of(run_)).world(), run_.told_step);
   act(session_.found(search.found, now()));
 }
 
@@ -240,9 +244,15 @@ bool Controller::machine_leaves(int machine) {
   return !has_machine(machine) || std::ranges::find(leaving, machine) != leaving.end();
 }
 
+void Controller::carry_out(const TellUser& action) {
+  if (const auto* step = std::get_if<StepReport>(&action.message))
+    run_.told_step = std::max(run_.told_step, step->step);
+}
+
 void Controller::carry_out(const RecordEvent& action) {
   if (action.event == events::kResize) {
     ++run_.result.resizes;
+    run_.told_events.push_back(to_event(action));
   }
   if (action.event == events::kNotice) {
     std::vector<std::int32_t> barred;

@@ -51,7 +51,7 @@ class Controller final : public Process {
   void carry_out(const train::GiveData& action);
   void carry_out(const train::RestartTrainer& action);
   void carry_out(const train::LookBack&) {}
-  void carry_out(const train::TellUser&) {}
+  void carry_out(const train::TellUser& action);
   void carry_out(const train::BeginGeneration& action);
   void carry_out(const train::AbortGeneration& action);
   void carry_out(const train::SaveAndStop&) {}

@@ -40,8 +40,19 @@ constexpr CountField kCountFields[] = {
     {"recomputed_steps", &RunEvent::recomputed_steps},
     {"lost_steps", &RunEvent::lost_steps},
     {"world_size", &RunEvent::world_size},
+    {"world", &RunEvent::world},
     {"total_steps", &RunEvent::total_steps},
     {"code", &RunEvent::code},
+};
+
+struct NumbersField {
+  const char* key;
+  const char* of;
+  std::vector<int> RunEvent::*member;
+};
+constexpr NumbersField kNumbersFields[] = {
+    {"waited_for_by", "ranks", &RunEvent::waited_for_by},
+    {"trainers", "trainers", &RunEvent::trainers},
 };
 
 // So many digits from `at`, or nothing.
@@ -87,8 +98,9 @@ std::string event_line(const RunEvent& event, std::int64_t unix_time_us) {
   for (const auto& field : kTextFields) {
     if (const auto& text = event.*field.member; !text.empty()) line[field.key] = text;
   }
-  if (!event.waited_for_by.empty()) {
-    line["waited_for_by"] = json::Array(event.waited_for_by.begin(), event.waited_for_by.end());
+  for (const auto& field : kNumbersFields) {
+    const auto& numbers = event.*field.member;
+    if (!numbers.empty()) line[field.key] = json::Array(numbers.begin(), numbers.end());
   }
   for (const auto& field : kMillisecondsFields) {
     if (const auto& value = event.*field.member) line[field.key] = *value;
@@ -141,13 +153,16 @@ Result<RunEvent> parse_event_line(std::string_view line, std::string_view file, 
       wrong = fmt::format("'{}' is no number", field.key);
     }
   }
-  if (const auto* ranks = json::find(*value, "waited_for_by")) {
-    const auto* array = ranks->if_array();
-    for (const auto& rank : array ? *array : json::Array()) {
-      if (!rank.is_int64()) wrong = "'waited_for_by' is no list of ranks";
-      if (rank.is_int64()) event.waited_for_by.push_back(static_cast<int>(rank.get_int64()));
+  for (const auto& field : kNumbersFields) {
+    const auto* numbers = json::find(*value, field.key);
+    if (!numbers) continue;
+    const auto* array = numbers->if_array();
+    bool good = array != nullptr;
+    for (const auto& number : array ? *array : json::Array()) {
+      good = good && number.is_int64();
+      if (good) (event.*field.member).push_back(static_cast<int>(number.get_int64()));
     }
-    if (!array) wrong = "'waited_for_by' is no list of ranks";
+    if (!good) wrong = fmt::format("'{}' is no list of {}", field.key, field.of);
   }
   if (!wrong.empty()) return damaged(wrong);
   return event;

@@ -31,7 +31,7 @@ inline constexpr const char* kSpare = "spare";      // a rank was given to a spa
 inline constexpr const char* kReload = "reload";    // a rank read a checkpoint again
 // The world has `world_size` ranks from here on, as machines come and go: `cause`.
 inline constexpr const char* kResize = "resize";
-inline constexpr const char* kResume = "resume";    // a new generation goes on after `step`
+inline constexpr const char* kResume = "resume";          // a new generation goes on after `step`
 inline constexpr const char* kRecovered = "recovered";    // the first step after a failure stands
 inline constexpr const char* kController = "controller";  // a new controller took the run over
 inline constexpr const char* kKeeper = "keeper";  // a node's keeper is gone, with memory and ranks
@@ -75,6 +75,10 @@ struct RunEvent {
   std::string run;
   std::optional<std::int64_t> world_size;
   std::optional<std::int64_t> total_steps;
+  // Of `resize`, beside its size: the number of the world, the run's first being 0, and which of
+  // the run's trainers has which rank in it.
+  std::optional<std::int64_t> world;
+  std::vector<int> trainers = {};
   // Of `end`: a Code's number (runtime/base/status.h).
   std::optional<std::int64_t> code;
 

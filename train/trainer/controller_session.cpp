@@ -61,7 +61,8 @@ ControllerActions ControllerSession::found(const Found& run, TimePoint now) {
     const std::vector<TrainerFound> living = living_trainers(run.trainers);
     RunSettings all = settings_;
     all.spares = std::max(0, static_cast<int>(run.trainers.size()) - settings_.world_size);
-    state_ = RunState::adopt_found(all, living, run.generations, now, run.steps, run.silent_for);
+    state_ = RunState::adopt_found(all, living, run.generations, now, run.steps, run.silent_for,
+                                   run.worlds);
     add_trainers(run.trainers.size());
     for (const TrainerFound& one : living) {
       const TrainerStatus& status = *run.trainers[static_cast<std::size_t>(one.trainer)];

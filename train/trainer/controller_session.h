@@ -71,6 +71,7 @@ class ControllerSession {
     std::vector<std::optional<TrainerStatus>> trainers;  // by number; nothing: it did not answer
     std::uint64_t generations = 1;                       // that may have begun
     std::int64_t steps = 0;                              // the newest in the files
+    std::vector<World> worlds;           // worlds_told(); of a run whose world may change
     std::optional<Duration> silent_for;  // since a step was written; nothing: none was
   };
   ControllerActions found(const Found& run, TimePoint now);

@@ -267,7 +267,7 @@ struct RecordEvent {
   std::optional<std::int64_t> lost_steps;        // recovered only: finished before, undone
   std::optional<std::int64_t> recomputed_steps;  // recovered only: lost ones, and the one under way
   TimePoint at{};                                // when it happened
-  std::optional<std::int64_t> world_size = {};   // of a change of it: the new one
+  std::optional<World> world = {};               // of a change of it: the new one
 };
 // The run has ended; nothing follows. Its status is saved_stop() where it was asked to save and to
 // stop and did.

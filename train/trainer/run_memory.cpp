@@ -6,7 +6,7 @@ namespace troupe::train {
 
 RunMemory found_memory(TrainerPlaces places, std::span<const TrainerFound> found,
                        std::uint64_t generations_before, TimePoint now, std::int64_t steps_before,
-                       std::optional<Duration> silent_for) {
+                       std::optional<Duration> silent_for, std::span<const World> worlds) {
   RunMemory memory;
   // Where the size of the world may change, the newest plan lists its ranks.
   std::uint64_t newest = 0;
@@ -16,6 +16,13 @@ RunMemory found_memory(TrainerPlaces places, std::span<const TrainerFound> found
     places.set_world(trainer.world.trainers);
     memory.world = trainer.world.number;
     memory.former = trainer.former;
+  }
+  // Where all that was in it is lost nobody who lives knows of the newest one.
+  const bool none_knows = !worlds.empty() && worlds.front().number > memory.world;
+  if (none_knows) {
+    places.set_world({worlds.front().trainers.begin(), worlds.front().trainers.end()});
+    memory.world = worlds.front().number;
+    memory.former.assign(worlds.begin() + 1, worlds.end());
   }
   memory.trainers = places.trainers();
   memory.generation = generations_before;
@@ -35,7 +42,7 @@ RunMemory found_memory(TrainerPlaces places, std::span<const TrainerFound> found
     place.gpu = trainer.gpu;
     if (!trainer.fit) place.unfit = trainer.incarnation;
     // Ranks are where the newest plan has them.
-    if (trainer.generation != memory.generation || trainer.rank < 0) continue;
+    if (none_knows || trainer.generation != memory.generation || trainer.rank < 0) continue;
     for (auto& other : memory.trainers) {
       if (other.rank != trainer.rank) continue;
       std::swap(other.rank, place.rank);

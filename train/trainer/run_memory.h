@@ -90,9 +90,9 @@ struct RunMemory {
 // Where all of it is lost: from what the trainers that live tell. Their generation is over for
 // them; they and all others meet again. `places`: as the run began with. `generations_before`,
 // `steps_before`: at least so many were begun, and finished. `silent_for`: since the last of them
-// was.
+// was. `worlds`: as its files tell (worlds_told()); those that live may know of newer ones.
 RunMemory found_memory(TrainerPlaces places, std::span<const TrainerFound> found,
                        std::uint64_t generations_before, TimePoint now, std::int64_t steps_before,
-                       std::optional<Duration> silent_for);
+                       std::optional<Duration> silent_for, std::span<const World> worlds);
 
 }  // namespace troupe::train

@@ -51,10 +51,11 @@ RunState RunState::adopt(const RunSettings& settings, RunMemory memory, TimePoin
 
 RunState RunState::adopt_found(const RunSettings& settings, std::span<const TrainerFound> found,
                                std::uint64_t generations_before, TimePoint now,
-                               std::int64_t steps_before, std::optional<Duration> silent_for) {
+                               std::int64_t steps_before, std::optional<Duration> silent_for,
+                               std::span<const World> worlds) {
   RunState state = adopt(settings,
                          found_memory(first_places(settings), found, generations_before, now,
-                                      steps_before, silent_for),
+                                      steps_before, silent_for, worlds),
                          now);
   if (state.known_.former.empty()) return state;
   // No step stands in this world yet.

@@ -78,7 +78,8 @@ class RunState {
   static RunState adopt_found(const RunSettings& settings, std::span<const TrainerFound> found,
                               std::uint64_t generations_before, TimePoint now,
                               std::int64_t steps_before = 0,
-                              std::optional<Duration> silent_for = {});
+                              std::optional<Duration> silent_for = {},
+                              std::span<const World> worlds = {});
 
   // What to do about an event. Events of processes or generations that are past change nothing.
   std::vector<RunCommand> apply(const RunInput& event, TimePoint now);

@@ -276,7 +276,7 @@ void RunState::change_world(const std::vector<int>& wanted, TimePoint now) {
               trainers.size(), trainers.size() == 1 ? "" : "s", wanted.size(),
               wanted.size() == 1 ? "" : "s", ranks_before, before.size(), why),
           .cause = why,
-          .world_size = std::ssize(trainers)},
+          .world = world()},
          now);
 }
 

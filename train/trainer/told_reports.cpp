@@ -62,8 +62,12 @@ RunEvent to_event(const RecordEvent& command) {
                  .waited_for_by = command.waited_for_by,
                  .detected_after_ms = command.detected_after_ms,
                  .recomputed_steps = command.recomputed_steps,
-                 .lost_steps = command.lost_steps,
-                 .world_size = command.world_size};
+                 .lost_steps = command.lost_steps};
+  if (command.world) {
+    event.world_size = std::ssize(command.world->trainers);
+    event.world = command.world->number;
+    event.trainers.assign(command.world->trainers.begin(), command.world->trainers.end());
+  }
   if (command.times) {
     const RecoveryTimes& times = *command.times;
     event.detected_after_ms = to_ms(times.detected_after);
@@ -74,6 +78,25 @@ RunEvent to_event(const RecordEvent& command) {
     event.recovery_ms = to_ms(times.whole);
   }
   return event;
+}
+
+std::vector<World> worlds_told(const std::vector<RunEvent>& events, World first,
+                               std::int64_t steps) {
+  std::vector<World> worlds{std::move(first)};
+  std::int64_t began = 0;
+  for (const RunEvent& event : events) {
+    if (event.event == events::kStart) {
+      worlds = {worlds.back()};
+      began = event.step;
+    }
+    if (event.event != events::kResize || !event.world || event.trainers.empty()) continue;
+    if (event.step > began) worlds.resize(1);
+    worlds.insert(worlds.begin(), World{static_cast<std::int32_t>(*event.world),
+                                        {event.trainers.begin(), event.trainers.end()}});
+    began = event.step;
+  }
+  if (steps > began) worlds.resize(1);
+  return worlds;
 }
 
 ToldEvent to_event(const CheckpointFailedReport& report, const RunPosition& at,

@@ -3,6 +3,7 @@
 // driver (trainer_messages.h) and events. Pure.
 
 #include <string>
+#include <vector>
 
 #include "runtime/base/json.h"
 #include "train/report/run_event.h"
@@ -18,6 +19,12 @@ json::Object driver_line(const CheckpointReport& report);
 json::Object driver_line(const WarningReport& report);
 
 RunEvent to_event(const RecordEvent& command);
+
+// The worlds whose ranks may hold what the run goes on from, the newest first: that of the last
+// change which the events tell, and those before it in which no step stood since. `first`: the one
+// that it begins with; `steps`: done so far.
+std::vector<World> worlds_told(const std::vector<RunEvent>& events, World first,
+                               std::int64_t steps);
 
 // Where the run is as a report arrives.
 struct RunPosition {

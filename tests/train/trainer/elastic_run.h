@@ -101,7 +101,7 @@ inline void check_resize(const Commands& commands, std::int64_t world_size,
                          const std::string& cause) {
   const auto* resize = record(commands, "resize");
   REQUIRE(resize);
-  CHECK(resize->world_size == world_size);
+  CHECK(std::ssize(resize->world.value().trainers) == world_size);
   CHECK(resize->cause == cause);
 }
 

@@ -115,6 +115,32 @@ TEST_CASE("a machine without a process when its run was found is the one that it
   CHECK(run.memory().newcomers.empty());
 }
 
+TEST_CASE("where all that was in the newest world is lost its events tell which that was") {
+  const std::vector<World> told = {{2, {0, 1, 4, 5}}, {1, {0, 1, 2, 3, 4, 5}}};
+  const auto found = [&](const std::vector<TrainerFound>& living, std::int64_t steps) {
+    return RunState::adopt_found(
+        {.world_size = 6, .ranks_per_machine = 2, .first_machines = {0, 1}}, living, 3, {}, steps,
+        {}, told);
+  };
+  RunState none = found({}, 5);
+  CHECK(none.world().number == 2);
+  CHECK(none.world().trainers == told[0].trainers);
+  REQUIRE(none.memory().former.size() == 1);
+  CHECK(none.memory().former[0].number == 1);
+  // One that left knows an older plan, in which it had another rank.
+  RunState older = found(
+      {{.trainer = 3, .incarnation = 1, .node = "n", .generation = 3, .rank = 3, .world = told[1]}},
+      5);
+  CHECK(older.world().number == 2);
+  CHECK(older.places().find(3)->rank == -1);
+  // Who lives knows a newer one: its event was lost.
+  const World newer{3, {0, 1}};
+  RunState known = found(
+      {{.trainer = 0, .incarnation = 1, .node = "n", .generation = 4, .rank = 0, .world = newer}},
+      5);
+  CHECK(known.world().number == 3);
+}
+
 TEST_CASE("a machine whose first process dies before it serves is another one all the same") {
   ElasticRun elastic({0, 1});
   elastic.tell(StepFinished{1, 4});

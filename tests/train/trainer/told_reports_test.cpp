@@ -46,5 +46,34 @@ TEST_CASE("a recovery's times become milliseconds where they are known") {
   CHECK_FALSE(event.attach_ms);
 }
 
+TEST_CASE("which worlds a run may go on from, as its events tell") {
+  const World first{0, {0, 1}};
+  const auto change = [](std::int64_t step, std::int32_t number,
+                         std::vector<std::int32_t> trainers) {
+    const RunEvent event = to_event(
+        RecordEvent{.event = events::kResize, .step = step, .world = World{number, trainers}});
+    CHECK(event.world_size == std::ssize(trainers));
+    // As it is read.
+    return parse_event_line(event_line(event, 0), "events.jsonl", 1).value();
+  };
+  const auto numbers = [&](const std::vector<RunEvent>& events, std::int64_t steps) {
+    std::vector<std::int32_t> found;
+    for (const World& world : worlds_told(events, first, steps)) found.push_back(world.number);
+    return found;
+  };
+  using Numbers = std::vector<std::int32_t>;
+  CHECK(numbers({}, 7) == Numbers{0});
+  const auto to_four = change(5, 1, {0, 1, 2, 3});
+  CHECK(numbers({to_four}, 5) == Numbers{1, 0});  // no step stood since
+  CHECK(numbers({to_four}, 6) == Numbers{1});
+  const auto back = change(5, 2, {0, 1});
+  CHECK(numbers({to_four, back}, 5) == Numbers{2, 1, 0});
+  CHECK(numbers({to_four, change(8, 2, {0, 1})}, 8) == Numbers{2, 1});
+  CHECK(worlds_told({to_four}, first, 6).front().trainers == std::vector<std::int32_t>{0, 1, 2, 3});
+  // What a run before wrote into the same folder.
+  const RunEvent start{.event = events::kStart, .run = "next"};
+  CHECK(numbers({to_four, start}, 6) == Numbers{0});
+}
+
 }  // namespace
 }  // namespace troupe::train
