@@ -126,7 +126,7 @@ def torture(figures, place, bin_folder, options, strategy):
     with TrainingMachines(place, bin_folder, MACHINES, LEAST, strategy, settings) as machines:
         machines.run.wait_for_step(12, CHANGE_TIMEOUT_S)
         # One that was late joins.
-        machines.wait_for(lambda: len(machines.training()) == MACHINES, "all machines train", CHANGE_TIMEOUT_S)
+        machines.wait_for(lambda: _world_size(machines.run) == MACHINES, "the world of all machines", CHANGE_TIMEOUT_S)
         worlds_ = Worlds(machines, chance, machines.run.step_s())
         for _ in range(rounds):
             others = chance.sample(range(1, MACHINES), 3)
@@ -137,6 +137,11 @@ def torture(figures, place, bin_folder, options, strategy):
             worlds_.join(others[2], 4)
         machines.run.finish(options.timeout)
         _judge(figures, machines.run, plain, strategy, worlds_)
+
+
+def _world_size(run):
+    told = [event for event in results.events(run.folder) if event["event"] in ("start", "resize")]
+    return told[-1]["world_size"] if told else 0
 
 
 def _samples(run):

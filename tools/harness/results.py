@@ -29,11 +29,14 @@ def samples_once(folder, count):
     """Whether the steps of a run went through each epoch's order of `count` samples from its begin to its end, none
     left out and none twice; else where not, in words."""
     epoch, done = 0, 0
-    for line in steps(folder):
-        if line["epoch"] == epoch + 1:
-            if done != count:
-                return f"epoch {epoch} ended behind {done} of {count} samples, before step {line['step']}"
+    lines = steps(folder)
+    for line in lines:
+        # The last step of an epoch ends where the next one begins; it has no more samples than others.
+        if line["epoch"] == epoch + 1 and line["next_sample"] == 0:
+            if not 0 < count - done <= lines[0]["next_sample"]:
+                return f"epoch {epoch} ends with step {line['step']}, which begins behind {done} of {count} samples"
             epoch, done = epoch + 1, 0
+            continue
         if line["epoch"] != epoch or not done < line["next_sample"] <= count:
             return f"step {line['step']} ends at sample {line['next_sample']} of epoch {line['epoch']}, " \
                    f"and begins at sample {done} of epoch {epoch}"
