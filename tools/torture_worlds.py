@@ -154,7 +154,8 @@ def _judge(figures, run, plain, what, changes):
         figures.note(f"  {what}: {difference}")
     recovered = results.events(run.folder, "recovered")
     sizes = [event["world_size"] for event in results.events(run.folder, "resize")]
-    tokens = [sum(line["tokens"] for line in results.steps(folder)) for folder in (run.folder, plain.folder)]
+    steps, undisturbed = results.steps(run.folder), results.steps(plain.folder)
+    tokens = [sum(line["tokens"] for line in lines) for lines in (steps, undisturbed)]
     figures.note(f"  {what}: worlds of {' '.join(str(size) for size in [MACHINES, *sizes])} machines")
     figures.add(f"{what}: a normal step", run.step_s() * 1e3, "ms")
     took = {kind: changes.took(kind) for kind in ("joined", "left", "lost")}
@@ -165,10 +166,10 @@ def _judge(figures, run, plain, what, changes):
     figures.add(f"{what}: tokens trained on, undisturbed {tokens[1]}", tokens[0], "")
     figures.bar(f"{what}: weights, and every step's loss, norm and tokens, equal to the undisturbed run's",
                 not run.differences(plain))
-    out_of_order = results.samples_once(run.folder, _samples(run))
+    out_of_order = results.samples_once(steps, _samples(run))
     if out_of_order:
         figures.note(f"  {what}: {out_of_order}")
-    figures.add(f"{what}: epochs", results.steps(run.folder)[-1]["epoch"], "")
+    figures.add(f"{what}: epochs", steps[-1]["epoch"], "")
     figures.bar(f"{what}: every sample exactly once in each epoch, as steps.jsonl tells", not out_of_order)
     figures.bar(f"{what}: no step lost, none computed twice but the one under way when a machine was killed",
                 all(event["lost_steps"] == 0 and results.recomputed_steps(event) <= 1 for event in recovered)

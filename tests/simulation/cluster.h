@@ -156,6 +156,10 @@ class Cluster {
   std::uint64_t memory_life(int node) const {
     return nodes_[static_cast<std::size_t>(node)].memory_life;
   }
+  // Whether what the node kept in that life is there.
+  bool has_memory(int node, std::uint64_t life) const {
+    return node_up(node) && memory_life(node) == life;
+  }
   int nodes() const { return static_cast<int>(nodes_.size()); }
   bool node_up(int node) const { return at(node).up; }
   // Its machine lost its power, and nobody was told that its connections ended.

@@ -104,7 +104,7 @@ void Faults::kill_controller() {
 void Faults::strike() {
   const int node =
       static_cast<int>(world_.random.below(static_cast<std::uint64_t>(cluster_.nodes())));
-  // What else a world that changes must bear.
+  // These faults are there only where the world may change.
   if (run_.options.elastic && world_.chance(2)) {
     const std::uint64_t dice = world_.random.below(10);
     if (dice >= 8) return part(node, world_.between(10, 5000));

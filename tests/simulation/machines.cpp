@@ -68,7 +68,7 @@ void Machines::answered(int machine, bool may, bool needed) {
     if (!may || !cluster_.node_up(machine) || cluster_.boots(machine) != boot) return;
     ++run_.result.leaves;
     run_.let_go(machine, [this](const Run::Where& at) {
-      return cluster_.node_up(at.node) && cluster_.memory_life(at.node) == at.memory_life;
+      return cluster_.has_memory(at.node, at.memory_life);
     });
     go(machine, boot);
   });

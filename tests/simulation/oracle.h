@@ -29,11 +29,11 @@ class Layout {
 
   int ranks() const { return static_cast<int>(states_.size()); }
   const std::vector<int>& states() const { return states_; }
-  // Of the model.
+  // The part of the model's values that the rank holds.
   Range values(int rank) const;
-  // Of the rank's values.
+  // The part of these that one of its chunks is.
   Range chunk(int rank, int chunk) const;
-  // Of any rank.
+  // No chunk of any rank is larger.
   std::size_t chunk_size_max() const;
 
  private:

@@ -84,19 +84,22 @@ void Run::load_decided(bool mixed) {
 
 bool Run::votes_complete(int rank, std::uint64_t generation, std::int64_t step,
                          const train::StepPlan& plan) {
-  const auto [decided, first] = decided_in_.emplace(step, generation);
-  require(decided->second == generation,
+  const bool first = decide(step, generation, plan);
+  require(decided_in_.at(step) == generation,
           "rank {} sees step {} decided in generation {}, and it was in generation {}", rank, step,
-          generation, decided->second);
-  if (!first) return false;
+          generation, decided_in_.at(step));
+  return first;
+}
+
+bool Run::decide(std::int64_t step, std::uint64_t generation, const train::StepPlan& plan) {
+  if (!decided_in_.emplace(step, generation).second) return false;
   auto& samples = samples_[step];
   samples.clear();
   for (const auto& batch : plan.batches) samples.insert(samples.end(), batch.begin(), batch.end());
   return true;
 }
 
-void Run::stands(std::int64_t step, int in_world, Holders holders) {
-  stands_ = step;
+void Run::stands(int in_world, Holders holders) {
   stands_in_ = in_world;
   holders_ = std::move(holders);
   were_cut_off_ = cut_off_;
@@ -200,10 +203,7 @@ void Run::copied(int rank, std::int64_t step, bool from_kept) {
 
 void Run::finished_for_the_lost(std::int64_t step, std::uint64_t generation,
                                 const train::StepPlan& plan) {
-  if (!decided_in_.emplace(step, generation).second) return;
-  auto& samples = samples_[step];
-  samples.clear();
-  for (const auto& batch : plan.batches) samples.insert(samples.end(), batch.begin(), batch.end());
+  decide(step, generation, plan);
 }
 
 std::int64_t Run::newest_step() const { return *std::max_element(done_.begin(), done_.end()); }

@@ -61,9 +61,9 @@ class Run {
   // True: nobody has seen it before.
   bool votes_complete(int rank, std::uint64_t generation, std::int64_t step,
                       const train::StepPlan& plan);
-  // That step stands in this world: where each distinct state is held from here on, by whomever.
+  // A step stands in this world: where each distinct state is held from here on, by whomever.
   using Holders = std::vector<std::set<Where>>;
-  void stands(std::int64_t step, int in_world, Holders holders);
+  void stands(int in_world, Holders holders);
   void commits(std::uint64_t pid, std::uint64_t generation);
   void finished(int rank, std::uint64_t pid, std::int64_t step, const Layout& layout,
                 const std::vector<std::uint64_t>& values);
@@ -116,10 +116,12 @@ class Run {
   Status end;
   // Called, once, with the node of the next rank that commits a step by its votes.
   std::function<void(int node)> when_committed;
-  // Called with the machines that the run does without, or that leave.
+  // Called with the machines that the run does without.
   std::function<void(const std::vector<std::int32_t>& machines)> when_done_without;
 
  private:
+  // False: it was decided before.
+  bool decide(std::int64_t step, std::uint64_t generation, const train::StepPlan& plan);
   void check_values(const char* what, int rank, std::int64_t step, const Layout& layout,
                     const std::vector<std::uint64_t>& values);
 
@@ -129,8 +131,7 @@ class Run {
   std::map<std::string, Where> memory_at_;
   std::map<std::string, std::uint64_t> joined_;  // generation, by memory
   bool may_lose_steps_ = false;
-  std::int64_t stands_ = 0;  // the last step that stood, and its world
-  int stands_in_ = 0;
+  int stands_in_ = 0;                // the world in which the last step stood
   Holders holders_;                  // as the last step that stood had them
   std::multiset<int> cut_off_;       // nodes
   std::multiset<int> were_cut_off_;  // since that step

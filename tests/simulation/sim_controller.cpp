@@ -237,11 +237,8 @@ void Controller::carry_out(const PauseAfterStep& action) {
 }
 
 bool Controller::machine_leaves(int machine) {
-  if (machine == 0) return false;  // the head, this controller and the run's output are there
-  if (session_.processes().size() == 0) return true;  // it looks for its run: asked again
-  act(session_.tell(MachineLeaves{machine}, now()));
-  const auto& leaving = state().memory().leaving;
-  return !has_machine(machine) || std::ranges::find(leaving, machine) != leaving.end();
+  act(session_.machine_leaves(machine, now()));
+  return session_.may_leave(machine);
 }
 
 void Controller::carry_out(const TellUser& action) {

@@ -62,7 +62,7 @@ StateMemory::StateMemory(const Layout& layout)
       undo(words_for(log_layout(layout).undo_bytes())) {}
 
 RankMemory::RankMemory(const Layout& of, std::size_t values)
-    : layout(of), own(of), kept(of), everybody(values, kGarbage) {}
+    : layout(of), own(of), kept(of), published(values, kGarbage) {}
 
 Trainer::Held::Held(StateMemory& of, const Layout& layout_of_it, int number)
     : memory(of),
@@ -483,6 +483,13 @@ Task<Status> Trainer::copy(RecoverySession& session) {
   co_return Status();
 }
 
+Task<Trainer::Nothing> Trainer::take_own_of(const std::vector<std::uint64_t>& model) {
+  const Layout::Range own = layout_->values(rank());
+  const auto from = model.begin() + static_cast<std::ptrdiff_t>(own.begin);
+  co_await overwrite(memory_->memory->own, {from, from + static_cast<std::ptrdiff_t>(own.size)});
+  co_return Nothing{};
+}
+
 // It may be killed before all is written.
 Task<Trainer::Nothing> Trainer::overwrite(StateMemory& memory, std::vector<std::uint64_t> values) {
   memory.values.assign(values.size(), kGarbage);
@@ -515,9 +522,7 @@ Task<Status> Trainer::load_checkpoint(RecoverySession& session) {
   const Gathered all = co_await gather(std::move(source));
   if (!all) co_return lost();
   const auto step = static_cast<std::int64_t>(all->front().words.front());
-  const Layout::Range own = layout_->values(rank());
-  const auto from = run_.oracle.parameters(step).begin() + static_cast<std::ptrdiff_t>(own.begin);
-  co_await overwrite(memory_->memory->own, {from, from + static_cast<std::ptrdiff_t>(own.size)});
+  co_await take_own_of(run_.oracle.parameters(step));
   co_await pause(world_.between(1, 7));
   run_.loaded(rank(), step);
   session.loaded(run_.oracle.record(step));
@@ -552,7 +557,7 @@ Task<Status> Trainer::publish() {
   if (!all) co_return lost();
   for (int rank = 0; rank < layout_->ranks(); ++rank) {
     const auto& words = (*all)[static_cast<std::size_t>(rank)].words;
-    std::ranges::copy(words, memory_->memory->everybody.begin() +
+    std::ranges::copy(words, memory_->memory->published.begin() +
                                  static_cast<std::ptrdiff_t>(layout_->values(rank).begin));
   }
   co_return Status();
@@ -639,7 +644,7 @@ Task<Status> Trainer::take_states(Former& former, HandOverSession& session, Comm
   }
   const Gathered all = co_await gather(std::move(mine));
   if (!all) co_return lost();
-  std::vector<std::uint64_t> model(memory_->memory->everybody.size(), kGarbage);
+  std::vector<std::uint64_t> model(memory_->memory->published.size(), kGarbage);
   for (const HandOverSession::Giver& giver : session.givers()) {
     const Payload& gives = (*all)[static_cast<std::size_t>(giver.member)];
     const Layout::Range range = former.layout.values(giver.former_rank);
@@ -647,9 +652,7 @@ Task<Status> Trainer::take_states(Former& former, HandOverSession& session, Comm
                       model.begin() + static_cast<std::ptrdiff_t>(range.begin));
   }
   record = (*all)[static_cast<std::size_t>(session.leader())].record;
-  const Layout::Range own = layout_->values(rank());
-  const auto from = model.begin() + static_cast<std::ptrdiff_t>(own.begin);
-  co_await overwrite(memory_->memory->own, {from, from + static_cast<std::ptrdiff_t>(own.size)});
+  co_await take_own_of(model);
   co_return Status();
 }
 
@@ -662,9 +665,7 @@ void Trainer::drop_former() {
 }
 
 Run::IsKept Trainer::is_kept() const {
-  return [this](const Run::Where& at) {
-    return cluster_.node_up(at.node) && cluster_.memory_life(at.node) == at.memory_life;
-  };
+  return [this](const Run::Where& at) { return cluster_.has_memory(at.node, at.memory_life); };
 }
 
 Run::Holders Trainer::holders() const {
@@ -732,7 +733,7 @@ Task<Status> Trainer::compute(StepSession& session, const StepPlan& plan) {
   CommitRecord record = memory_->own.transaction.record();
   StateMemory& own = memory_->memory->own;
   co_await pause(world_.between(10, 30));
-  const std::uint64_t digest = digest_of(memory_->memory->everybody);
+  const std::uint64_t digest = digest_of(memory_->memory->published);
   require(digest == run_.oracle.digest(record.step),
           "rank {} computes step {} with other parameters than those after step {}", rank(),
           record.step + 1, record.step);
@@ -799,7 +800,7 @@ Task<Status> Trainer::vote(StepSession& session, const StepPlan& plan) {
   for (const Payload& payload : *all) votes.push_back(payload.vote);
   co_await pause(world_.between(0, 1));
   if (run_.votes_complete(rank(), generation(), mine.vote.step, plan) && run_.options.elastic)
-    run_.stands(mine.vote.step, world_number_, holders());
+    run_.stands(world_number_, holders());
   run_.commits(place().pid, generation());
   const Status same = session.voted(votes);
   require(same.ok(), "rank {} does not commit step {}: {}", rank(), mine.vote.step, same.message());

@@ -35,7 +35,7 @@ struct RankMemory final : Memory {
 
   StateMemory own;
   StateMemory kept;                      // of the rank that own.state.keeps names
-  std::vector<std::uint64_t> everybody;  // all parameters, as published
+  std::vector<std::uint64_t> published;  // all ranks' parameters
   std::uint64_t owner = 0;               // the process that has it
 };
 
@@ -97,6 +97,8 @@ class Trainer final : public Process {
   Task<Status> copy(train::RecoverySession& session);
   Task<Status> load(train::RecoverySession& session);
   Task<Nothing> overwrite(StateMemory& memory, std::vector<std::uint64_t> values);
+  // This rank's part of all of the model's values, which outlive it, becomes its state.
+  Task<Nothing> take_own_of(const std::vector<std::uint64_t>& model);
   Task<Status> load_checkpoint(train::RecoverySession& session);
   Task<Status> renew(train::RecoverySession& session);
   Task<Status> publish();

@@ -25,11 +25,10 @@ def steps(folder):
     return [{key: value for key, value in line.items() if key not in _TIMINGS} for line in lines]
 
 
-def samples_once(folder, count):
-    """Whether the steps of a run went through each epoch's order of `count` samples from its begin to its end, none
+def samples_once(lines, count):
+    """Whether these lines of steps.jsonl, of a whole run, went through each epoch's order of `count` samples from its begin to its end, none
     left out and none twice; else where not, in words."""
     epoch, done = 0, 0
-    lines = steps(folder)
     for line in lines:
         # The last step of an epoch ends where the next one begins; it has no more samples than others.
         if line["epoch"] == epoch + 1 and line["next_sample"] == 0:

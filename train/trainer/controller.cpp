@@ -321,12 +321,8 @@ void TrainController::carry_out(const PauseAfterStep& action) {
 }
 
 bool TrainController::machine_leaves(std::int32_t machine) {
-  if (spec_.elastic() && machine == 0)
-    return false;  // the head, this controller and the run's output are there
-  if (fleet_.trainers().empty()) return true;  // it looks for its run: it is asked again
-  tell(MachineLeaves{machine});
-  const auto& leaving = state().memory().leaving;
-  return !has_machine(machine) || std::ranges::find(leaving, machine) != leaving.end();
+  act(session_.machine_leaves(machine, clock_.now()));
+  return session_.may_leave(machine);
 }
 
 void TrainController::carry_out(const RecordEvent& action) {

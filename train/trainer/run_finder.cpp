@@ -10,15 +10,6 @@
 namespace troupe::train {
 namespace {
 
-World first_world(const RunSpec& spec) {
-  World world;
-  for (const std::int32_t machine : spec.first_machines) {
-    for (int i = 0; i < spec.ranks_per_node; ++i)
-      world.trainers.push_back(machine * spec.ranks_per_node + i);
-  }
-  return world;
-}
-
 // A head that is away for longer has lost its nodes and their trainers.
 constexpr auto kHeadBackTimeout = std::chrono::seconds(60);
 
@@ -67,8 +58,10 @@ FoundRun find_run(ActorContext& context, const RunSpec& spec, FileSystem& files,
   run.known.steps = last_step_in(files, steps_file);
   if (const auto file = read_events(files, join_path(spec.output_dir, kEventsFile)); file.ok()) {
     run.known.generations = generations_told(file->events, spec.run);
-    if (spec.elastic())
-      run.known.worlds = worlds_told(file->events, first_world(spec), run.known.steps);
+    if (spec.elastic()) {
+      const World first{0, trainers_of(spec.first_machines, spec.ranks_per_node)};
+      run.known.worlds = worlds_told(file->events, first, run.known.steps);
+    }
   }
   run.known.silent_for = since_written(steps_file, clock.unix_time_us());
   return run;

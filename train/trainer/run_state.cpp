@@ -14,12 +14,7 @@ namespace {
 
 TrainerPlaces first_places(const RunSettings& settings) {
   if (settings.ranks_per_machine == 0) return {settings.world_size, settings.spares};
-  std::vector<int> by_rank;
-  for (const int machine : settings.first_machines) {
-    for (int i = 0; i < settings.ranks_per_machine; ++i)
-      by_rank.push_back(machine * settings.ranks_per_machine + i);
-  }
-  return {by_rank, settings.world_size};
+  return {trainers_of(settings.first_machines, settings.ranks_per_machine), settings.world_size};
 }
 
 }  // namespace
@@ -163,7 +158,7 @@ bool RunState::on_new_node(int rank) const {
 
 void RunState::cannot_serve(int number, const Status& cause, TimePoint now) {
   const int trainer = places_.trainer_of(number);
-  const TrainerPlaces::Trainer place = *places_.find(trainer);
+  const TrainerPlaces::Trainer& place = *places_.find(trainer);
   if (!place.fit()) return;  // it was told, or its process has ended
   places_.unfit(trainer, place.incarnation);
   Rank& rank = *rank_of(number);

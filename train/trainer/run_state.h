@@ -109,6 +109,8 @@ class RunState {
   int world_size() const { return places_.world_size(); }
   // It is in the world, or in one before whose memory may be needed yet.
   bool has_machine(int machine) const;
+  // It announced its end, and is not needed.
+  bool announced(int machine) const;
   // Of the ranks in the present generation, running or lost: those that have not left it.
   std::vector<int> running_ranks() const;
 
@@ -174,6 +176,7 @@ class RunState {
   // --- worlds that change
   bool elastic() const { return settings_.ranks_per_machine > 0; }
   int machine_of(int trainer) const { return trainer / settings_.ranks_per_machine; }
+  int machines_max() const { return machine_of(settings_.world_size); }
   bool leaves(int machine) const;
   int staying(TimePoint now) const;  // machines of the world that are not lost and do not leave
   void withdraw_leaves(TimePoint now);

@@ -16,8 +16,7 @@ constexpr int kAttemptsWithNewcomers = 2;
 }  // namespace
 
 void RunState::on(const MachineLeaves& event, TimePoint now) {
-  if (!elastic() || std::ranges::find(known_.leaving, event.machine) != known_.leaving.end())
-    return;
+  if (!elastic() || announced(event.machine)) return;
   if (in_world(event.machine)) {
     if (staying(now) - 1 < settings_.machines_min) return;
   } else if (!any_alive(event.machine)) {
@@ -52,7 +51,7 @@ void RunState::withdraw_leaves(TimePoint now) {
 // then, as the run needs them.
 void RunState::try_barred_again(TimePoint now) {
   int there = 0;
-  for (int machine = 0; machine < settings_.world_size / settings_.ranks_per_machine; ++machine) {
+  for (int machine = 0; machine < machines_max(); ++machine) {
     const bool may_be = machine_alive(machine) || (in_world(machine) && !given_up(machine, now));
     if (may_be && !leaves(machine)) ++there;
   }
@@ -117,10 +116,14 @@ bool RunState::in_former(int machine) const {
 
 bool RunState::has_machine(int machine) const { return in_world(machine) || in_former(machine); }
 
+bool RunState::announced(int machine) const {
+  return std::ranges::find(known_.leaving, machine) != known_.leaving.end();
+}
+
 bool RunState::leaves(int machine) const {
-  return std::ranges::find(known_.leaving, machine) != known_.leaving.end() ||
-         std::ranges::any_of(known_.newcomers,
-                             [&](const auto& n) { return n.machine == machine && n.barred; });
+  return announced(machine) || std::ranges::any_of(known_.newcomers, [&](const auto& n) {
+           return n.machine == machine && n.barred;
+         });
 }
 
 template <typename Is>
@@ -145,7 +148,7 @@ bool RunState::was_on(int machine, const std::string& node) const {
 }
 
 bool RunState::machine_alive(int machine) const {
-  return machine < settings_.world_size / settings_.ranks_per_machine &&
+  return machine < machines_max() &&
          !any_trainer(machine, [](const auto& trainer) { return !trainer.fit(); });
 }
 
@@ -191,7 +194,7 @@ std::optional<std::vector<int>> RunState::wanted_machines(TimePoint now) const {
   }
   bool goes = !newcomers.empty() || !known_.former.empty();
   std::vector<int> wanted;
-  for (int machine = 0; machine < settings_.world_size / settings_.ranks_per_machine; ++machine) {
+  for (int machine = 0; machine < machines_max(); ++machine) {
     if (!machine_alive(machine)) continue;
     // Before the run's end whoever holds nothing is not waited for.
     if (known_.save_by && (is_new(machine) || !has_machine(machine))) continue;
@@ -259,11 +262,7 @@ void RunState::change_world(const std::vector<int>& wanted, TimePoint now) {
   const int ranks_before = places_.world_size();
   if (known_.generation > 0) known_.former.insert(known_.former.begin(), world());
   ++known_.world;
-  std::vector<int> trainers;
-  for (const int machine : wanted) {
-    for (int i = 0; i < settings_.ranks_per_machine; ++i)
-      trainers.push_back(machine * settings_.ranks_per_machine + i);
-  }
+  const std::vector<int> trainers = trainers_of(wanted, settings_.ranks_per_machine);
   places_.set_world(trainers);
   known_.ranks.assign(trainers.size(),
                       Rank{.phase = RankPhase::kReady, .generation = known_.generation});

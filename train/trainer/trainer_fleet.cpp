@@ -35,13 +35,8 @@ Status TrainerFleet::place_machines() {
   std::vector<ActorHandle<TrainerActor>> handles(static_cast<std::size_t>(spec.world_size));
   const auto place = [&](const std::vector<std::int32_t>& machines, bool no_wait) -> Status {
     std::vector<GangMember<TrainerActor>> members;
-    std::vector<int> numbers;
-    for (const int machine : machines) {
-      for (int i = 0; i < spec.ranks_per_node; ++i) {
-        numbers.push_back(machine * spec.ranks_per_node + i);
-        members.push_back(member(numbers.back()));
-      }
-    }
+    const std::vector<int> numbers = trainers_of(machines, spec.ranks_per_node);
+    for (const int number : numbers) members.push_back(member(number));
     const auto placed = TROUPE_TRY(context_.spawn_gang(std::move(members), no_wait));
     for (std::size_t i = 0; i < placed.size(); ++i)
       handles[static_cast<std::size_t>(numbers[i])] = placed[i];

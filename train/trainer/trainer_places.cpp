@@ -6,6 +6,14 @@
 
 namespace troupe::train {
 
+std::vector<int> trainers_of(std::span<const int> machines, int each) {
+  std::vector<int> trainers;
+  for (const int machine : machines) {
+    for (int i = 0; i < each; ++i) trainers.push_back(machine * each + i);
+  }
+  return trainers;
+}
+
 TrainerPlaces::TrainerPlaces(int world_size, int spares)
     : trainers_(static_cast<std::size_t>(world_size + spares)),
       trainer_of_(static_cast<std::size_t>(world_size)) {

@@ -7,10 +7,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace troupe::train {
+
+// Those of machines with so many trainers each, of which machine m has those from m · `each` on.
+std::vector<int> trainers_of(std::span<const int> machines, int each);
 
 class TrainerPlaces {
  public:

@@ -187,7 +187,7 @@ TEST_CASE("a machine that has come and cannot take part is none of the run's") {
     come_unfit(elastic, 2, prepares_first);
     check_resize(elastic.later(seconds(1)), 2, "machine 1 is lost");
     elastic.tell(StepFinished{elastic.run.generation(), 5});
-    // What it tells of the generation that it was in is late.
+    // A failure in a generation that is over changes nothing.
     CHECK(elastic.tell(TrainerFailed{0, 2, no_folder()}).empty());
     CHECK_FALSE(find<PauseAfterStep>(elastic.later(seconds(1))));
     // Its command is started anew.
