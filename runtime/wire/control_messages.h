@@ -157,7 +157,8 @@ struct ReleaseBundles {
 // The node stops its actors and ends.
 struct ShutdownNode {
   std::string reason;
-  TROUPE_WIRE(ShutdownNode, reason);
+  bool drain = false;  // those that may be started again finish what is queued, and go elsewhere
+  TROUPE_WIRE(ShutdownNode, reason, drain);
 };
 
 // --- node → head ---------------------------------------------------------------------------------
@@ -336,7 +337,8 @@ struct DrainNode {
   NodeId node_id;
   std::int64_t grace_ms = 0;
   std::string reason;
-  TROUPE_WIRE(DrainNode, request_id, node_id, grace_ms, reason);
+  bool node_ends = false;  // then, as if its own process had been told to leave
+  TROUPE_WIRE(DrainNode, request_id, node_id, grace_ms, reason, node_ends);
 };
 // Ends every non-detached actor of a job, and removes its groups. Where the job was submitted, and
 // a driver inside it asks: those of that driver, for the job may go on.

@@ -81,9 +81,10 @@ class HeadClient {
     ask(wire::KillActor{0, actor_id, allow_restart, grace_ms, reason, drain}, std::move(done));
   }
   void list_nodes(OnNodes done) { ask(wire::ListNodes{}, &wire::NodeList::nodes, std::move(done)); }
-  // `done` when the node is told, not when it is empty.
-  void drain_node(NodeId node_id, std::int64_t grace_ms, const std::string& reason, OnStatus done) {
-    ask(wire::DrainNode{0, node_id, grace_ms, reason}, std::move(done));
+  // `done` when the node is told, not when it is empty. `node_ends`: its process leaves then.
+  void drain_node(NodeId node_id, std::int64_t grace_ms, const std::string& reason, bool node_ends,
+                  OnStatus done) {
+    ask(wire::DrainNode{0, node_id, grace_ms, reason, node_ends}, std::move(done));
   }
   void list_actors(bool include_dead, OnActors done) {
     ask_for_list(state_, wire::ListActors{0, include_dead}, &wire::ActorList::actors,
@@ -176,9 +177,9 @@ class HeadClient {
   Result<std::vector<wire::SupervisorInfo>> supervisors(bool include_ended, Deadline deadline) {
     return wait(deadline, &HeadClient::list_supervisors, include_ended);
   }
-  Status drain(NodeId node_id, std::int64_t grace_ms, const std::string& reason,
+  Status drain(NodeId node_id, std::int64_t grace_ms, const std::string& reason, bool node_ends,
                Deadline deadline) {
-    return wait(deadline, &HeadClient::drain_node, node_id, grace_ms, reason);
+    return wait(deadline, &HeadClient::drain_node, node_id, grace_ms, reason, node_ends);
   }
   Result<std::vector<wire::EventRecord>> events(std::uint64_t after_sequence,
                                                 std::uint32_t count_max, Deadline deadline) {

@@ -21,7 +21,11 @@ Status Membership::on(PeerId, wire::DrainNode& message) {
   const NodeRecord* node = nodes_.find(message.node_id);
   if (node == nullptr) return not_found("node", message.node_id);
   if (node->dead()) return error(Code::kFailedPrecondition, "node {} has left", node->info.name);
-  drain(*node, message.reason.empty() ? "on request" : message.reason, message.grace_ms);
+  const std::string reason = message.reason.empty() ? "on request" : message.reason;
+  drain(*node, reason, message.grace_ms);
+  if (message.node_ends && node->peer != 0) {
+    context_.send(node->peer, wire::ShutdownNode{reason, true});
+  }
   return {};
 }
 

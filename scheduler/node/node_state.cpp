@@ -265,7 +265,7 @@ void NodeState::tick_head() {
 // --- the end -------------------------------------------------------------------------------------
 
 void NodeState::from_head(wire::ShutdownNode& shutdown) {
-  node_event::ShutDown event{shutdown.reason};
+  node_event::ShutDown event{shutdown.reason, shutdown.drain};
   on(event);
 }
 

@@ -87,7 +87,7 @@ struct TwoNodes {
     on_cluster([&] { nodes[i].reset(); });
   }
   void drain(int i, std::int64_t grace_ms = 20'000) {
-    REQUIRE(driver.head->drain(ids[i], grace_ms, "a new disk", Deadline::after(20s)).ok());
+    REQUIRE(driver.head->drain(ids[i], grace_ms, "a new disk", false, Deadline::after(20s)).ok());
   }
   wire::ActorInfo info(ActorId id) {
     for (const auto& actor : driver.head->actors(true, Deadline::after(20s)).value()) {

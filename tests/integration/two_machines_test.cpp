@@ -1,6 +1,7 @@
 // Ranks on two machines, as the README starts them: the bits are those of one machine.
 
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <cstdlib>
@@ -52,6 +53,16 @@ class OnBoth {
     for (const pid_t pid : elsewhere.processes()) ::kill(pid, SIGKILL);
     CHECK(second->wait(kStart) == 128 + SIGKILL);
   }
+  // From the first one, by the name that the second one was told.
+  CommandResult drain_second() {
+    const std::string before = ", as ";
+    const std::string& said = second->output();
+    const auto name = said.find(before, said.find("is part of the run of")) + before.size();
+    return run_command(machines_.inside(0, {troupe_program(), "drain",
+                                            said.substr(name, said.find(',', name) - name),
+                                            "--address", machines_.address(0) + ":6379"}),
+                       tiny_.options());
+  }
   void finish() {
     REQUIRE_MESSAGE(first->wait(kRun) == 0, first->output());
     CHECK_MESSAGE(second->wait(kStart) == 0, second->output());
@@ -59,13 +70,20 @@ class OnBoth {
     elsewhere.check_nothing_left();
   }
 
-  // The second machine with another RDZV_ID: what it says, and that it ends.
+  // The second machine with another RDZV_ID, or with one CPU: what it says, and that it ends.
   std::string start_stranger() {
     auto variables = environment(1);
     variables["RDZV_ID"] = "another";
-    BackgroundCommand stranger(machines_.inside(1, command_), elsewhere.options(variables));
-    CHECK(stranger.wait(kStart) == 2);
-    return stranger.output();
+    return refused(command_, variables, 2);
+  }
+  std::string start_small() {
+    cpu_set_t cpus;
+    REQUIRE(::sched_getaffinity(0, sizeof cpus, &cpus) == 0);
+    int first = 0;
+    while (!CPU_ISSET(first, &cpus)) ++first;
+    std::vector<std::string> command{"taskset", "-c", std::to_string(first)};
+    command.insert(command.end(), command_.begin(), command_.end());
+    return refused(command, environment(1), 4);
   }
 
   // The second machine's home and temporary folders.
@@ -73,6 +91,12 @@ class OnBoth {
   std::unique_ptr<BackgroundCommand> first, second;
 
  private:
+  std::string refused(const std::vector<std::string>& command,
+                      const std::map<std::string, std::string>& variables, int exit_code) {
+    BackgroundCommand joiner(machines_.inside(1, command), elsewhere.options(variables));
+    CHECK(joiner.wait(kStart) == exit_code);
+    return joiner.output();
+  }
   std::map<std::string, std::string> environment(int rank) const {
     std::map<std::string, std::string> variables = {
         {"USE_RAY", "1"}, {"MASTER_ADDR", machines_.address(0)}, {"MASTER_PORT", "6379"}};
@@ -191,6 +215,7 @@ TEST_CASE("a machine joins a run, is lost, joins again and leaves: the bits of a
   Settings settings = {{"max_steps", "1200"},
                        {"save_steps", "1200"},
                        {"troupe.workers", ""},
+                       {"troupe.threads_per_worker", "2"},
                        {"troupe.strategy", "zero3"},
                        {"troupe.last_call_s", "0"},
                        // The run has written into its folder before the second machine joins.
@@ -205,6 +230,10 @@ TEST_CASE("a machine joins a run, is lost, joins again and leaves: the bits of a
       refused.find("was begun with MIN_NNODES=1 MAX_NNODES=2 RDZV_ID=job, and this "
                    "machine has MIN_NNODES=1 MAX_NNODES=2 RDZV_ID=another") != std::string::npos,
       refused);
+  const std::string small = run.start_small();
+  CHECK_MESSAGE(small.find("this machine offers CPU 1") != std::string::npos, small);
+  CHECK_MESSAGE(small.find("the run's trainers on a machine take CPU 2") != std::string::npos,
+                small);
   run.start_second();
   std::size_t told = 0;
   const auto becomes = [&](const std::string& world) {
@@ -221,6 +250,15 @@ TEST_CASE("a machine joins a run, is lost, joins again and leaves: the bits of a
   run.second->kill(SIGTERM);
   CHECK_MESSAGE(run.second->wait(kStart) == 143, run.second->output());
   CHECK(run.second->output().find("a run that has begun goes on without it") != std::string::npos);
+  becomes("1 rank on 1 machine from here on, it had 2 on 2: machine 1 leaves");
+  run.start_second();
+  becomes("2 ranks on 2 machines from here on, it had 1 on 1: machine 1 came");
+  const CommandResult drained = run.drain_second();
+  CHECK_MESSAGE(drained.exit_code == 0, drained.err);
+  CHECK(drained.out.find("has left the training, which goes on without it") != std::string::npos);
+  CHECK_MESSAGE(run.second->wait(kStart) == 0, run.second->output());
+  CHECK(run.second->output().find("this machine was drained by 'troupe drain' on ") !=
+        std::string::npos);
   becomes("1 rank on 1 machine from here on, it had 2 on 2: machine 1 leaves");
   REQUIRE_MESSAGE(run.first->wait(kRun) == 0, run.first->output());
   tiny.check_nothing_left();

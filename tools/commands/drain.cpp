@@ -7,6 +7,7 @@
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/describe.h"
 #include "tools/commands/run_leave.h"
+#include "tools/commands/worker.h"
 
 namespace troupe::tools {
 namespace {
@@ -44,22 +45,31 @@ Status drain(CommandContext& context, const DrainOptions& options) {
   const auto node =
       TROUPE_TRY(find_node(TROUPE_TRY(cluster->head->nodes(cluster->deadline)), options.node));
   // A training that may do without this machine is told first, and hands over.
-  const bool goes = TROUPE_TRY(leave_run(context, options.cluster, node.node_id, "troupe drain"));
-  if (!goes) {
+  const Leaving leaving =
+      TROUPE_TRY(leave_run(context, options.cluster, node.node_id, "troupe drain"));
+  if (leaving == Leaving::kNeeded) {
     return error(Code::kFailedPrecondition,
                  "the training on node {} cannot do without it (it leads, or no fewer machines are "
                  "allowed, MIN_NNODES): start another one first, or save and end it with 'troupe "
                  "stop'",
                  node.name);
   }
-  TROUPE_RETURN_IF_ERROR(cluster->head->drain(
-      node.node_id, grace_ms, fmt::format("'troupe drain' on {}", scheduler::host_name()),
-      cluster->deadline));
+  // The command that joined for the training has nothing left to do there.
+  const bool ends = leaving == Leaving::kGone;
+  const std::string by = fmt::format("'troupe drain' on {}", scheduler::host_name());
+  TROUPE_RETURN_IF_ERROR(cluster->head->drain(node.node_id, grace_ms, ends ? drained_text(by) : by,
+                                              ends, cluster->deadline));
   if (options.cluster.json) {
     context.out << json::write(json::Object{{"draining", node.name},
                                             {"node_id", node.node_id.to_string()},
-                                            {"grace_s", static_cast<double>(grace_ms) / 1000}})
+                                            {"grace_s", static_cast<double>(grace_ms) / 1000},
+                                            {"node_ends", ends}})
                 << "\n";
+    return {};
+  }
+  if (ends) {
+    context.out << fmt::format(
+        "Node {} has left the training, which goes on without it; its command ends.\n", node.name);
     return {};
   }
   context.out << fmt::format(
@@ -84,9 +94,8 @@ void add_drain_command(CLI::App& app, CommandContext& context) {
       .example("troupe drain worker-2 --grace 300")
       .note(
           "A worker that is ended by SIGTERM drains itself. A training with MIN_NNODES below "
-          "MAX_NNODES hands over what the node has of it first, between two steps. A node stays "
-          "drained until its worker "
-          "is started anew.")
+          "MAX_NNODES hands over what the node has of it first, between two steps; the command "
+          "that joined it there ends. A node stays drained until its worker is started anew.")
       .run([options, &context] { return drain(context, *options); });
 }
 

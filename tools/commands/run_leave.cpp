@@ -66,26 +66,26 @@ Status save_and_stop_run(CommandContext& context, const std::string& address) {
   return run->handle.call<&train::TrainController::save_and_stop>().get(run->deadline.remaining());
 }
 
-Result<bool> leave_run(CommandContext& context, const ClusterOptions& cluster, const NodeId& self,
-                       const std::string& tool) {
+Result<Leaving> leave_run(CommandContext& context, const ClusterOptions& cluster,
+                          const NodeId& self, const std::string& tool) {
   auto run = TROUPE_TRY(find_controller(context, cluster, tool));
-  if (!run) return true;
+  if (!run) return Leaving::kNoPart;
   const auto nodes = TROUPE_TRY(run->cluster.nodes());
   const auto own = std::ranges::find(nodes, self, &wire::NodeInfo::node_id);
   const auto machine =
       own == nodes.end() ? std::nullopt : machine_of(*own, std::numeric_limits<int>::max());
-  if (!machine) return true;
+  if (!machine) return Leaving::kNoPart;
   // Asked again and again: a machine that is lost meanwhile may make this one needed.
   const auto controller = run->handle.with({.timeout = kLeaveAnswer, .despite_state_loss = true});
   const Deadline deadline = Deadline::after(kLeaveTimeout);
   for (int unanswered = 0;;) {
     const auto may =
         controller.call<&train::TrainController::machine_leaves>(*machine).get(kLeaveAnswer);
-    if (may.ok() && !*may) return false;
+    if (may.ok() && !*may) return Leaving::kNeeded;
     const auto has =
         may.ok() ? controller.call<&train::TrainController::has_machine>(*machine).get(kLeaveAnswer)
                  : Result<bool>(may.status());
-    if (has.ok() && !*has) return true;
+    if (has.ok() && !*has) return Leaving::kGone;
     unanswered = has.ok() ? 0 : unanswered + 1;
     // It was replaced, or the run has ended and its cluster with it.
     if (unanswered == kUnansweredMax) return has.status();

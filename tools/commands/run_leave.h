@@ -19,10 +19,15 @@ std::optional<int> machine_of(const wire::NodeInfo& node, int machines);
 // Tells the run of the head at `address`, as its driver would, to save and to end.
 Status save_and_stop_run(CommandContext& context, const std::string& address);
 
+enum class Leaving {
+  kGone,    // it was one of the training's machines; the others go on without it
+  kNoPart,  // no training runs in the cluster, or it runs on nodes that did not join for it
+  kNeeded,  // the training cannot do with fewer machines (MIN_NNODES)
+};
+
 // Tells the training of a cluster that node `self` goes, and waits until the step under way has
-// ended and the others go on without it. True: they do, or the training had nothing there that it
-// hands over. False: it cannot do with fewer machines (MIN_NNODES).
-Result<bool> leave_run(CommandContext& context, const ClusterOptions& cluster, const NodeId& self,
+// ended and the others go on without it.
+Result<Leaving> leave_run(CommandContext& context, const ClusterOptions& cluster, const NodeId& self,
                        const std::string& tool);
 
 }  // namespace troupe::tools

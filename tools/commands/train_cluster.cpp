@@ -178,10 +178,28 @@ std::string common_variables(const train::LaunchEnvironment& launch) {
   return text;
 }
 
-// Whether the machine that leads the run of that head was started with the same variables. What
-// cannot be found out is none of a machine's faults.
-Status check_same_variables(CommandContext& context, const std::string& address,
-                            const train::LaunchEnvironment& launch) {
+// Whether a machine with `own` resources has room for as many trainers as another one of the run's.
+Status check_room(const std::vector<wire::ActorInfo>& actors, const wire::Resources& own) {
+  std::map<NodeId, wire::Resources> taken;
+  for (const wire::ActorInfo& actor : actors) {
+    if (actor.rank < 0 || actor.node_id.empty()) continue;
+    scheduler::add(taken[actor.node_id], actor.resources);
+  }
+  for (const auto& [node, need] : taken) {
+    if (scheduler::fits(need, own)) return {};
+  }
+  if (taken.empty()) return {};
+  return error(
+      Code::kResourceExhausted,
+      "this machine offers {}, and the run's trainers on a machine take {}: a machine with "
+      "less cannot take part",
+      scheduler::format_resources(own), scheduler::format_resources(taken.begin()->second));
+}
+
+// Whether the machine that leads the run of that head was started with the same variables, and this
+// one has room for trainers of it. What cannot be found out is none of a machine's faults.
+Status check_joiner(CommandContext& context, const std::string& address,
+                    const train::LaunchEnvironment& launch) {
   const auto found =
       connect_cluster(context, {.address = address, .timeout_s = kLeaveTellS}, "troupe train");
   if (!found.ok()) return {};
@@ -190,7 +208,11 @@ Status check_same_variables(CommandContext& context, const std::string& address,
   for (const wire::NodeInfo& node : *nodes) {
     const auto label = node.labels.find(kVariablesLabel);
     if (label == node.labels.end() || node.state == wire::NodeState::kDead) continue;
-    if (label->second == common_variables(launch)) return {};
+    if (label->second == common_variables(launch)) {
+      const auto actors = (*found)->head->actors(false, (*found)->deadline);
+      return actors.ok() ? check_room(*actors, TROUPE_TRY(node_resources(context, {}, {})))
+                         : Status();
+    }
     return error(Code::kInvalidArgument,
                  "the run at {} was begun with {}, and this machine has {}: give the same command "
                  "and variables on all machines",
@@ -411,11 +433,11 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
   std::function<Result<bool>(const NodeId&)> on_terminate;
   if (launch.elastic()) {
     on_terminate = [&context, address, left](const NodeId& self) -> Result<bool> {
-      auto told =
-          leave_run(context, {.address = address, .timeout_s = kLeaveTellS}, self, "SIGTERM");
-      *left = told.ok() && *told;
-      if (told.ok() && !*told) TROUPE_RETURN_IF_ERROR(save_and_stop_run(context, address));
-      return told;
+      const Leaving told = TROUPE_TRY(
+          leave_run(context, {.address = address, .timeout_s = kLeaveTellS}, self, "SIGTERM"));
+      *left = told != Leaving::kNeeded;
+      if (!*left) TROUPE_RETURN_IF_ERROR(save_and_stop_run(context, address));
+      return left->load();
     };
   } else if (!head_gets_signals) {
     on_terminate = [&context, address](const NodeId&) -> Result<bool> {
@@ -423,9 +445,9 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
       return false;
     };
   }
-  const auto check_variables = [&] { return check_same_variables(context, address, launch); };
+  const auto check = [&] { return check_joiner(context, address, launch); };
   // Where the run goes on already it is not disturbed. A head that is not up yet is asked later.
-  TROUPE_RETURN_IF_ERROR(check_variables());
+  TROUPE_RETURN_IF_ERROR(check());
   // Those beyond NNODES get the number of a machine that is lost.
   const std::string number = launch.numbered_on_arrival()
                                  ? fmt::format("first_free({})", launch.node_count())
@@ -438,7 +460,7 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
                            .head_gets_signals = head_gets_signals && !launch.elastic(),
                            .passes_signals_on = !head_gets_signals,
                            .on_terminate = on_terminate,
-                           .on_joined = check_variables}));
+                           .on_joined = check}));
   if (const auto exit_code = exit_code_of_run(reason)) {
     if (*exit_code != 0) {
       context.err << fmt::format(
@@ -451,6 +473,13 @@ Result<int> join_as_worker(CommandContext& context, const train::LoadedConfig& l
     context.err
         << "troupe train: SIGTERM: this machine leaves; a run that has begun goes on without it\n";
     return 128 + SIGTERM;
+  }
+  if (const auto by = drained_by(reason)) {
+    context.err << fmt::format(
+        "troupe train: this machine was drained by {}: it has left, and the run goes on without "
+        "it\n",
+        *by);
+    return 0;
   }
   if (const auto signal = signal_that_ended(reason)) {
     context.err << fmt::format(

@@ -30,6 +30,7 @@ constexpr Duration kTokenTime = std::chrono::seconds(10);
 constexpr Duration kTellOfToken = std::chrono::seconds(1);
 constexpr Duration kLookForToken = std::chrono::milliseconds(50);
 constexpr std::string_view kRunEnded = "the run has ended with exit code ";
+constexpr std::string_view kDrainedBy = "the node was drained by ";
 constexpr const char* kEndedBy = "the worker was ended by ";
 
 struct WorkerFlags {
@@ -291,6 +292,13 @@ std::string run_end_text(int exit_code) { return fmt::format("{}{}", kRunEnded, 
 std::optional<int> exit_code_of_run(std::string_view reason) {
   if (!reason.starts_with(kRunEnded)) return std::nullopt;
   return parse_integer<int>(reason.substr(kRunEnded.size()));
+}
+
+std::string drained_text(std::string_view by) { return fmt::format("{}{}", kDrainedBy, by); }
+
+std::optional<std::string> drained_by(std::string_view reason) {
+  if (!reason.starts_with(kDrainedBy)) return std::nullopt;
+  return std::string(reason.substr(kDrainedBy.size()));
 }
 
 std::optional<int> signal_that_ended(std::string_view reason) {

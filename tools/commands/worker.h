@@ -47,6 +47,10 @@ struct JoinOptions {
 std::string run_end_text(int exit_code);
 std::optional<int> exit_code_of_run(std::string_view reason);
 
+// What `troupe drain` tells a node that joined for a run, which ends by it: who drained it.
+std::string drained_text(std::string_view by);
+std::optional<std::string> drained_by(std::string_view reason);
+
 // The signal by which this machine left by itself, as run_worker() tells it.
 std::optional<int> signal_that_ended(std::string_view reason);
 

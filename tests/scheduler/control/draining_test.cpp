@@ -54,6 +54,19 @@ TEST_CASE("a drained node takes nothing new; what may move finishes first and go
   CHECK(desk.info({8, 8}).node_id == kIdTwo);
 }
 
+TEST_CASE("a node that joined for a run ends once it is drained") {
+  Two desk;
+  CHECK(desk.drain(kIdOne).ok());
+  CHECK(desk.sent<wire::ShutdownNode>(kNodeOne).empty());
+  desk.say(kDriver, wire::DrainNode{17, kIdOne, 5'000, "a new disk", true});
+  CHECK(desk.answer().ok());
+  const auto ends = desk.sent<wire::ShutdownNode>(kNodeOne);
+  REQUIRE(ends.size() == 1);
+  CHECK(ends[0].drain);
+  CHECK(ends[0].reason == "a new disk");
+  CHECK(desk.sent<wire::ShutdownNode>(kNodeTwo).empty());
+}
+
 TEST_CASE("who waits because nodes are drained is told so, and how they take actors again") {
   Two desk;
   REQUIRE(desk.drain(kIdOne).ok());
