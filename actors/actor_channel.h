@@ -19,11 +19,11 @@
 #include "actors/directory.h"
 #include "actors/session/caller_session.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/process_stamp.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::detail {
 

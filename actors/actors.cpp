@@ -1,4 +1,6 @@
-#include "actors/actors.h"
+#include "troupe/actors.h"
+#include "actors/client.h"
+#include "troupe/raw_connection.h"
 
 namespace troupe {
 

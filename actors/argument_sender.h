@@ -15,10 +15,10 @@
 #include "actors/actor_channel.h"
 #include "actors/directory.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/status.h"
 #include "runtime/memory/segment.h"
 #include "runtime/wire/types.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::detail {
 

@@ -20,9 +20,9 @@
 #include <utility>
 
 #include "runtime/base/ids.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/status.h"
 #include "runtime/wire/call_messages.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::detail {
 

@@ -27,10 +27,10 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/memory/byte_ring.h"
 #include "runtime/memory/segment.h"
 #include "runtime/wire/types.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::detail {
 

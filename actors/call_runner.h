@@ -20,13 +20,13 @@
 #include <utility>
 #include <vector>
 
-#include "actors/actor_class.h"
 #include "actors/call_cycles.h"
 #include "actors/call_server.h"
 #include "actors/mailbox.h"
-#include "actors/running_call.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/mutex.h"
+#include "troupe/detail/actor_class.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/detail/running_call.h"
 
 namespace troupe::detail {
 

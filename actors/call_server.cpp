@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "actors/call_peer.h"
-#include "actors/serialize.h"
 #include "actors/session/call_request.h"
+#include "troupe/serialize.h"
 
 namespace troupe::detail {
 

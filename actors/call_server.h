@@ -21,14 +21,14 @@
 #include "actors/call_connection.h"
 #include "actors/host_ring.h"
 #include "actors/mailbox.h"
-#include "actors/method_table.h"
 #include "actors/session/callee_session.h"
 #include "actors/session/drain_watch.h"
-#include "runtime/base/mutex.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/wire/call_messages.h"
+#include "troupe/detail/method_table.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::detail {
 

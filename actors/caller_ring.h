@@ -10,12 +10,12 @@
 
 #include "actors/call_ring.h"
 #include "actors/session/call_request.h"
-#include "runtime/base/mutex.h"
 #include "runtime/memory/adaptive_spin.h"
 #include "runtime/memory/byte_ring.h"
 #include "runtime/memory/region_allocator.h"
 #include "runtime/memory/segment.h"
 #include "runtime/memory/wait_word.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::detail {
 

@@ -18,10 +18,10 @@
 
 #include "actors/caller_ring.h"
 #include "actors/session/call_link.h"
-#include "runtime/base/mutex.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::detail {
 

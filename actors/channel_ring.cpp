@@ -5,7 +5,7 @@
 
 #include "actors/actor_channel.h"
 #include "actors/channel_link.h"
-#include "actors/serialize.h"
+#include "troupe/serialize.h"
 
 namespace troupe::detail {
 namespace {

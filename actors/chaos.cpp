@@ -1,4 +1,4 @@
-#include "actors/chaos.h"
+#include "troupe/chaos.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,11 +12,11 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/file_system.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/random.h"
 #include "runtime/base/start_thread.h"
-#include "runtime/base/unique_fd.h"
 #include "scheduler/client/actor_words.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe {
 namespace {

@@ -1,4 +1,5 @@
 #include "actors/client.h"
+#include "actors/actor_spec.h"
 
 #include <fmt/format.h>
 
@@ -180,7 +181,8 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::get_or_create(const ActorOpti
 }
 
 Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
-    std::vector<Member> members, const ActorInterface& interface, bool no_wait, Deadline deadline) {
+    std::vector<PlainMember> members, const ActorInterface& interface, bool no_wait,
+    Deadline deadline) {
   if (members.empty()) return error(Code::kInvalidArgument, "spawn_gang of no actors");
   for (const auto& member : members) {
     if (member.options.isolation != Isolation::kShared) continue;
@@ -190,7 +192,7 @@ Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
   std::vector<wire::ActorSpec> specs;
   std::vector<std::shared_ptr<ActorChannel>> channels;
   for (auto& member : members) {
-    auto spec = spec_for(member.options, interface, std::move(member.constructor_arguments));
+    auto spec = spec_for(member.options, interface, std::move(member.arguments));
     if (!spec.ok()) {
       for (const auto& before : specs) sender_->forget(before.actor_id);
       return spec.status();

@@ -14,24 +14,19 @@
 #include "actors/actor_channel.h"
 #include "actors/argument_sender.h"
 #include "actors/directory.h"
-#include "actors/executor.h"
-#include "actors/future.h"
-#include "actors/method_table.h"
-#include "actors/options.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/random.h"
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/wire/control_messages.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/detail/verbs.h"
+#include "troupe/executor.h"
+#include "troupe/future.h"
+#include "troupe/options.h"
+#include "troupe/raw_connection.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe {
-
-// A stream of bytes to another actor's process.
-struct RawConnection {
-  ByteStream stream;
-  bool same_node = false;  // it is a Unix socket
-};
 
 namespace detail {
 
@@ -81,19 +76,11 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   Result<std::shared_ptr<ActorChannel>> create_light_host(const ActorOptions& options,
                                                           const ActorInterface& hosts,
                                                           wire::Bytes start, std::uint32_t count);
-  struct LightPlace {
-    std::shared_ptr<ActorChannel> host;
-    std::uint32_t number = 0;
-  };
   // A light actor in a host of this client's, for the same class and options, that has room; or in
   // a new one.
   Result<LightPlace> create_light(const ActorOptions& options, const ActorInterface& hosts,
                                   wire::Bytes constructor_arguments);
   // The host of light actors that has this name, and for how many it has room. As find().
-  struct LightHost {
-    std::shared_ptr<ActorChannel> channel;
-    std::uint32_t count = 0;
-  };
   Result<LightHost> find_light_host(const std::string& name, const std::string& namespace_name,
                                     const ActorInterface& hosts, Deadline deadline);
   // The living actor of options.name, or a new one; waits for the head to say which.
@@ -102,12 +89,8 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
                                                       const ActorInterface& interface,
                                                       wire::Bytes constructor_arguments,
                                                       Deadline deadline);
-  struct Member {
-    ActorOptions options;
-    wire::Bytes constructor_arguments;
-  };
   // All are placed or none is; waits until the head has accepted or refused.
-  Result<std::vector<std::shared_ptr<ActorChannel>>> create_gang(std::vector<Member> members,
+  Result<std::vector<std::shared_ptr<ActorChannel>>> create_gang(std::vector<PlainMember> members,
                                                                  const ActorInterface& interface,
                                                                  bool no_wait, Deadline deadline);
   // The living actor called `name`, in this process's namespace where that is empty. kNotFound,

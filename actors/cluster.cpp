@@ -1,4 +1,4 @@
-#include "actors/cluster.h"
+#include "troupe/cluster.h"
 
 #include <fmt/format.h>
 
@@ -9,6 +9,8 @@
 #include <mutex>
 #include <utility>
 
+#include "actors/actor_spec.h"
+#include "actors/client.h"
 #include "actors/connect_options.h"
 #include "actors/head_directory.h"
 #include "actors/host.h"
@@ -18,6 +20,7 @@
 #include "runtime/base/random.h"
 #include "runtime/process/executable.h"
 #include "scheduler/client/output_follower.h"
+#include "troupe/actor.h"
 
 namespace troupe {
 namespace {

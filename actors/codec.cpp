@@ -1,12 +1,21 @@
-#include "actors/codec.h"
+#include "troupe/codec.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace troupe {
 
+bool Decoder::fail(std::string_view what) {
+  if (status_.ok()) {
+    status_ =
+        error(Code::kProtocol, "cannot decode: {} at byte {} of {}", what, offset_, bytes_.size());
+  }
+  return false;
+}
+
 // Room for `size` bytes more. Who has appended much may go on to: then for twice as much.
-void Encoder::grow_large(std::size_t size) {
+void Encoder::grow(std::size_t size) {
+  if (size < kLargeBufferBytesMin) return;  // as a vector grows by itself
   const std::size_t used = bytes_.size();
   const std::size_t wanted = used < kLargeBufferBytesMin ? used + size : 2 * used + size;
   wire::Bytes larger = take_large_buffer(wanted);

@@ -4,10 +4,10 @@
 
 #include <string>
 
-#include "actors/cluster.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/file_system.h"
 #include "scheduler/client/find_cluster.h"
+#include "troupe/cluster.h"
 
 namespace troupe::detail {
 

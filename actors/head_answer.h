@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "actors/future.h"
+#include "troupe/future.h"
 
 namespace troupe::detail {
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "actors/actor_spec.h"
 #include "actors/argument_sender.h"
 #include "actors/call_connection.h"
 #include "actors/call_runner.h"
@@ -19,6 +20,7 @@
 #include "actors/saved_state.h"
 #include "actors/segment_attacher.h"
 #include "actors/state_copy.h"
+#include "runtime/base/check.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/short_slices.h"
@@ -376,9 +378,14 @@ Status Host::prepare(Started& started) {
   const net::Token token = options.environment->token;
   client_ = std::make_shared<ActorClient>(std::move(options));
   begin_securing(token);
-  context_ =
-      Access::make_unique<ActorContext>(spec_, generation_, node_id_, message.node_labels, client_,
-                                        mailbox_, *this, Logger::to_stderr(label()));
+  context_ = Access::make_unique<ActorContext>(ContextState{.spec = spec_,
+                                                            .generation = generation_,
+                                                            .node_id = node_id_,
+                                                            .node_labels = message.node_labels,
+                                                            .client = client_,
+                                                            .executor = mailbox_,
+                                                            .host = *this,
+                                                            .log = Logger::to_stderr(label())});
   {
     MutexLock lock(known_mutex_);
     state_known_ = message.has_saved_state;

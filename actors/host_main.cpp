@@ -10,6 +10,7 @@
 #include "actors/state_copy.h"
 #include "runtime/base/file_system.h"
 #include "runtime/process/keeper.h"
+#include "troupe/actor.h"
 
 namespace troupe::detail {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "actors/serialize.h"
 #include "runtime/memory/unix_socket.h"
+#include "troupe/serialize.h"
 
 namespace troupe::detail {
 namespace {

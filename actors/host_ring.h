@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "actors/call_ring.h"
-#include "runtime/base/mutex.h"
 #include "runtime/memory/byte_ring.h"
 #include "runtime/memory/segment.h"
 #include "runtime/memory/wait_word.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::detail {
 

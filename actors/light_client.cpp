@@ -1,13 +1,14 @@
 #include "actors/light_client.h"
+#include "actors/actor_spec.h"
 
 #include <algorithm>
 #include <chrono>
 #include <tuple>
 #include <utility>
 
-#include "actors/call_state.h"
-#include "actors/light_actors.h"
 #include "runtime/base/limits.h"
+#include "troupe/detail/call_state.h"
+#include "troupe/detail/light_actor.h"
 
 namespace troupe::detail {
 namespace {
@@ -28,12 +29,12 @@ Future<Value> call_host(const std::shared_ptr<ActorClient>& client,
   auto state = std::make_shared<CallState<Value>>(std::move(options), client, host);
   Future<Value> future(state);
   CallState<Value>& call = *state;
-  call.sent(host->call({.method = light_method(host->interface(), method),
-                        .arguments = encode_arguments(std::tuple<A...>(arguments...)),
-                        .deadline = deadline,
-                        .retry = true,
-                        .despite_state_loss = true,
-                        .sink = CallSinkRef(std::move(state))}));
+  call.line().sent(host->call({.method = light_method(host->interface(), method),
+                               .arguments = encode_arguments(std::tuple<A...>(arguments...)),
+                               .deadline = deadline,
+                               .retry = true,
+                               .despite_state_loss = true,
+                               .sink = CallSinkRef(std::move(state))}));
   return future;
 }
 
@@ -53,9 +54,9 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::create_light_host(const Actor
   return channel;
 }
 
-Result<ActorClient::LightPlace> ActorClient::create_light(const ActorOptions& options,
-                                                          const ActorInterface& hosts,
-                                                          wire::Bytes constructor_arguments) {
+Result<LightPlace> ActorClient::create_light(const ActorOptions& options,
+                                             const ActorInterface& hosts,
+                                             wire::Bytes constructor_arguments) {
   if (!options.name.empty()) {
     return error(Code::kInvalidArgument,
                  "a light actor called '{}': one alone has no name. Name the host of several "
@@ -115,32 +116,11 @@ void ActorClient::make_light(const std::shared_ptr<ActorChannel>& host, std::uin
       });
 }
 
-Result<ActorClient::LightHost> ActorClient::find_light_host(const std::string& name,
-                                                            const std::string& namespace_name,
-                                                            const ActorInterface& hosts,
-                                                            Deadline deadline) {
+Result<LightHost> ActorClient::find_light_host(const std::string& name,
+                                               const std::string& namespace_name,
+                                               const ActorInterface& hosts, Deadline deadline) {
   const auto info = TROUPE_TRY(find_living(name, namespace_name, hosts, deadline));
   return LightHost{channel(info.actor_id, hosts), info.light_count};
-}
-
-Result<LightDivision> divide_light(std::size_t count, const ActorOptions& options) {
-  if (options.isolation != Isolation::kShared) {
-    return error(Code::kInvalidArgument,
-                 "spawn_many makes light actors: set ActorOptions::isolation to "
-                 "Isolation::kShared (actors with processes of their own: spawn, spawn_gang)");
-  }
-  if (count == 0) return error(Code::kInvalidArgument, "spawn_many of no actors");
-  TROUPE_RETURN_IF_ERROR(make_spec(options).status());
-  LightDivision division;
-  division.host_count = (count + options.light_per_host - 1) / options.light_per_host;
-  division.per_host = (count + division.host_count - 1) / division.host_count;
-  if (!options.name.empty() && division.host_count > 1) {
-    return error(Code::kInvalidArgument,
-                 "spawn_many of {} actors called '{}' makes {} hosts, and a name is one host's. "
-                 "Raise light_per_host",
-                 count, options.name, division.host_count);
-  }
-  return division;
 }
 
 // --- ending

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "actors/client.h"
-#include "actors/future.h"
-#include "actors/light_actor.h"
-#include "runtime/base/mutex.h"
+#include "troupe/detail/light_actor.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/future.h"
 
 namespace troupe::detail {
 

@@ -8,8 +8,8 @@
 #include <memory>
 #include <utility>
 
-#include "actors/executor.h"
 #include "runtime/base/status.h"
+#include "troupe/executor.h"
 
 namespace troupe::detail {
 

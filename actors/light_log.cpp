@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "actors/serialize.h"
+#include "troupe/serialize.h"
 
 namespace troupe::detail {
 namespace {

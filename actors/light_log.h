@@ -14,10 +14,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "actors/actor_class.h"
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/memory/record_memory.h"
+#include "troupe/detail/actor_class.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::detail {
 

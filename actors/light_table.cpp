@@ -11,6 +11,11 @@
 namespace troupe::detail {
 namespace {
 
+// What a call says that comes too late.
+Status light_death(const Status& why) {
+  return error(Code::kActorDied, "the light actor is dead: {}", why.message());
+}
+
 // Those of them that nobody waits for any more are looked for when there are so many.
 constexpr std::size_t kWatchersMany = 1024;
 
@@ -153,11 +158,17 @@ ActorContext& LightTable::context_of(std::uint32_t number) {
   const auto& executor = executor_of(number);
   Extras& own = extras(number);
   own.services = std::make_unique<Services>(*this, number);
-  own.context = Access::make_unique<ActorContext>(
-      own_spec_, parts_.generation, parts_.node_id, parts_.host_context.node_labels(),
-      parts_.client, executor, *own.services,
-      Logger::to_stderr(fmt::format("{}[{}]", parts_.label, first_index_ + number)), number,
-      first_index_ + number);
+  own.context = Access::make_unique<ActorContext>(ContextState{
+      .spec = own_spec_,
+      .generation = parts_.generation,
+      .node_id = parts_.node_id,
+      .node_labels = parts_.host_context.node_labels(),
+      .client = parts_.client,
+      .executor = executor,
+      .host = *own.services,
+      .log = Logger::to_stderr(fmt::format("{}[{}]", parts_.label, first_index_ + number)),
+      .light_number = number,
+      .light_index = first_index_ + number});
   return *own.context;
 }
 

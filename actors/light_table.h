@@ -16,12 +16,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "actors/actor_class.h"
-#include "actors/context.h"
-#include "actors/light_actor.h"
+#include "actors/context_state.h"
 #include "actors/light_executor.h"
 #include "actors/light_log.h"
 #include "actors/mailbox.h"
+#include "troupe/detail/actor_class.h"
+#include "troupe/detail/light_actor.h"
 
 namespace troupe::detail {
 

@@ -13,15 +13,15 @@
 #include <thread>
 #include <variant>
 
-#include "actors/executor.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/limits.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/process_stamp.h"
 #include "runtime/base/status.h"
 #include "runtime/memory/adaptive_spin.h"
 #include "runtime/memory/wait_word.h"
 #include "runtime/wire/types.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/executor.h"
 
 namespace troupe::detail {
 

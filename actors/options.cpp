@@ -1,12 +1,13 @@
-#include "actors/options.h"
+#include "troupe/options.h"
 
 #include <cmath>
 
-#include "actors/codec.h"
-#include "actors/concurrency.h"
+#include "actors/actor_spec.h"
 #include "runtime/base/limits.h"
 #include "scheduler/policy/labels.h"
 #include "scheduler/policy/resources.h"
+#include "troupe/codec.h"
+#include "troupe/concurrency.h"
 
 namespace troupe::detail {
 namespace {

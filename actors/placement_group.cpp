@@ -1,15 +1,16 @@
-#include "actors/placement_group.h"
+#include "troupe/placement_group.h"
 
 #include <functional>
 #include <optional>
 #include <utility>
 
-#include "actors/future.h"
+#include "actors/actor_spec.h"
 #include "actors/head_answer.h"
-#include "actors/options.h"
-#include "runtime/base/mutex.h"
 #include "scheduler/client/head_client.h"
 #include "scheduler/policy/labels.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/future.h"
+#include "troupe/options.h"
 
 namespace troupe {
 namespace {

@@ -1,4 +1,4 @@
-#include "actors/running_call.h"
+#include "troupe/detail/running_call.h"
 
 namespace troupe::detail {
 

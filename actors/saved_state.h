@@ -12,10 +12,10 @@
 #include <optional>
 #include <utility>
 
-#include "actors/actor_class.h"
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/memory/record_memory.h"
+#include "troupe/detail/actor_class.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::detail {
 

@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include "runtime/base/mutex.h"
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/wire/host_messages.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::detail {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/spawn.h"
+#include "troupe/spawn.h"
 
 namespace troupe::detail {
 namespace {
@@ -15,7 +15,7 @@ constexpr auto kCopyTimeout = std::chrono::seconds(3);
 // With a byte a nanosecond more, as over a slow network.
 constexpr auto kCopyTimePerMiB = std::chrono::milliseconds(20);
 // How long a new one may take to start before another node is tried.
-constexpr auto kStartTimeout = std::chrono::seconds(3);
+constexpr auto kCopyStartTimeout = std::chrono::seconds(3);
 // On so many nodes, of which some may be lost and nobody knows it yet.
 constexpr int kNodesTried = 3;
 // How often another node is looked for where there was none.
@@ -123,7 +123,7 @@ Status StateCopier::keep(const SavedState& state) {
       if (std::ssize(tried) >= kNodesTried) return {};  // the next save tries again
       TROUPE_RETURN_IF_ERROR(begin(tried));
       if (!companion_) return {};
-      timeout = kStartTimeout + time_for(state);
+      timeout = kCopyStartTimeout + time_for(state);
     }
     const Status kept = give(state, timeout);
     // kFailedPrecondition: this process has a successor.

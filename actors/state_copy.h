@@ -15,13 +15,13 @@
 #include <string>
 #include <vector>
 
-#include "actors/actor_class.h"
 #include "actors/client.h"
-#include "actors/context.h"
-#include "actors/handle.h"
-#include "actors/spawn.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/log.h"
+#include "troupe/context.h"
+#include "troupe/detail/actor_class.h"
+#include "troupe/handle.h"
+#include "troupe/log.h"
+#include "troupe/spawn.h"
 
 namespace troupe::detail {
 

@@ -1,9 +1,10 @@
-#include "actors/supervision.h"
+#include "troupe/supervision.h"
 
 #include <optional>
 
+#include "actors/client.h"
 #include "actors/head_answer.h"
-#include "runtime/base/mutex.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe {
 namespace {
@@ -37,6 +38,17 @@ Status late_error(SupervisorId id, const std::optional<wire::SupervisorInfo>& la
                last->why.ok() ? "" : fmt::format("; the last time: {}", last->why.to_string()))
       .with("supervisor", last->name.empty() ? id.brief() : last->name);
 }
+
+class SupervisorWatching final : public detail::Watching {
+ public:
+  SupervisorWatching(detail::ClientPtr client, detail::Directory::WatchId id)
+      : client_(std::move(client)), id_(id) {}
+  ~SupervisorWatching() override { client_->unwatch(id_); }
+
+ private:
+  const detail::ClientPtr client_;
+  const detail::Directory::WatchId id_;
+};
 
 }  // namespace
 
@@ -103,11 +115,11 @@ Status Supervisor::wait_for_end(Duration timeout) const {
 SupervisorWatch Supervisor::watch(
     std::function<void(const wire::SupervisorInfo&)> on_change) const {
   if (!client_) return {};
-  return {client_,
-          client_->directory().watch_supervisor(
-              id_, [on_change = std::move(on_change)](const Result<wire::SupervisorInfo>& info) {
-                if (info.ok()) on_change(*info);
-              })};
+  return detail::Access::make<SupervisorWatch>(std::make_unique<SupervisorWatching>(
+      client_, client_->directory().watch_supervisor(
+                   id_, [on_change = std::move(on_change)](const Result<SupervisorInfo>& info) {
+                     if (info.ok()) on_change(*info);
+                   })));
 }
 
 Status Supervisor::end(const std::string& reason, Duration timeout) const {

@@ -27,11 +27,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/chaos_cluster/chaos_cluster.h"
-#include "actors/cluster.h"
-#include "actors/context.h"
 #include "actors/head_directory.h"
-#include "actors/host.h"
 #include "runtime/base/json.h"
 #include "runtime/memory/adaptive_spin.h"
 #include "runtime/memory/futex.h"
@@ -39,6 +35,9 @@
 #include "runtime/process/child.h"
 #include "runtime/process/spawn.h"
 #include "scheduler/client/head_client.h"
+#include "troupe/actor.h"
+#include "troupe/chaos_cluster.h"
+#include "troupe/cluster.h"
 
 namespace {
 
@@ -608,7 +607,7 @@ void bench_light(Cluster& cluster, const Options& options, Report& report) {
     }
     first_answers<&Echo::add>(one_by_one, 1);
     singles.push_back(kLightCount / us_since(start) * 1e6);
-    must(detail::kill(detail::Access::client(cluster), one_by_one[0].host_id(), {}));
+    must(detail::kill_actor(detail::Access::client(cluster), one_by_one[0].host_id(), {}));
   }
   report.add("raw: a process makes 10,000 objects, each tells", median(raw), "1/s");
   report.add("create 10,000 light actors to all first answers", median(batches), "1/s");

@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "actors/cluster.h"
 #include "actors/head_directory.h"
-#include "actors/host.h"
 #include "runtime/base/json.h"
 #include "runtime/process/executable.h"
 #include "scheduler/client/head_client.h"
+#include "troupe/actor.h"
+#include "troupe/cluster.h"
 
 namespace {
 
@@ -123,7 +123,7 @@ class Driver {
     return must(detail::spawn<Store>(client_, options, std::move(bytes)))
         .with({.timeout = kPatience});
   }
-  void end(const ActorHandle<Store>& handle) { must(detail::kill(client_, handle.id(), {})); }
+  void end(const ActorHandle<Store>& handle) { must(detail::kill_actor(client_, handle.id(), {})); }
   // Of those in the list of all actors.
   std::size_t count_waiting() {
     Promise<std::size_t> counted;

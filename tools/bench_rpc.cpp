@@ -8,12 +8,11 @@
 #include <string>
 #include <utility>
 
-#include "actors/cluster.h"
-#include "actors/context.h"
 #include "actors/head_directory.h"
-#include "actors/host.h"
 #include "scheduler/client/head_client.h"
 #include "tools/peers/rpc_measure.h"
+#include "troupe/actor.h"
+#include "troupe/cluster.h"
 
 namespace {
 

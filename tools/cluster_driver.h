@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "actors/cluster.h"
 #include "runtime/base/file_system.h"
 #include "runtime/net/token.h"
+#include "troupe/cluster.h"
 
 namespace troupe::tools {
 

@@ -9,9 +9,8 @@
 
 #include <vector>
 
-#include "actors/actor_class.h"
-#include "actors/host.h"
 #include "tools/cluster_driver.h"
+#include "troupe/actor.h"
 
 namespace {
 

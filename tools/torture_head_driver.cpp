@@ -30,10 +30,9 @@
 #include <thread>
 #include <vector>
 
-#include "actors/actor_class.h"
-#include "actors/host.h"
-#include "runtime/base/unique_fd.h"
 #include "tools/cluster_driver.h"
+#include "troupe/actor.h"
+#include "troupe/unique_fd.h"
 
 namespace {
 

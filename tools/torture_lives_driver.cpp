@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <vector>
 
-#include "actors/cluster.h"
-#include "actors/host.h"
 #include "runtime/base/file_system.h"
 #include "runtime/net/token.h"
+#include "troupe/actor.h"
+#include "troupe/cluster.h"
 
 namespace {
 

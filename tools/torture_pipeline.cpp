@@ -23,8 +23,8 @@
 #include <thread>
 #include <vector>
 
-#include "actors/cluster.h"
-#include "actors/host.h"
+#include "troupe/actor.h"
+#include "troupe/cluster.h"
 
 using namespace std::chrono_literals;
 

@@ -10,13 +10,13 @@
 #include <new>
 #include <stdexcept>
 
-#include "actors/host.h"
 #include "tools/commands/registry.h"
 #include "tools/commands/run.h"
 #include "tools/launchers/invocation.h"
 #include "tools/launchers/slurm.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/trainer_actor.h"
+#include "troupe/actor.h"
 
 namespace {
 

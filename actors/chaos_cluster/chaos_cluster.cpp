@@ -1,4 +1,4 @@
-#include "actors/chaos_cluster/chaos_cluster.h"
+#include "troupe/chaos_cluster.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -10,9 +10,16 @@
 #include <utility>
 
 #include "actors/chaos_cluster/marked_processes.h"
+#include "runtime/base/environment.h"
+#include "runtime/base/file_system.h"
+#include "runtime/base/status.h"
 #include "runtime/base/suggest.h"
+#include "runtime/net/event_loop.h"
+#include "runtime/net/fault_proxy.h"
 #include "runtime/net/free_port.h"
 #include "runtime/net/token.h"
+#include "runtime/process/child_program.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe {
 namespace {
@@ -70,7 +77,65 @@ Result<std::string> find_program(const Environment& environment) {
                "in PATH: name it by TROUPE_PROGRAM or ChaosClusterOptions::program");
 }
 
+// Which node an actor's process is on.
+class Place {
+ public:
+  void changed(const ActorInfo& info);
+  Result<NodeId> wait(Deadline deadline);
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<NodeId> node_ TROUPE_GUARDED_BY(mutex_);
+  Status dead_ TROUPE_GUARDED_BY(mutex_);  // for good: why
+};
+
 }  // namespace
+
+struct ChaosCluster::State {
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State();
+  Result<Cluster> connect(ConnectOptions options) const;
+  bool is_up(int node) const;
+  Status kill_node(int node);
+  Status leave(int node);
+  Status join(int node);
+  Status wait_for_node(int node, Deadline deadline);
+  void cut(int node);
+  void set_link(int node, const LinkConditions& conditions);
+
+  int node_count() const { return static_cast<int>(nodes_.size()); }
+
+  struct Node {
+    std::uint16_t port = 0, proxy_port = 0;
+    std::unique_ptr<process::ChildProgram> worker;  // null: it is down
+    int starts = 0;
+    std::string log_path;  // of its last start
+  };
+  static Result<int> number_of(Cluster& driver, const NodeId& id);
+  Status start_head(Deadline deadline);
+  // On the proxies' loop; returns when it is done.
+  void in_loop(const std::function<void()>& work);
+  Status open_proxy(int node);
+  void close_proxy(int node);
+  Status start_worker(int node);
+  Result<Node*> node_that_is(bool up, int node);
+  Status signal_all(int node, int signal);
+  void on_proxies(int node, const std::function<void(net::FaultProxy&)>& work);
+
+  PosixFileSystem files_;
+  std::string program_, folder_, home_, mark_;
+  std::uint16_t port_ = 0;  // of the head
+  std::string address_;     // of it, HOST:PORT
+  bool own_folder_ = false;
+  double cpus_per_node_ = 1;
+  net::LoopThread proxies_thread_{"proxies"};
+  std::vector<std::unique_ptr<net::FaultProxy>> proxies_;  // loop thread
+  std::unique_ptr<process::ChildProgram> head_;
+  std::vector<Node> nodes_;
+};
 
 std::map<std::string, std::string> on_node(int node) {
   return {{kNodeLabel, std::to_string(node)}};
@@ -82,7 +147,7 @@ Result<std::unique_ptr<ChaosCluster>> ChaosCluster::start(const ChaosClusterOpti
     return error(Code::kInvalidArgument, "ChaosClusterOptions::nodes is {}", options.nodes);
   const SystemEnvironment own;
   const Environment& environment = options.environment ? *options.environment : own;
-  auto cluster = std::unique_ptr<ChaosCluster>(new ChaosCluster());
+  auto cluster = std::make_unique<State>();
   cluster->program_ =
       options.program.empty() ? TROUPE_TRY(find_program(environment)) : options.program;
   cluster->cpus_per_node_ = options.cpus_per_node;
@@ -102,10 +167,10 @@ Result<std::unique_ptr<ChaosCluster>> ChaosCluster::start(const ChaosClusterOpti
   }
   for (int node = 0; node < options.nodes; ++node)
     TROUPE_RETURN_IF_ERROR(cluster->wait_for_node(node, deadline));
-  return cluster;
+  return std::unique_ptr<ChaosCluster>(new ChaosCluster(std::move(cluster)));
 }
 
-Status ChaosCluster::start_head(Deadline deadline) {
+Status ChaosCluster::State::start_head(Deadline deadline) {
   port_ = TROUPE_TRY(net::free_port());
   address_ = fmt::format("{}:{}", kHost, port_);
   process::ChildOptions child{
@@ -119,7 +184,7 @@ Status ChaosCluster::start_head(Deadline deadline) {
   return ready.status().prefixed("the head");
 }
 
-void ChaosCluster::in_loop(const std::function<void()>& work) {
+void ChaosCluster::State::in_loop(const std::function<void()>& work) {
   std::promise<void> done;
   proxies_thread_.loop().post([&] {
     work();
@@ -129,7 +194,7 @@ void ChaosCluster::in_loop(const std::function<void()>& work) {
 }
 
 // Where a node is down nobody listens.
-Status ChaosCluster::open_proxy(int number) {
+Status ChaosCluster::State::open_proxy(int number) {
   Node& node = nodes_[static_cast<std::size_t>(number)];
   Status opened;
   in_loop([&] {
@@ -146,11 +211,11 @@ Status ChaosCluster::open_proxy(int number) {
   return opened;
 }
 
-void ChaosCluster::close_proxy(int number) {
+void ChaosCluster::State::close_proxy(int number) {
   in_loop([&] { proxies_[static_cast<std::size_t>(number)].reset(); });
 }
 
-Status ChaosCluster::start_worker(int number) {
+Status ChaosCluster::State::start_worker(int number) {
   TROUPE_RETURN_IF_ERROR(open_proxy(number));
   Node& node = nodes_[static_cast<std::size_t>(number)];
   ++node.starts;
@@ -171,7 +236,7 @@ Status ChaosCluster::start_worker(int number) {
   return {};
 }
 
-ChaosCluster::~ChaosCluster() {
+ChaosCluster::State::~State() {
   // Nodes leave in order where they can; a stopped or stuck one is killed with its group.
   const Deadline deadline = Deadline::after(kLeaveTimeout);
   for (const Node& node : nodes_) {
@@ -191,7 +256,7 @@ ChaosCluster::~ChaosCluster() {
   if (own_folder_) static_cast<void>(files_.remove_tree(folder_));
 }
 
-Result<Cluster> ChaosCluster::connect(ConnectOptions options) const {
+Result<Cluster> ChaosCluster::State::connect(ConnectOptions options) const {
   options.host = kHost;
   options.port = port_;
   PosixFileSystem files;
@@ -201,11 +266,11 @@ Result<Cluster> ChaosCluster::connect(ConnectOptions options) const {
 
 // --- nodes
 
-bool ChaosCluster::is_up(int node) const {
+bool ChaosCluster::State::is_up(int node) const {
   return node >= 0 && node < node_count() && nodes_[static_cast<std::size_t>(node)].worker;
 }
 
-Result<ChaosCluster::Node*> ChaosCluster::node_that_is(bool up, int node) {
+Result<ChaosCluster::State::Node*> ChaosCluster::State::node_that_is(bool up, int node) {
   if (node < 0 || node >= node_count())
     return error(Code::kInvalidArgument, "there is no node {}: they are 0 to {}", node,
                  node_count() - 1);
@@ -216,7 +281,7 @@ Result<ChaosCluster::Node*> ChaosCluster::node_that_is(bool up, int node) {
 
 // The watcher stands still meanwhile, so that it starts none again; and it ends last, for its end
 // would tell the daemon to leave in order.
-Status ChaosCluster::signal_all(int number, int signal) {
+Status ChaosCluster::State::signal_all(int number, int signal) {
   Node* node = TROUPE_TRY(node_that_is(true, number));
   node->worker->signal(SIGSTOP);
   for (const auto& process : chaos::marked_processes(mark_)) {
@@ -226,7 +291,7 @@ Status ChaosCluster::signal_all(int number, int signal) {
   return {};
 }
 
-Status ChaosCluster::kill_node(int number) {
+Status ChaosCluster::State::kill_node(int number) {
   TROUPE_RETURN_IF_ERROR(signal_all(number, SIGKILL));
   close_proxy(number);
   nodes_[static_cast<std::size_t>(number)].worker.reset();
@@ -243,10 +308,7 @@ Status ChaosCluster::kill_node(int number) {
   }
 }
 
-Status ChaosCluster::stop_node(int node) { return signal_all(node, SIGSTOP); }
-Status ChaosCluster::continue_node(int node) { return signal_all(node, SIGCONT); }
-
-Status ChaosCluster::leave(int number) {
+Status ChaosCluster::State::leave(int number) {
   Node* node = TROUPE_TRY(node_that_is(true, number));
   node->worker->signal(SIGTERM);
   static_cast<void>(node->worker->wait(Deadline::after(kLeaveTimeout)));
@@ -255,27 +317,27 @@ Status ChaosCluster::leave(int number) {
   return {};
 }
 
-Status ChaosCluster::join(int number) {
+Status ChaosCluster::State::join(int number) {
   TROUPE_RETURN_IF_ERROR(node_that_is(false, number).status());
   return start_worker(number);
 }
 
-Status ChaosCluster::wait_for_node(int number, Deadline deadline) {
+Status ChaosCluster::State::wait_for_node(int number, Deadline deadline) {
   Node* node = TROUPE_TRY(node_that_is(true, number));
   return line_with(files_, *node->worker, node->log_path, "joined the cluster", deadline)
       .status()
       .prefixed(fmt::format("worker node {}", number));
 }
 
-void ChaosCluster::Place::changed(const ActorInfo& info) {
+void Place::changed(const ActorInfo& info) {
   MutexLock lock(mutex_);
   node_.reset();
-  if (info.state == wire::ActorState::kAlive) node_ = info.node_id;
-  if (info.state == wire::ActorState::kDead) dead_ = info.death;
+  if (info.state == ActorState::kAlive) node_ = info.node_id;
+  if (info.state == ActorState::kDead) dead_ = info.death;
   changed_.notify_all();
 }
 
-Result<NodeId> ChaosCluster::Place::wait(Deadline deadline) {
+Result<NodeId> Place::wait(Deadline deadline) {
   MutexLock lock(mutex_);
   const auto known = [this]() TROUPE_NO_ANALYSIS { return node_ || !dead_.ok(); };
   static_cast<void>(changed_.wait_until(mutex_, deadline, known));
@@ -284,7 +346,7 @@ Result<NodeId> ChaosCluster::Place::wait(Deadline deadline) {
   return error(Code::kDeadlineExceeded, "the actor has no process");
 }
 
-Result<int> ChaosCluster::number_of(Cluster& driver, const NodeId& id) {
+Result<int> ChaosCluster::State::number_of(Cluster& driver, const NodeId& id) {
   for (const auto& node : TROUPE_TRY(driver.nodes())) {
     const auto label = node.labels.find(kNodeLabel);
     if (node.node_id == id && label != node.labels.end()) return std::stoi(label->second);
@@ -294,7 +356,7 @@ Result<int> ChaosCluster::number_of(Cluster& driver, const NodeId& id) {
 
 // --- connections
 
-void ChaosCluster::on_proxies(int node, const std::function<void(net::FaultProxy&)>& work) {
+void ChaosCluster::State::on_proxies(int node, const std::function<void(net::FaultProxy&)>& work) {
   in_loop([&] {
     for (std::size_t i = 0; i < proxies_.size(); ++i) {
       if (proxies_[i] && (node < 0 || static_cast<std::size_t>(node) == i)) work(*proxies_[i]);
@@ -302,12 +364,46 @@ void ChaosCluster::on_proxies(int node, const std::function<void(net::FaultProxy
   });
 }
 
-void ChaosCluster::set_link(int node, const net::LinkConditions& conditions) {
+void ChaosCluster::State::set_link(int node, const LinkConditions& conditions) {
   on_proxies(node, [&](net::FaultProxy& proxy) { proxy.set_both(conditions); });
 }
 
-void ChaosCluster::cut(int node) {
+void ChaosCluster::State::cut(int node) {
   on_proxies(node, [](net::FaultProxy& proxy) { proxy.cut(); });
+}
+
+// --- what users see
+
+ChaosCluster::ChaosCluster(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ChaosCluster::~ChaosCluster() = default;
+
+Result<Cluster> ChaosCluster::connect(ConnectOptions options) const {
+  return state_->connect(std::move(options));
+}
+const std::string& ChaosCluster::address() const { return state_->address_; }
+const std::string& ChaosCluster::home() const { return state_->home_; }
+const std::string& ChaosCluster::mark() const { return state_->mark_; }
+int ChaosCluster::node_count() const { return state_->node_count(); }
+bool ChaosCluster::is_up(int node) const { return state_->is_up(node); }
+Status ChaosCluster::kill_node(int node) { return state_->kill_node(node); }
+Status ChaosCluster::stop_node(int node) { return state_->signal_all(node, SIGSTOP); }
+Status ChaosCluster::continue_node(int node) { return state_->signal_all(node, SIGCONT); }
+Status ChaosCluster::leave(int node) { return state_->leave(node); }
+Status ChaosCluster::join(int node) { return state_->join(node); }
+Status ChaosCluster::wait_for_node(int node, Deadline deadline) {
+  return state_->wait_for_node(node, deadline);
+}
+void ChaosCluster::cut(int node) { state_->cut(node); }
+void ChaosCluster::set_link(int node, const LinkConditions& conditions) {
+  state_->set_link(node, conditions);
+}
+
+Result<int> ChaosCluster::node_of_actor(
+    Cluster& driver, const std::function<ActorWatch(detail::OnActorChange)>& watch,
+    Deadline deadline) const {
+  const auto place = std::make_shared<Place>();
+  const ActorWatch watching = watch([place](const ActorInfo& info) { place->changed(info); });
+  return State::number_of(driver, TROUPE_TRY(place->wait(deadline)));
 }
 
 }  // namespace troupe

@@ -1,8 +1,8 @@
 #include <utility>
 
-#include "actors/cluster.h"
 #include "actors/own_cluster.h"
 #include "scheduler/embedded/embedded_cluster.h"
+#include "troupe/cluster.h"
 
 namespace troupe {
 namespace {

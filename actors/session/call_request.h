@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "actors/session/call_sink.h"
-#include "actors/session/interface.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/wire/types.h"
+#include "troupe/detail/call_sink.h"
+#include "troupe/detail/interface.h"
 
 namespace troupe::detail {
 

@@ -28,12 +28,12 @@
 #include <vector>
 
 #include "actors/session/caller_generations.h"
-#include "actors/session/interface.h"
 #include "actors/session/kept_answers.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
 #include "runtime/wire/call_messages.h"
+#include "troupe/detail/interface.h"
 
 namespace troupe::detail {
 

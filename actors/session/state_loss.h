@@ -11,10 +11,10 @@
 #include <span>
 #include <vector>
 
-#include "actors/session/interface.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
 #include "runtime/wire/types.h"
+#include "troupe/detail/interface.h"
 
 namespace troupe::detail {
 

@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <string>
 
-#include "actors/cluster.h"
-#include "actors/host.h"
+#include <troupe/actor.h>
+#include <troupe/cluster.h>
 
 using namespace std::chrono_literals;
 

@@ -15,9 +15,9 @@
 #include <thread>
 #include <vector>
 
-#include "actors/chaos_cluster/chaos_cluster.h"
-#include "actors/cluster.h"
-#include "actors/host.h"
+#include <troupe/actor.h>
+#include <troupe/chaos_cluster.h>
+#include <troupe/cluster.h>
 
 using namespace std::chrono_literals;
 using Counts = std::map<std::string, int>;

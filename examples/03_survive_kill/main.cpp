@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "actors/cluster.h"
-#include "actors/host.h"
+#include <troupe/actor.h>
+#include <troupe/cluster.h>
 
 using namespace std::chrono_literals;
 

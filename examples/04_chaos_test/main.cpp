@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "actors/chaos.h"
-#include "actors/cluster.h"
-#include "actors/host.h"
+#include <troupe/actor.h>
+#include <troupe/chaos.h>
+#include <troupe/cluster.h>
 
 using namespace std::chrono_literals;
 

@@ -13,9 +13,9 @@
 #include <iterator>
 #include <string>
 
-#include "actors/chaos.h"
-#include "actors/cluster.h"
-#include "actors/host.h"
+#include <troupe/actor.h>
+#include <troupe/chaos.h>
+#include <troupe/cluster.h>
 #include "train/parts/elementwise_optimizer.h"
 #include "train/trainer/training_job.h"
 

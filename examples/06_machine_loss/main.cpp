@@ -12,8 +12,8 @@
 #include <set>
 #include <string>
 
-#include "actors/chaos_cluster/chaos_cluster.h"
-#include "actors/host.h"
+#include <troupe/actor.h>
+#include <troupe/chaos_cluster.h>
 #include "train/trainer/training_job.h"
 
 namespace tr = troupe::train;

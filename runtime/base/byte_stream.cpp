@@ -1,4 +1,5 @@
-#include "runtime/base/byte_stream.h"
+#include "troupe/byte_stream.h"
+#include "runtime/base/status.h"
 
 #include <errno.h>
 #include <poll.h>

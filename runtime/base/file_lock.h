@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe {
 

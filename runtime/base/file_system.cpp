@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "runtime/base/unique_fd.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe {
 namespace {

@@ -16,4 +16,10 @@ Result<std::array<std::uint64_t, 2>> parse_id(std::string_view hex, std::string_
   return parts;
 }
 
+std::string id_text(std::uint64_t high, std::uint64_t low) {
+  return fmt::format("{:016x}{:016x}", high, low);
+}
+
+std::string brief_id_text(std::uint64_t high) { return fmt::format("{:08x}", high >> 32); }
+
 }  // namespace troupe::detail

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "runtime/base/huge_pages.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/process_stamp.h"
 #include "runtime/base/start_thread.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe {
 namespace {

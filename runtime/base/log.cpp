@@ -1,8 +1,9 @@
-#include "runtime/base/log.h"
+#include "troupe/log.h"
 
 #include <cstdio>
 
-#include "runtime/base/mutex.h"
+#include "runtime/base/clock.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe {
 
@@ -16,7 +17,7 @@ Logger::Logger(std::string component, LogLevel level, LogSink sink,
                std::shared_ptr<const Clock> clock)
     : component_(std::move(component)), level_(level), shared_(std::make_shared<Shared>()) {
   shared_->sink = std::move(sink);
-  shared_->clock = std::move(clock);
+  shared_->clock = clock ? std::move(clock) : std::make_shared<SystemClock>();
 }
 
 Logger Logger::to_stderr(std::string component, LogLevel level) {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "runtime/base/unique_fd.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe {
 

@@ -87,8 +87,12 @@ void Status::add_context(std::string_view key, std::string_view value) {
   if (!context(key)) own_details().context.emplace_back(key, value);
 }
 
-void Status::format_context(std::string_view key, fmt::format_args value) {
-  if (!context(key)) own_details().context.emplace_back(key, fmt::vformat("{}", value));
+void Status::add_number(std::string_view key, std::int64_t value) {
+  add_context(key, std::to_string(value));
+}
+
+void Status::add_count(std::string_view key, std::uint64_t value) {
+  add_context(key, std::to_string(value));
 }
 
 Status Status::prefixed(std::string_view prefix) const {

@@ -6,6 +6,7 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
+#include "troupe/timeouts.h"
 
 namespace troupe {
 
@@ -56,8 +57,8 @@ struct Timing {
 
   // --- answers ----------------------------------------------------------------------------------
   // A request to the head, and a call to an actor, where the caller says nothing else.
-  Duration control_timeout = std::chrono::seconds(10);
-  Duration call_timeout = std::chrono::seconds(60);
+  Duration control_timeout = kControlTimeout;
+  Duration call_timeout = kCallTimeout;
   // A write of the head's journal. Answers to decisions wait for it, heartbeats do not; then it
   // counts as failed, and the cluster goes on without.
   Duration journal_stall = std::chrono::seconds(10);

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/byte_stream.h"
 #include "runtime/collective/communicator.h"
+#include "troupe/byte_stream.h"
 
 namespace troupe::collective {
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "runtime/base/unique_fd.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::collective {
 

@@ -12,13 +12,13 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/base/mutex.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/collective/communicator.h"
 #include "runtime/collective/link.h"
 #include "runtime/collective/registered_memory.h"
 #include "runtime/collective/shm_link.h"
 #include "runtime/memory/segment.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::collective {
 

@@ -8,10 +8,10 @@
 
 #include <deque>
 
-#include "runtime/base/unique_fd.h"
 #include "runtime/collective/link.h"
 #include "runtime/memory/byte_ring.h"
 #include "runtime/memory/segment.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::collective {
 

@@ -8,8 +8,8 @@
 
 #include <vector>
 
-#include "runtime/base/byte_stream.h"
 #include "runtime/collective/link.h"
+#include "troupe/byte_stream.h"
 
 namespace troupe::collective {
 

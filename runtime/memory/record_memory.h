@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "runtime/base/record.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/memory/segment.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::memory {
 

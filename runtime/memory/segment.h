@@ -10,7 +10,7 @@
 #include <string>
 
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::memory {
 

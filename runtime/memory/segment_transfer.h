@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "runtime/base/byte_stream.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/memory/segment.h"
+#include "troupe/byte_stream.h"
 
 namespace troupe::memory {
 

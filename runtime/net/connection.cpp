@@ -14,9 +14,9 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/limits.h"
-#include "runtime/base/mutex.h"
 #include "runtime/net/frame_reader.h"
 #include "runtime/net/socket.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::net {
 namespace {

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/byte_stream.h"
 #include "runtime/base/status.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/frame_reader.h"
+#include "troupe/byte_stream.h"
 
 namespace troupe::net {
 

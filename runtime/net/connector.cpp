@@ -11,13 +11,13 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/limits.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/start_thread.h"
 #include "runtime/net/handshake.h"
 #include "runtime/net/socket.h"
 #include "runtime/net/tls_handshake.h"
 #include "runtime/net/tls_stream.h"
 #include "runtime/net/transport.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::net {
 namespace {

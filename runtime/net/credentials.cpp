@@ -5,7 +5,8 @@
 #include "runtime/base/hash.h"
 #include "runtime/net/tls_context.h"
 
-namespace troupe::net {
+namespace troupe {
+namespace net {
 
 Security security_from_number(int number) {
   switch (number) {
@@ -18,6 +19,8 @@ Security security_from_number(int number) {
   }
 }
 
+}  // namespace net
+
 Token::Token() : Token(std::vector<std::byte>()) {}
 
 Token::Token(std::size_t count, std::byte value) : Token(std::vector<std::byte>(count, value)) {}
@@ -25,7 +28,7 @@ Token::Token(std::size_t count, std::byte value) : Token(std::vector<std::byte>(
 Token::Token(std::vector<std::byte> secret, Security security)
     : secret_(std::move(secret)),
       security_(security),
-      tls_(std::make_shared<TlsIdentity>(secret_)) {}
+      tls_(std::make_shared<net::TlsIdentity>(secret_)) {}
 
 Token Token::with(Security security) const {
   Token copy = *this;
@@ -39,4 +42,4 @@ bool operator==(const Token& a, const Token& b) {
   return equal_constant_time(a.secret_, b.secret_) && a.security_ == b.security_;
 }
 
-}  // namespace troupe::net
+}  // namespace troupe

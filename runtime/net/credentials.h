@@ -10,58 +10,17 @@
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "troupe/token.h"
 
 namespace troupe::net {
 
 // A shorter token could be guessed.
 inline constexpr std::size_t kTokenBytesMin = 16;
 
-// Whether connections are encrypted. Every process of a cluster must have the same: peers of
-// another kind are refused by name. The numbers are part of the wire format.
-enum class Security : std::uint8_t {
-  // Mutual TLS 1.3, but not to and from loopback addresses (127.0.0.0/8, ::1), where whoever can
-  // listen is root on this machine. The default.
-  kTls = 0,
-  // There, too: for tests and measurements.
-  kTlsAlways = 1,
-  // Nowhere: authenticated at its beginning, then readable and changeable by whoever is on the way
-  // (--insecure).
-  kInsecure = 2,
-};
+using troupe::Security;
+using troupe::Token;
+
 // From a peer or a file: a number that this version does not know becomes kTls, the strict one.
 Security security_from_number(int number);
-
-class TlsIdentity;  // of this folder: tls_context.h
-
-// The cluster's shared secret, and with it everything that proves membership: the certificate
-// authority's key is derived from it (certificates.h), certificates are made at their first use.
-// Whoever has it may run code on every node. A value: copies share the certificates. Thread-safe
-// but for assignment.
-class Token {
- public:
-  Token();  // empty: no token
-  explicit Token(std::size_t count, std::byte value = std::byte{0});
-  explicit Token(std::vector<std::byte> secret, Security security = Security::kTls);
-
-  bool empty() const { return secret_.empty(); }
-  std::size_t size() const { return secret_.size(); }
-  const std::vector<std::byte>& secret() const { return secret_; }
-  Security security() const { return security_; }
-  // The same secret with other protection.
-  Token with(Security security) const;
-  // "sha256:…": of the public key of the cluster's certificate authority. No secret. The same for
-  // equal tokens, everywhere.
-  Result<std::string> authority_fingerprint() const;
-
-  TlsIdentity& tls() const { return *tls_; }
-
-  // Takes the same time wherever the secrets differ.
-  friend bool operator==(const Token& a, const Token& b);
-
- private:
-  std::vector<std::byte> secret_;
-  Security security_ = Security::kTls;
-  std::shared_ptr<TlsIdentity> tls_;
-};
 
 }  // namespace troupe::net

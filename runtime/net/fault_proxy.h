@@ -14,16 +14,11 @@
 #include "runtime/base/status.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
+#include "troupe/link_conditions.h"
 
 namespace troupe::net {
 
-struct LinkConditions {
-  Duration delay{0};
-  Duration jitter{0};             // uniform in ± jitter; a chunk overtakes no other
-  std::uint64_t bytes_per_s = 0;  // 0: as fast as it can
-  bool stalled = false;           // nothing is read or delivered; nothing is lost either
-  friend bool operator==(const LinkConditions&, const LinkConditions&) = default;
-};
+using troupe::LinkConditions;
 
 enum class LinkDirection {
   kToTarget,    // from who connected to the proxy

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 
 #include "runtime/base/file_system.h"
-#include "runtime/base/unique_fd.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::net {
 

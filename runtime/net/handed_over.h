@@ -8,12 +8,12 @@
 #include <memory>
 #include <string>
 
-#include "runtime/base/log.h"
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/credentials.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
+#include "troupe/log.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::net {
 

@@ -17,7 +17,15 @@
 #include "runtime/base/limits.h"
 #include "runtime/base/near_socket.h"
 
-namespace troupe::net {
+namespace troupe {
+
+std::string Address::to_string() const {
+  if (!local_name.empty()) return "local socket " + local_name;
+  const bool v6 = host.find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", port);
+}
+
+namespace net {
 namespace {
 
 constexpr int kLargeSendBufferBytes = 2 << 20;
@@ -51,12 +59,6 @@ void set_option(int fd, int level, int option, int value) {
 }
 
 }  // namespace
-
-std::string Address::to_string() const {
-  if (!local_name.empty()) return "local socket " + local_name;
-  const bool v6 = host.find(':') != std::string::npos;
-  return fmt::format("{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", port);
-}
 
 std::string to_string(const SocketAddress& address) {
   char text[INET6_ADDRSTRLEN] = {};
@@ -188,4 +190,5 @@ void set_blocking(int fd, bool blocking) {
   ::fcntl(fd, F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
 }
 
-}  // namespace troupe::net
+}  // namespace net
+}  // namespace troupe

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/mutex.h"
 #include "runtime/base/status.h"
 #include "runtime/net/certificates.h"
 #include "runtime/net/openssl_handles.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::net {
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/mutex.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::net {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "runtime/base/byte_stream.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/tls_session.h"
+#include "troupe/byte_stream.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::net {
 

@@ -22,23 +22,18 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/byte_stream.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/log.h"
 #include "runtime/base/random.h"
 #include "runtime/base/status.h"
 #include "runtime/net/credentials.h"
 #include "runtime/net/event_loop.h"
+#include "troupe/address.h"
+#include "troupe/byte_stream.h"
+#include "troupe/log.h"
 
 namespace troupe::net {
 
-struct Address {
-  std::string host;  // numeric, or a name to resolve
-  std::uint16_t port = 0;
-  // Abstract Unix socket of the same node; used instead of host and port where it is not empty.
-  std::string local_name;
-  std::string to_string() const;
-};
+using troupe::Address;
 
 // Closed at exec, TCP_NODELAY and keep-alive set. A plain one is in blocking mode, and not a byte
 // after the handshake has been read.

@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "runtime/base/mutex.h"
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::process {
 

@@ -10,11 +10,11 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/base/mutex.h"
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/wire/host_messages.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::process {
 

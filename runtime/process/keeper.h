@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/unique_fd.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::process {
 

@@ -10,9 +10,9 @@
 
 #include "runtime/base/limits.h"
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/wire/types.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::process {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::process {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/base/ids.h"
-#include "runtime/wire/fields.h"
+#include "troupe/detail/wire_fields.h"
 
 namespace troupe::wire {
 

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "runtime/base/ids.h"
-#include "runtime/wire/fields.h"
+#include "troupe/detail/wire_fields.h"
 
 namespace troupe::wire::codec {
 

@@ -7,7 +7,7 @@
 #include "runtime/wire/control_messages.h"
 #include "runtime/wire/gpu.h"
 
-namespace troupe::wire {
+namespace troupe {
 namespace {
 
 // The name of a value, of as many as there are values.
@@ -24,14 +24,6 @@ std::string_view actor_state_name(ActorState state) {
   return one_of(state, {"pending", "starting", "alive", "restarting", "dead"});
 }
 
-std::string_view gpu_path_name(GpuPath path) {
-  return one_of(path, {"INTERNAL", "PIX", "PXB", "PHB", "NODE", "SYS"});
-}
-
-std::string_view gpu_state_name(GpuState state) {
-  return one_of(state, {"free", "held", "releasing", "stuck", "lost"});
-}
-
 std::string_view node_state_name(NodeState state) {
   return one_of(state, {"alive", "dead", "draining", "suspected"});
 }
@@ -44,16 +36,26 @@ std::string_view placement_group_state_name(PlacementGroupState state) {
   return one_of(state, {"pending", "preparing", "created", "rescheduling", "removed"});
 }
 
-std::string_view job_state_name(JobState state) {
-  return one_of(state, {"PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED"});
-}
-
 std::string_view restart_strategy_name(RestartStrategy strategy) {
   return one_of(strategy, {"one-for-one", "all-for-one", "rest-for-one"});
 }
 
 std::string_view supervisor_state_name(SupervisorState state) {
   return one_of(state, {"running", "restarting", "ended"});
+}
+
+namespace wire {
+
+std::string_view gpu_path_name(GpuPath path) {
+  return one_of(path, {"INTERNAL", "PIX", "PXB", "PHB", "NODE", "SYS"});
+}
+
+std::string_view gpu_state_name(GpuState state) {
+  return one_of(state, {"free", "held", "releasing", "stuck", "lost"});
+}
+
+std::string_view job_state_name(JobState state) {
+  return one_of(state, {"PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED"});
 }
 
 std::string ExitStatus::to_string() const {
@@ -70,4 +72,5 @@ std::string OutputLine::new_text() const {
   return result;
 }
 
-}  // namespace troupe::wire
+}  // namespace wire
+}  // namespace troupe

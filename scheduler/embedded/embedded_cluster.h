@@ -9,11 +9,11 @@
 #include <memory>
 #include <string>
 
-#include "runtime/base/log.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
 #include "runtime/wire/types.h"
 #include "scheduler/node/log_pipes.h"
+#include "troupe/log.h"
 
 namespace troupe::scheduler {
 

@@ -12,7 +12,6 @@
 #include <optional>
 #include <string>
 
-#include "runtime/base/log.h"
 #include "runtime/base/random.h"
 #include "runtime/base/status.h"
 #include "runtime/net/connection.h"
@@ -21,6 +20,7 @@
 #include "scheduler/control/head_state.h"
 #include "scheduler/head/http_server.h"
 #include "scheduler/head/journal.h"
+#include "troupe/log.h"
 
 namespace troupe::scheduler {
 

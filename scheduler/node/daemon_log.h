@@ -4,9 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/base/log.h"
-#include "runtime/base/mutex.h"
 #include "runtime/process/output.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/log.h"
 
 namespace troupe::scheduler {
 

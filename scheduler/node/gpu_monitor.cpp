@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/mutex.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::scheduler {
 namespace {

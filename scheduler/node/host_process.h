@@ -5,13 +5,13 @@
 #include <memory>
 #include <string>
 
-#include "runtime/base/log.h"
 #include "runtime/process/child.h"
 #include "runtime/process/executable.h"
 #include "runtime/process/host_channel.h"
 #include "runtime/process/spawn.h"
 #include "scheduler/node/host_parent.h"
 #include "scheduler/node/log_pipes.h"
+#include "troupe/log.h"
 
 namespace troupe::scheduler {
 

@@ -11,13 +11,13 @@
 #include <optional>
 #include <string>
 
-#include "runtime/base/log.h"
 #include "runtime/base/random.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
 #include "scheduler/node/gpu_devices.h"
 #include "scheduler/node/log_pipes.h"
 #include "scheduler/node/node_state.h"
+#include "troupe/log.h"
 
 namespace troupe::scheduler {
 

@@ -13,8 +13,8 @@
 
 #include "runtime/base/limits.h"
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/memory/record_memory.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::scheduler {
 

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "runtime/base/ids.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::scheduler {
 

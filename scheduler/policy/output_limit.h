@@ -9,16 +9,11 @@
 #include <string>
 
 #include "runtime/base/clock.h"
+#include "troupe/output_limits.h"
 
 namespace troupe::scheduler {
 
-struct OutputLimits {
-  std::uint64_t lines_per_s = 1000;     // 0: without limit
-  std::uint64_t bytes_per_s = 1 << 20;  // 0: without limit
-  // What may wait for one driver or tool that reads more slowly; beyond that it is cut off, and
-  // gets what is kept when it comes back. Of the node, not of an actor.
-  std::size_t queue_bytes = 8 << 20;
-};
+using troupe::OutputLimits;
 
 class OutputLimiter {
  public:

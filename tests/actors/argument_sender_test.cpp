@@ -8,11 +8,11 @@
 #include <filesystem>
 #include <optional>
 
-#include "actors/spawn.h"
 #include "runtime/base/limits.h"
 #include "tests/actors/call_fixture.h"
 #include "tests/actors/test_actors.h"
 #include "tests/support/no_threads.h"
+#include "troupe/spawn.h"
 
 namespace troupe::tests {
 namespace {

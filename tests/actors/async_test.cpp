@@ -75,7 +75,7 @@ TEST_CASE_FIXTURE(CallsBothWays, "one that is suspended ends with its process") 
   auto async = spawn<Async>({.max_concurrency = 2});
   auto waiting = async.call<&Async::wait_for_release>();
   REQUIRE(async.call<&Async::log>().get(20s).value() == "b");
-  REQUIRE(detail::kill(client, async.id(), {.grace = 5s}).ok());
+  REQUIRE(detail::kill_actor(client, async.id(), {.grace = 5s}).ok());
   CHECK(waiting.get(20s).status().code() == Code::kActorDied);
 }
 

@@ -12,9 +12,12 @@
 #include <thread>
 #include <vector>
 
-#include "actors/context.h"
-#include "actors/handle.h"
-#include "runtime/base/mutex.h"
+#include "runtime/base/status.h"
+#include "runtime/wire/types.h"
+#include "troupe/actor.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/handle.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tests {
 

@@ -9,9 +9,9 @@
 #include <memory>
 #include <string>
 
-#include "actors/spawn.h"
 #include "tests/actors/fake_node.h"
 #include "tests/support/test_data.h"
+#include "troupe/spawn.h"
 
 namespace troupe::tests {
 

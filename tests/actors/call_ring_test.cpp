@@ -16,10 +16,10 @@
 #include <thread>
 
 #include "actors/caller_ring.h"
-#include "actors/codec.h"
 #include "actors/host_ring.h"
 #include "runtime/base/limits.h"
 #include "runtime/memory/unix_socket.h"
+#include "troupe/codec.h"
 
 namespace troupe::detail {
 namespace {

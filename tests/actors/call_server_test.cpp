@@ -9,13 +9,13 @@
 #include <optional>
 
 #include "actors/caller_ring.h"
-#include "actors/future.h"
 #include "actors/host_ring.h"
 #include "actors/session/kept_answers.h"
 #include "runtime/base/limits.h"
 #include "runtime/memory/unix_socket.h"
 #include "tests/actors/raw_caller.h"
 #include "tests/scheduler/support.h"
+#include "troupe/future.h"
 
 namespace troupe::detail::call_server_test {
 namespace {

@@ -11,11 +11,11 @@
 #include <random>
 #include <thread>
 
-#include "actors/spawn.h"
 #include "runtime/base/limits.h"
 #include "tests/actors/harmless_methods.h"
 #include "tests/actors/test_actors.h"
 #include "tests/support/test_data.h"
+#include "troupe/spawn.h"
 
 namespace troupe::tests {
 namespace {
@@ -172,7 +172,7 @@ TEST_CASE_FIXTURE(CallsBothWays,
   REQUIRE(::mkfifo(directory.file("started").c_str(), 0600) == 0);
   auto waiting = sleeper.call<&Sleeper::wait_after>(directory.file("started"), 60'000);
   const UniqueFd started(::open(directory.file("started").c_str(), O_RDONLY | O_CLOEXEC));
-  REQUIRE(detail::kill(client, sleeper.id(), {.grace = 5s}).ok());
+  REQUIRE(detail::kill_actor(client, sleeper.id(), {.grace = 5s}).ok());
   CHECK(waiting.get(20s).value());
   auto leaving = spawn<Sleeper>({});
   CHECK(leaving.call<&Sleeper::leave>().get(20s).ok());
@@ -195,7 +195,7 @@ TEST_CASE_FIXTURE(CallFixture, "finding by name checks the class; watching tells
   const auto watch = detail::watch(client, counter, [dead](const wire::ActorInfo& info) {
     if (info.state == wire::ActorState::kDead) dead->set(Status());
   });
-  REQUIRE(detail::kill(client, counter.id(), {}).ok());
+  REQUIRE(detail::kill_actor(client, counter.id(), {}).ok());
   CHECK(died.get(20s).ok());
 }
 

@@ -1,13 +1,13 @@
-#include "actors/chaos.h"
+#include "troupe/chaos.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
 
-#include "actors/spawn.h"
 #include "tests/actors/fake_node.h"
 #include "tests/actors/test_actors.h"
 #include "tests/support/no_threads.h"
 #include "tests/support/test_data.h"
+#include "troupe/spawn.h"
 
 namespace troupe::tests {
 namespace {

@@ -13,8 +13,9 @@ namespace {
 
 // What the compiler says to tests/actors/compile_errors/mistakes.cc, as a whole.
 std::string compiler_output() {
-  const std::string command = std::string(TROUPE_TEST_CXX) + " -std=gnu++20 -fsyntax-only -I" +
-                              source_dir() + " " + source_dir() +
+  const std::string command = std::string(TROUPE_TEST_CXX) + " -std=c++20 -fsyntax-only -I" +
+                              source_dir() + "/runtime/include -I" + source_dir() +
+                              "/actors/include " + source_dir() +
                               "/tests/actors/compile_errors/mistakes.cc 2>&1";
   std::FILE* pipe = ::popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);

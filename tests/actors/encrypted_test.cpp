@@ -4,10 +4,10 @@
 #include <signal.h>
 #include <sys/socket.h>
 
-#include "actors/spawn.h"
 #include "tests/actors/fake_node.h"
 #include "tests/actors/test_actors.h"
 #include "tests/support/test_data.h"
+#include "troupe/spawn.h"
 
 namespace troupe::tests {
 namespace {

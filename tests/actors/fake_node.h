@@ -10,13 +10,13 @@
 
 #include "actors/client.h"
 #include "actors/directory.h"
-#include "actors/spawn.h"
 #include "runtime/base/random.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
 #include "runtime/process/child.h"
 #include "runtime/process/host_channel.h"
 #include "runtime/process/spawn.h"
+#include "troupe/spawn.h"
 
 namespace troupe::tests {
 

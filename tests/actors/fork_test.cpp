@@ -13,13 +13,13 @@
 #include <memory>
 #include <set>
 
-#include "actors/cluster.h"
 #include "runtime/memory/unix_socket.h"
 #include "runtime/net/event_loop.h"
 #include "tests/actors/harmless_methods.h"
 #include "tests/actors/lives_actors.h"
 #include "tests/actors/test_actors.h"
 #include "tests/support/test_data.h"
+#include "troupe/cluster.h"
 
 namespace troupe::tests::fork_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "actors/future.h"
+#include "troupe/future.h"
 
 #include <doctest/doctest.h>
 

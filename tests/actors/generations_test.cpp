@@ -7,12 +7,12 @@
 
 #include "actors/actor_channel.h"
 #include "actors/call_server.h"
-#include "actors/session/call_sink.h"
 #include "runtime/base/random.h"
 #include "runtime/memory/unix_socket.h"
 #include "tests/actors/call_fixture.h"
 #include "tests/actors/test_actors.h"
 #include "tests/scheduler/support.h"
+#include "troupe/detail/call_sink.h"
 
 namespace troupe::detail::generations_test {
 namespace {

@@ -8,13 +8,13 @@
 #include <thread>
 
 #include "actors/head_directory.h"
-#include "actors/spawn.h"
 #include "runtime/base/file_system.h"
 #include "scheduler/head/head_daemon.h"
 #include "scheduler/head/journal.h"
 #include "scheduler/node/node_daemon.h"
 #include "tests/actors/lives_actors.h"
 #include "tests/support/test_data.h"
+#include "troupe/spawn.h"
 
 namespace troupe::tests::head_away_test {
 namespace {

@@ -5,13 +5,13 @@
 
 #include <future>
 
-#include "actors/spawn.h"
 #include "scheduler/head/head_daemon.h"
 #include "scheduler/node/node_daemon.h"
 #include "tests/actors/call_fixture.h"
 #include "tests/actors/driver_client.h"
 #include "tests/actors/lives_actors.h"
 #include "tests/scheduler/support.h"
+#include "troupe/spawn.h"
 
 namespace troupe::tests::head_loss_test {
 namespace {

@@ -6,8 +6,12 @@
 #include <unistd.h>
 
 #include "actors/host.h"
+#include "runtime/base/status.h"
+#include "runtime/net/event_loop.h"
+#include "runtime/wire/types.h"
 #include "tests/actors/call_actors.h"
 #include "tests/actors/test_actors.h"
+#include "troupe/unique_fd.h"
 
 namespace {
 

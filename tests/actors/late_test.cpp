@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "actors/spawn.h"
-#include "actors/supervision.h"
 #include "runtime/base/random.h"
 #include "tests/actors/call_fixture.h"
 #include "tests/actors/test_actors.h"
+#include "troupe/spawn.h"
+#include "troupe/supervision.h"
 
 namespace troupe::tests::late_test {
 namespace {
@@ -211,7 +211,7 @@ TEST_CASE("late: waits for actors, gangs, ends and supervisors say what became o
         "takes actors "
         "(actor=reader)",
         [&](Deadline by) { return late.client->connect_to(kReader, "x", by).status(); });
-    std::vector<detail::ActorClient::Member> members(5);
+    std::vector<detail::PlainMember> members(5);
     members[0].options.name = "a";
     const Status gang =
         late.client

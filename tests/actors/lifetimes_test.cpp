@@ -5,13 +5,14 @@
 
 #include <future>
 
-#include "actors/cluster.h"
-#include "actors/spawn.h"
-#include "actors/supervision.h"
+#include "actors/actor_spec.h"
 #include "scheduler/embedded/embedded_cluster.h"
 #include "tests/actors/driver_client.h"
 #include "tests/actors/lives_actors.h"
 #include "tests/support/test_data.h"
+#include "troupe/cluster.h"
+#include "troupe/spawn.h"
+#include "troupe/supervision.h"
 
 namespace troupe::tests {
 namespace {
@@ -47,10 +48,9 @@ struct Driver {
     auto promise = std::make_shared<std::promise<wire::ActorInfo>>();
     auto found = std::make_shared<std::atomic<bool>>(false);
     auto future = promise->get_future();
-    const auto watch = detail::Access::make<ActorWatch>(
-        client, client->watch(id, [=](const wire::ActorInfo& info) {
-          if (wanted(info) && !found->exchange(true)) promise->set_value(info);
-        }));
+    const auto watch = detail::watch_actor(client, id, [=](const ActorInfo& info) {
+      if (wanted(info) && !found->exchange(true)) promise->set_value(info);
+    });
     REQUIRE(future.wait_for(20s) == std::future_status::ready);
     return future.get();
   }
@@ -118,7 +118,7 @@ TEST_CASE_FIXTURE(Lives, "drivers that get or create at the same time get the sa
 TEST_CASE_FIXTURE(Lives, "a name is free as soon as its actor was killed") {
   auto first = driver->spawn({.name = "db", .num_cpus = 0});
   REQUIRE(first.call<&Life::pid>().get(20s).ok());
-  REQUIRE(detail::kill(driver->client, first.id(), {}).ok());
+  REQUIRE(detail::kill_actor(driver->client, first.id(), {}).ok());
   CHECK(detail::find<Life>(driver->client, "db", {}).status().code() == Code::kNotFound);
   CHECK(first.call<&Life::pid>().get(20s).status().code() == Code::kActorDied);
   auto second = driver->spawn({.name = "db", .num_cpus = 0});
@@ -198,7 +198,7 @@ TEST_CASE_FIXTURE(Lives, "a stop lets what is queued finish, and takes nothing n
   auto first = worker.call<&Life::work>(20);
   auto second = worker.call<&Life::work>(0);
   auto stopped = std::async(std::launch::async, [&] {
-    return detail::stop(driver->client, worker.id(), {.timeout = 20s});
+    return detail::stop_actor(driver->client, worker.id(), false, {.timeout = 20s});
   });
   CHECK(first.get(20s).value() == 1);
   CHECK(second.get(20s).value() == 2);
@@ -216,7 +216,7 @@ TEST_CASE_FIXTURE(Lives, "a stop says how many calls it dropped when its time wa
   std::vector<Future<int>> queued;
   for (int i = 0; i < 3; ++i) queued.push_back(worker.call<&Life::work>(0));
   auto stopped = std::async(std::launch::async, [&] {
-    return detail::stop(driver->client, worker.id(), {.timeout = 50ms});
+    return detail::stop_actor(driver->client, worker.id(), false, {.timeout = 50ms});
   });
   const Result<StopReport> report = stopped.get();
   REQUIRE(report.ok());
@@ -236,7 +236,7 @@ TEST_CASE_FIXTURE(Lives, "calls that come while an actor drains are refused by n
   auto running = worker.call<&Life::work>(1'000);
   std::atomic<bool> done = false;
   auto stopped = std::async(std::launch::async, [&] {
-    auto report = detail::stop(driver->client, worker.id(), {.timeout = 20s});
+    auto report = detail::stop_actor(driver->client, worker.id(), false, {.timeout = 20s});
     done = true;
     return report;
   });

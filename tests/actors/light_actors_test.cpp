@@ -1,6 +1,6 @@
 // Light actors against a small node: calls, ends, crashes.
 
-#include "actors/light_actors.h"
+#include "troupe/light_actors.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -10,10 +10,10 @@
 #include <set>
 #include <thread>
 
-#include "actors/spawn.h"
 #include "tests/actors/fake_node.h"
 #include "tests/actors/light_test_actors.h"
 #include "tests/support/test_data.h"
+#include "troupe/spawn.h"
 
 namespace troupe::tests {
 namespace {

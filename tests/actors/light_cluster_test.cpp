@@ -3,12 +3,12 @@
 
 #include <doctest/doctest.h>
 
-#include "actors/cluster.h"
-#include "actors/spawn.h"
 #include "scheduler/embedded/embedded_cluster.h"
 #include "tests/actors/driver_client.h"
 #include "tests/actors/light_test_actors.h"
 #include "tests/support/test_data.h"
+#include "troupe/cluster.h"
+#include "troupe/spawn.h"
 
 namespace troupe::tests {
 namespace {

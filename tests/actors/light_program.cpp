@@ -1,7 +1,7 @@
 // The program whose processes host the actors of the light_*_test.cpp.
 
-#include "actors/host.h"
 #include "tests/actors/light_test_actors.h"
+#include "troupe/actor.h"
 
 int main(int argc, char** argv) {
   using namespace troupe::tests;

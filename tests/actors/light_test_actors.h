@@ -8,9 +8,10 @@
 #include <stdexcept>
 #include <string>
 
-#include "actors/context.h"
-#include "actors/handle.h"
 #include "tests/actors/test_actors.h"
+#include "troupe/actor.h"
+#include "troupe/byte_stream.h"
+#include "troupe/handle.h"
 
 namespace troupe::tests {
 

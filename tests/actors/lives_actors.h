@@ -10,8 +10,9 @@
 #include <string>
 #include <thread>
 
-#include "actors/context.h"
-#include "actors/handle.h"
+#include "runtime/base/status.h"
+#include "troupe/actor.h"
+#include "troupe/handle.h"
 
 namespace troupe::tests {
 

@@ -1,7 +1,7 @@
 // The program whose processes host the actors of lifetimes_test.cpp and moving_test.cpp.
 
-#include "actors/host.h"
 #include "tests/actors/lives_actors.h"
+#include "troupe/actor.h"
 
 int main(int argc, char** argv) {
   using namespace troupe::tests;

@@ -1,8 +1,8 @@
-#include "actors/method_table.h"
+#include "troupe/detail/method_table.h"
 
 #include <doctest/doctest.h>
 
-#include "actors/actor_class.h"
+#include "troupe/actor.h"
 
 namespace troupe {
 namespace {

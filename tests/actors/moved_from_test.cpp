@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "actors/cluster.h"
 #include "tests/actors/lives_actors.h"
 #include "tests/support/test_data.h"
+#include "troupe/cluster.h"
 
 namespace troupe::tests::moved_from_test {
 namespace {

@@ -7,14 +7,14 @@
 #include <future>
 #include <thread>
 
-#include "actors/light_actors.h"
 #include "actors/session/state_loss.h"
-#include "actors/spawn.h"
 #include "scheduler/head/head_daemon.h"
 #include "scheduler/node/node_daemon.h"
 #include "tests/actors/driver_client.h"
 #include "tests/actors/lives_actors.h"
 #include "tests/support/test_data.h"
+#include "troupe/light_actors.h"
+#include "troupe/spawn.h"
 
 namespace troupe::tests::moving_test {
 namespace {
@@ -100,10 +100,9 @@ struct TwoNodes {
     auto promise = std::make_shared<std::promise<wire::ActorInfo>>();
     auto found = std::make_shared<std::atomic<bool>>(false);
     auto future = promise->get_future();
-    const auto watch = detail::Access::make<ActorWatch>(
-        driver.client, driver.client->watch(id, [=](const auto& info) {
-          if (wanted(info) && !found->exchange(true)) promise->set_value(info);
-        }));
+    const auto watch = detail::watch_actor(driver.client, id, [=](const ActorInfo& info) {
+      if (wanted(info) && !found->exchange(true)) promise->set_value(info);
+    });
     REQUIRE(future.wait_for(20s) == std::future_status::ready);
     return future.get();
   }

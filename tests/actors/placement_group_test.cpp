@@ -2,16 +2,17 @@
 //
 // Names in brackets are the cases of Ray's cluster_mode_test.cc and api_test.cc that a test covers.
 
-#include "actors/placement_group.h"
+#include "troupe/placement_group.h"
 
 #include <doctest/doctest.h>
 
-#include "actors/cluster.h"
-#include "actors/spawn.h"
+#include "actors/actor_spec.h"
 #include "scheduler/embedded/embedded_cluster.h"
 #include "tests/actors/driver_client.h"
 #include "tests/actors/segment_actors.h"
 #include "tests/support/test_data.h"
+#include "troupe/cluster.h"
+#include "troupe/spawn.h"
 
 namespace troupe::tests {
 namespace {

@@ -6,10 +6,10 @@
 #include <optional>
 #include <span>
 
-#include "runtime/base/unique_fd.h"
 #include "runtime/memory/unix_socket.h"
 #include "runtime/net/frame_reader.h"
 #include "runtime/wire/call_messages.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tests {
 

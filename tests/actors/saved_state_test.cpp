@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "runtime/wire/types.h"
 #include "tests/support/memory_of.h"
 
 namespace troupe::detail {

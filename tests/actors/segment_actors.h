@@ -6,9 +6,9 @@
 #include <cstring>
 #include <string>
 
-#include "actors/context.h"
-#include "actors/handle.h"
 #include "runtime/memory/segment.h"
+#include "troupe/actor.h"
+#include "troupe/handle.h"
 
 namespace troupe::tests {
 

@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "actors/cluster.h"
-#include "actors/host.h"
 #include "tests/actors/segment_actors.h"
+#include "troupe/actor.h"
+#include "troupe/cluster.h"
 
 namespace {
 

@@ -3,11 +3,11 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
-#include "actors/spawn.h"
 #include "scheduler/embedded/embedded_cluster.h"
 #include "tests/actors/driver_client.h"
 #include "tests/actors/segment_actors.h"
 #include "tests/support/test_data.h"
+#include "troupe/spawn.h"
 
 namespace troupe::tests {
 namespace {
@@ -45,7 +45,7 @@ TEST_CASE_FIXTURE(Fixture, "another actor goes on with the memory of one that wa
   REQUIRE(owner.call<&Memory::put>("rank-0/state", "step 7").get(20s).ok());
   CHECK(take(spare, "rank-0/state").status().code() == Code::kFailedPrecondition);
   CHECK(take(spare, "rank-1/state").status().code() == Code::kNotFound);
-  REQUIRE(detail::kill(client, owner.id(), {.allow_restart = true}).ok());
+  REQUIRE(detail::kill_actor(client, owner.id(), {.allow_restart = true}).ok());
   // The head has agreed; the node hears of it in its own time.
   auto taken = take(spare, "rank-0/state");
   const auto by = Deadline::after(20s);
@@ -88,7 +88,7 @@ TEST_CASE_FIXTURE(Fixture, "a segment is read while its owner is stopped, and wh
   const pid_t pid = pid_of(owner);
   REQUIRE(::kill(pid, SIGSTOP) == 0);
   CHECK(read("rank-0/progress").value() == "backward");
-  REQUIRE(detail::kill(client, owner.id(), {}).ok());
+  REQUIRE(detail::kill_actor(client, owner.id(), {}).ok());
   CHECK(read("rank-0/progress").value() == "backward");
   // The driver reads too, in pieces.
   const auto piece =

@@ -1,4 +1,4 @@
-#include "actors/serialize.h"
+#include "troupe/serialize.h"
 
 #include <doctest/doctest.h>
 

@@ -10,8 +10,11 @@
 #include <thread>
 #include <vector>
 
-#include "actors/context.h"
-#include "actors/handle.h"
+#include "runtime/wire/types.h"
+#include "troupe/actor.h"
+#include "troupe/byte_stream.h"
+#include "troupe/handle.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tests {
 

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <future>
 
-#include "actors/cluster.h"
-#include "runtime/base/mutex.h"
 #include "tests/actors/lives_actors.h"
 #include "tests/support/test_data.h"
+#include "troupe/cluster.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::tests::waiting_notices_test {
 namespace {

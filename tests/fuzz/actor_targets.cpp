@@ -10,9 +10,9 @@
 #include <unordered_map>
 #include <variant>
 
-#include "actors/serialize.h"
 #include "runtime/base/check.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "troupe/serialize.h"
 
 namespace troupe::tests {
 namespace {

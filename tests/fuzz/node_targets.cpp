@@ -131,7 +131,7 @@ class FuzzedNode {
     config.ended_actors_max = 3;
     return config;
   }();
-  NodeState state_{config_, now_};
+  scheduler::NodeState state_{config_, now_};
   Link link_ = Link::kNone;
   FdHandle next_fd_ = 1;
   std::set<FdHandle> open_;

@@ -203,6 +203,7 @@ struct StopActor {
 
 struct ShutdownNode {
   reason @0 :Text;
+  drain @1 :Bool;
 }
 
 struct ActorStarted {
@@ -592,6 +593,7 @@ struct DrainNode {
   nodeId @1 :Id;
   graceMs @2 :Int64;
   reason @3 :Text;
+  nodeEnds @4 :Bool;
 }
 
 struct ReadGpus {

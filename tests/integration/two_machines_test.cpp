@@ -83,7 +83,7 @@ class OnBoth {
     while (!CPU_ISSET(first, &cpus)) ++first;
     std::vector<std::string> command{"taskset", "-c", std::to_string(first)};
     command.insert(command.end(), command_.begin(), command_.end());
-    return refused(command, environment(1), 4);
+    return refused(command, environment(1), 5);
   }
 
   // The second machine's home and temporary folders.

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/context.h"
-#include "actors/handle.h"
+#include "troupe/actor.h"
+#include "troupe/handle.h"
 
 namespace troupe::tests {
 

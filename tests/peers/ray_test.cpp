@@ -6,9 +6,10 @@
 
 #include <memory>
 
-#include "actors/cluster.h"
+#include "runtime/wire/types.h"
 #include "tests/peers/ray_actors.h"
 #include "tests/support/test_data.h"
+#include "troupe/cluster.h"
 
 namespace troupe::tests {
 namespace {

@@ -17,12 +17,12 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/log.h"
 #include "runtime/base/random.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
 #include "runtime/wire/control_messages.h"
+#include "troupe/log.h"
 
 namespace troupe::tests {
 

@@ -3,8 +3,8 @@
 #include <future>
 
 #include "actors/head_directory.h"
-#include "actors/spawn.h"
 #include "tests/support/test_data.h"
+#include "troupe/spawn.h"
 
 namespace troupe::tests {
 namespace {

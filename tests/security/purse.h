@@ -1,7 +1,7 @@
 #pragma once
 // The actor that strangers would like to reach.
 
-#include "actors/handle.h"
+#include "troupe/handle.h"
 
 namespace troupe::tests {
 

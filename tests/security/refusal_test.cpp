@@ -9,12 +9,12 @@
 #include <cstring>
 #include <thread>
 
-#include "actors/serialize.h"
 #include "runtime/net/handshake.h"
 #include "runtime/process/packet_socket.h"
 #include "tests/security/every_message.h"
 #include "tests/security/live_cluster.h"
 #include "tests/security/stranger.h"
+#include "troupe/serialize.h"
 
 namespace troupe::tests {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/transport.h"
 #include "runtime/wire/types.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tests {
 

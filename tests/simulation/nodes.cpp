@@ -189,7 +189,7 @@ void Cluster::start_daemon(int number) {
   config.node.total = node.total;
   if (options_.node_labels) config.node.labels = options_.node_labels(number);
   config.fence_grace = options_.fence_grace;
-  node.state = std::make_unique<NodeState>(std::move(config), world_.timeline.now());
+  node.state = std::make_unique<scheduler::NodeState>(std::move(config), world_.timeline.now());
   node.daemon_dies = false;
   ++node.daemons;
   node.tick_at.reset();

@@ -19,11 +19,11 @@
 #include <iostream>
 #include <string>
 
-#include "actors/cluster.h"
-#include "actors/host.h"
 #include "runtime/base/file_system.h"
 #include "runtime/net/parse_address.h"
 #include "runtime/net/token.h"
+#include "troupe/actor.h"
+#include "troupe/cluster.h"
 
 namespace {
 

@@ -13,12 +13,12 @@
 #include <set>
 #include <thread>
 
-#include "actors/cluster.h"
-#include "actors/host.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/json.h"
 #include "runtime/net/parse_address.h"
 #include "runtime/net/token.h"
+#include "troupe/actor.h"
+#include "troupe/cluster.h"
 
 namespace {
 

@@ -135,7 +135,8 @@ endfunction()
 
 function(_troupe_link target folder visibility)
   cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "DEPS;EXTERNAL")
-  target_include_directories(${target} ${visibility} ${PROJECT_SOURCE_DIR})
+  target_include_directories(${target} ${visibility} ${PROJECT_SOURCE_DIR}
+                             ${PROJECT_SOURCE_DIR}/runtime/include ${PROJECT_SOURCE_DIR}/actors/include)
   target_compile_features(${target} ${visibility} cxx_std_20)
   if(NOT PROJECT_IS_TOP_LEVEL)  # for the sources of the other project, which have no options of ours
     target_compile_options(${target} INTERFACE

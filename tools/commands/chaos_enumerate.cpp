@@ -10,13 +10,13 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/json.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/suggest.h"
 #include "runtime/process/child_program.h"
 #include "tools/commands/run_result.h"
 #include "tools/commands/signals.h"
 #include "tools/commands/tiny_training.h"
 #include "train/chaos/point_lines.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::tools {
 namespace {

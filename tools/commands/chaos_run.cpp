@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 
-#include "actors/chaos_cluster/chaos_cluster.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/json.h"
 #include "runtime/base/suggest.h"
@@ -20,6 +19,7 @@
 #include "train/config/yaml.h"
 #include "train/report/run_event.h"
 #include "train/report/step_log.h"
+#include "troupe/chaos_cluster.h"
 
 namespace troupe::tools {
 namespace {

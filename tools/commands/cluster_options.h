@@ -6,11 +6,11 @@
 #include <string>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/transport.h"
 #include "scheduler/client/find_cluster.h"
 #include "scheduler/client/head_client.h"
 #include "tools/commands/command.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/unique_fd.h"
 #include "tools/commands/command.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools {
 

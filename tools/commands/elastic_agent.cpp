@@ -12,7 +12,6 @@
 
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/free_port.h"
 #include "runtime/process/child_program.h"
 #include "scheduler/client/cluster_record.h"
@@ -22,6 +21,7 @@
 #include "tools/commands/signals.h"
 #include "tools/launchers/invocation.h"
 #include "tools/ranks/standby.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools {
 namespace {

@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "runtime/base/json.h"
-#include "runtime/base/log.h"
 #include "runtime/net/interfaces.h"
 #include "scheduler/client/cluster_record.h"
 #include "scheduler/client/head_client.h"
@@ -20,6 +19,7 @@
 #include "tools/commands/node_flags.h"
 #include "tools/commands/repeated_signals.h"
 #include "tools/commands/watch.h"
+#include "troupe/log.h"
 
 namespace troupe::tools {
 namespace {

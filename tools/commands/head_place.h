@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "tools/commands/command.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools {
 

@@ -6,10 +6,10 @@
 #include <algorithm>
 
 #include "runtime/base/suggest.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/interfaces.h"
 #include "scheduler/client/cluster_record.h"
 #include "train/trainer/trainer_messages.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools {
 namespace {

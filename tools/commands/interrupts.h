@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/unique_fd.h"
 #include "tools/commands/repeated_signals.h"
 #include "train/trainer/progress_lines.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools {
 

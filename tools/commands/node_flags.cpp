@@ -6,10 +6,10 @@
 
 #include <memory>
 
-#include "runtime/base/unique_fd.h"
 #include "scheduler/client/cluster_record.h"
 #include "scheduler/node/resources_detect.h"
 #include "scheduler/policy/resources.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools {
 namespace {

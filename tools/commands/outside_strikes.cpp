@@ -160,7 +160,7 @@ std::string OutsideStrikes::strike_link(const train::Fault& fault) {
     cluster_->cut(node);
     return target;
   }
-  net::LinkConditions link;
+  LinkConditions link;
   if (fault.kind == FaultKind::kStall) {
     link.stalled = true;
   } else {

@@ -10,12 +10,12 @@
 #include <thread>
 #include <vector>
 
-#include "actors/chaos_cluster/chaos_cluster.h"
 #include "actors/chaos_cluster/marked_processes.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/json.h"
 #include "runtime/base/random.h"
 #include "train/chaos/schedule.h"
+#include "troupe/chaos_cluster.h"
 
 namespace troupe::tools {
 

@@ -16,8 +16,8 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/environment.h"
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/transport.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools {
 

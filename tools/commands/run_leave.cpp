@@ -6,10 +6,10 @@
 #include <thread>
 #include <utility>
 
-#include "actors/cluster.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/run_access.h"
 #include "train/trainer/trainer_messages.h"
+#include "troupe/cluster.h"
 
 namespace troupe::tools {
 namespace {

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/unique_fd.h"
 #include "tools/commands/repeated_signals.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools {
 namespace {

@@ -11,9 +11,9 @@
 #include <string>
 #include <thread>
 
-#include "runtime/base/unique_fd.h"
 #include "tools/commands/command.h"
 #include "tools/launchers/slurm.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools {
 

@@ -12,10 +12,10 @@
 #include <memory>
 #include <utility>
 
-#include "runtime/base/log.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/process/child.h"
 #include "runtime/process/executable.h"
+#include "troupe/log.h"
 
 namespace troupe::tools {
 namespace {

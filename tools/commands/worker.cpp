@@ -7,7 +7,6 @@
 #include <memory>
 #include <thread>
 
-#include "runtime/base/log.h"
 #include "runtime/base/text.h"
 #include "runtime/net/interfaces.h"
 #include "runtime/net/parse_address.h"
@@ -19,6 +18,7 @@
 #include "tools/commands/node_flags.h"
 #include "tools/commands/repeated_signals.h"
 #include "tools/commands/watch.h"
+#include "troupe/log.h"
 
 namespace troupe::tools {
 namespace {

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/unique_fd.h"
 #include "tools/gpu_check/bench.h"
 #include "tools/gpu_check/check.h"
 #include "tools/gpu_check/other_process.h"
 #include "train/cuda/device/device_memory.h"
 #include "train/cuda/device/host_transfer.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools::gpu {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "tools/gpu_check/bench.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools::gpu {
 

@@ -11,9 +11,9 @@
 #include <map>
 
 #include "runtime/base/file_system.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/process/child.h"
 #include "runtime/process/spawn.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools::gpu {
 namespace {

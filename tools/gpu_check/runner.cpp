@@ -20,7 +20,7 @@
 #include <memory>
 
 #include "runtime/base/json.h"
-#include "runtime/base/unique_fd.h"
+#include "troupe/unique_fd.h"
 
 extern char** environ;
 

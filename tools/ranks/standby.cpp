@@ -8,7 +8,7 @@
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/json.h"
-#include "runtime/base/unique_fd.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools {
 namespace {

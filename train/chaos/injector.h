@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/status.h"
 #include "train/chaos/fault.h"
 #include "train/progress/point.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::train {
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "runtime/base/unique_fd.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::train {
 

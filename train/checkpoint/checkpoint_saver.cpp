@@ -5,12 +5,12 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/suggest.h"
 #include "train/checkpoint/rank_exchange.h"
 #include "train/checkpoint/save_job.h"
 #include "train/checkpoint/save_plan.h"
 #include "train/checkpoint/worker_thread.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::train {
 namespace {

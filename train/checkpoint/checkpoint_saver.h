@@ -38,13 +38,13 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/json.h"
-#include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/collective/communicator.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/tensor_piece.h"
 #include "train/checkpoint/weights.h"
+#include "troupe/log.h"
 
 namespace troupe::train {
 

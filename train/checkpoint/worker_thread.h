@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/mutex.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::train {
 

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "runtime/base/build_options.h"
+#include "runtime/base/clock.h"
 
 namespace troupe::train {
 

@@ -3,8 +3,8 @@
 
 #include <thread>
 
-#include "runtime/base/mutex.h"
 #include "train/progress/progress_record.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::train {
 

@@ -15,8 +15,8 @@
 #include <string_view>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/mutex.h"
 #include "train/report/step_seconds.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::train {
 

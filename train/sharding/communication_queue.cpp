@@ -3,7 +3,7 @@
 #include <deque>
 #include <thread>
 
-#include "runtime/base/mutex.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::train {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "actors/context.h"
 #include "train/trainer/surviving_memory.h"
+#include "troupe/actor.h"
 
 namespace troupe::train {
 

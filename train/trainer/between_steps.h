@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/status.h"
 #include "train/trainer/training_view.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::train {
 

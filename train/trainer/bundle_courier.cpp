@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "train/trainer/trainer_messages.h"
+#include "troupe/raw_connection.h"
 
 namespace troupe::train {
 namespace {

@@ -5,8 +5,8 @@
 #include <functional>
 #include <optional>
 
-#include "actors/context.h"
 #include "runtime/memory/segment.h"
+#include "troupe/actor.h"
 
 namespace troupe::train {
 

@@ -17,7 +17,6 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/environment.h"
-#include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/collective/communicator.h"
 #include "train/cpu/arena.h"
@@ -36,6 +35,7 @@
 #include "train/trainer/host_access.h"
 #include "train/trainer/surviving_memory.h"
 #include "train/trainer/training_state.h"
+#include "troupe/log.h"
 
 namespace troupe::train {
 

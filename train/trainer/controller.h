@@ -16,10 +16,6 @@
 #include <thread>
 #include <vector>
 
-#include "actors/actor_class.h"
-#include "actors/context.h"
-#include "actors/handle.h"
-#include "runtime/base/mutex.h"
 #include "train/trainer/bundle_courier.h"
 #include "train/trainer/controller_memory.h"
 #include "train/trainer/controller_session.h"
@@ -32,6 +28,9 @@
 #include "train/trainer/trainer_actor.h"
 #include "train/trainer/trainer_fleet.h"
 #include "train/trainer/trainer_messages.h"
+#include "troupe/actor.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/handle.h"
 
 namespace troupe::train {
 

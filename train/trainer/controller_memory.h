@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "actors/handle.h"
-#include "actors/serialize.h"
 #include "train/trainer/run_memory.h"
 #include "train/trainer/trainer_processes.h"
+#include "troupe/handle.h"
+#include "troupe/serialize.h"
 
 namespace troupe {
 

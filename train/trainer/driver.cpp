@@ -22,6 +22,7 @@
 #include "train/trainer/run_plan.h"
 #include "train/trainer/saved_stop.h"
 #include "train/trainer/sharding_setup.h"
+#include "troupe/raw_connection.h"
 
 namespace troupe::train {
 namespace {

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "actors/cluster.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/random.h"
@@ -23,6 +22,7 @@
 #include "train/sharding/memory_fit.h"
 #include "train/trainer/prepare.h"
 #include "train/trainer/progress_lines.h"
+#include "troupe/cluster.h"
 
 namespace troupe::train {
 

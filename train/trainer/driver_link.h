@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <string>
 
-#include "runtime/base/byte_stream.h"
 #include "runtime/base/json.h"
-#include "runtime/base/unique_fd.h"
+#include "troupe/byte_stream.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::train {
 

@@ -1,4 +1,5 @@
 #include "train/trainer/kept_places.h"
+#include "runtime/wire/types.h"
 
 #include <algorithm>
 

@@ -1,4 +1,6 @@
 #include "train/trainer/peer_links.h"
+#include "troupe/log.h"
+#include "troupe/raw_connection.h"
 
 #include <algorithm>
 #include <charconv>

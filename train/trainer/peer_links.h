@@ -9,10 +9,10 @@
 #include <map>
 #include <vector>
 
-#include "actors/context.h"
-#include "runtime/base/mutex.h"
 #include "runtime/collective/cpu_communicator.h"
 #include "train/trainer/trainer_messages.h"
+#include "troupe/actor.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::train {
 

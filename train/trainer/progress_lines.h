@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/byte_stream.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "train/report/progress.h"
 #include "train/report/run_event.h"
+#include "troupe/byte_stream.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::train {
 

@@ -10,7 +10,6 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/file_system.h"
-#include "runtime/base/log.h"
 #include "runtime/collective/communicator.h"
 #include "train/checkpoint/checkpoint_saver.h"
 #include "train/config/derived.h"
@@ -18,6 +17,7 @@
 #include "train/model/model.h"
 #include "train/objectives/objective.h"
 #include "train/optimizer/schedule.h"
+#include "troupe/log.h"
 
 #include "train/progress/observed_collectives.h"
 #include "train/progress/observed_operators.h"

@@ -11,11 +11,11 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/status.h"
 #include "runtime/wire/types.h"
 #include "train/progress/hang_watch.h"
 #include "train/progress/straggler_watch.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::train {
 

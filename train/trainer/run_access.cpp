@@ -4,6 +4,7 @@
 
 #include "runtime/memory/segment.h"
 #include "runtime/memory/segment_transfer.h"
+#include "troupe/raw_connection.h"
 
 namespace troupe::train {
 

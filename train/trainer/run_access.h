@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "actors/cluster.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/run_bundle.h"
 #include "train/trainer/run_spec.h"
+#include "troupe/cluster.h"
 
 namespace troupe::train {
 

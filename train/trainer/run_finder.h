@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "actors/context.h"
-#include "actors/handle.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/file_system.h"
 #include "train/report/run_event.h"
 #include "train/trainer/controller_session.h"
 #include "train/trainer/run_spec.h"
 #include "train/trainer/trainer_actor.h"
+#include "troupe/actor.h"
+#include "troupe/handle.h"
 
 namespace troupe::train {
 

@@ -8,10 +8,10 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/file_system.h"
-#include "runtime/base/log.h"
 #include "train/report/run_event.h"
 #include "train/report/step_log.h"
 #include "train/trainer/driver_link.h"
+#include "troupe/log.h"
 
 namespace troupe::train {
 

@@ -10,13 +10,13 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/file_system.h"
-#include "runtime/base/log.h"
 #include "train/config/derived.h"
 #include "train/config/train_config.h"
 #include "train/report/step_log.h"
 #include "train/report/trainer_state.h"
 #include "train/trainer/best_model.h"
 #include "train/trainer/evaluator.h"
+#include "troupe/log.h"
 
 namespace troupe::train {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <thread>
 
-#include "runtime/base/mutex.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::train {
 

@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "runtime/base/mutex.h"
 #include "runtime/base/status.h"
 #include "runtime/memory/segment.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::train {
 

@@ -27,10 +27,6 @@
 #include <optional>
 #include <thread>
 
-#include "actors/actor_class.h"
-#include "actors/context.h"
-#include "actors/handle.h"
-#include "runtime/base/mutex.h"
 #include "train/chaos/injector.h"
 #include "train/chaos/observed_file_system.h"
 #include "train/chaos/process_effects.h"
@@ -46,6 +42,9 @@
 #include "train/trainer/run_bundle.h"
 #include "train/trainer/trainer_messages.h"
 #include "train/trainer/training_run.h"
+#include "troupe/actor.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/handle.h"
 
 namespace troupe::train {
 

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "actors/context.h"
-#include "actors/handle.h"
 #include "train/trainer/bundle_courier.h"
 #include "train/trainer/controller_memory.h"
 #include "train/trainer/controller_session.h"
@@ -16,6 +14,8 @@
 #include "train/trainer/side_threads.h"
 #include "train/trainer/trainer_actor.h"
 #include "train/trainer/trainer_options.h"
+#include "troupe/actor.h"
+#include "troupe/handle.h"
 
 namespace troupe::train {
 

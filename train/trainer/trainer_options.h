@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "actors/options.h"
 #include "train/trainer/run_spec.h"
 #include "train/trainer/trainer_messages.h"
+#include "troupe/options.h"
 
 namespace troupe::train {
 

@@ -20,6 +20,7 @@
 #include "train/trainer/saved_stop.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/trained_part.h"
+#include "troupe/raw_connection.h"
 
 namespace troupe::train {
 namespace {

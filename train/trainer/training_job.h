@@ -22,7 +22,6 @@
 #include <memory>
 #include <string>
 
-#include "actors/cluster.h"
 #include "runtime/base/status.h"
 #include "train/config/train_config.h"
 #include "train/data/token_dataset.h"
@@ -30,6 +29,7 @@
 #include "train/trainer/controller.h"
 #include "train/trainer/progress_lines.h"
 #include "train/trainer/trainer_actor.h"
+#include "troupe/cluster.h"
 
 namespace troupe::train {
 

@@ -14,7 +14,6 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/file_system.h"
-#include "runtime/base/log.h"
 #include "runtime/collective/communicator.h"
 #include "train/progress/progress_recorder.h"
 #include "train/trainer/follow_up_state.h"
@@ -27,6 +26,7 @@
 #include "train/trainer/surviving_memory.h"
 #include "train/trainer/training_observer.h"
 #include "train/trainer/training_step.h"
+#include "troupe/log.h"
 
 namespace troupe::train {
 

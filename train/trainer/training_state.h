@@ -21,7 +21,6 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/log.h"
 #include "runtime/base/status.h"
 #include "runtime/memory/segment.h"
 #include "runtime/memory/segment_layout.h"
@@ -33,6 +32,7 @@
 #include "train/sharding/sharded_optimizer.h"
 #include "train/trainer/surviving_memory.h"
 #include "train/transaction/step_transaction.h"
+#include "troupe/log.h"
 
 namespace troupe::train {
 

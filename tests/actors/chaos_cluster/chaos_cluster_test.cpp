@@ -1,4 +1,4 @@
-#include "actors/chaos_cluster/chaos_cluster.h"
+#include "troupe/chaos_cluster.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "actors/chaos_cluster/deliveries.h"
+#include "troupe/deliveries.h"
 
 #include <doctest/doctest.h>
 

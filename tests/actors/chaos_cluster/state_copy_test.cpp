@@ -4,12 +4,12 @@
 #include <numeric>
 #include <thread>
 
-#include "actors/chaos_cluster/chaos_cluster.h"
-#include "actors/chaos_cluster/deliveries.h"
 #include "actors/state_copy.h"
 #include "tests/actors/call_fixture.h"
 #include "tests/actors/chaos_cluster/tally.h"
 #include "tests/support/test_data.h"
+#include "troupe/chaos_cluster.h"
+#include "troupe/deliveries.h"
 
 namespace troupe::tests {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/actor_class.h"
+#include "troupe/actor.h"
 
 namespace troupe::tests {
 

@@ -1,8 +1,8 @@
 // Every mistake here must be refused with the message that compile_errors_test.cpp expects.
 
-#include <string_view>
+#include <troupe/actor.h>
 
-#include "actors/actor_class.h"
+#include <string_view>
 
 class Opaque {
  public:

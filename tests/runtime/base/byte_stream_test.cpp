@@ -1,4 +1,4 @@
-#include "runtime/base/byte_stream.h"
+#include "troupe/byte_stream.h"
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>

@@ -10,11 +10,11 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/ids.h"
-#include "runtime/base/log.h"
-#include "runtime/base/mutex.h"
 #include "runtime/base/random.h"
 #include "runtime/base/sort_by.h"
 #include "runtime/base/suggest.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/log.h"
 
 namespace troupe {
 namespace {

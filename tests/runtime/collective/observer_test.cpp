@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "runtime/base/mutex.h"
 #include "tests/runtime/collective/ranks.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::collective {
 namespace {

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "runtime/base/hash.h"
-#include "runtime/base/unique_fd.h"
 #include "runtime/net/event_loop.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tests {
 

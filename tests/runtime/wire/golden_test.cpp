@@ -20,7 +20,7 @@ namespace {
 // have it: after a look at what else the change did, the new ones go here.
 constexpr std::uint64_t kControlHashes[] = {
     0xc036255577546a5f, 0x2184d54d9f9235bd, 0xc201596d0dcc4bd7, 0xd24c5dd8e641ac2d,
-    0xffec257e60c8794c, 0x5fed4c9d21533acf, 0x4bf8956b241916a8, 0x0d9bfab3316f737c,
+    0xffec257e60c8794c, 0x5fed4c9d21533acf, 0x33786a227b3c9e22, 0x0d9bfab3316f737c,
     0x5b7918d15616163f, 0xed147bea383c7eb5, 0xae8c39f333e33179, 0x9de7428d1ccfacca,
     0x2a38630a59343c4d, 0x1c86da154fc88c03, 0xbd1a6bf83114201d, 0x7964a973c0d7b15e,
     0x9035549e9bebf736, 0xecfe7c69afa43ce5, 0x25b06899a5e56fae, 0x73ac02530b58504b,
@@ -32,7 +32,7 @@ constexpr std::uint64_t kControlHashes[] = {
     0x1d6a0851d333a61a, 0x70400a5e088163d3, 0x7c7e6d4708c5ac99, 0x2fbb6f60a8846fde,
     0xc335173e5b215e2d, 0x2cda0593bc310fe0, 0x48de7e303d445ab0, 0x4924b2edbc4fb168,
     0x9e39cad638b791f8, 0xd0bd542aa25ebae2, 0x0b64ac06fb5c1957, 0x2b2cc7295a904c14,
-    0xb9c46e711015b1df, 0xf158fa7456b73eae, 0x8c2d3145f50a9962, 0xc31f3f655db58539,
+    0xef2cd1b76d94dfbb, 0xf158fa7456b73eae, 0x8c2d3145f50a9962, 0xc31f3f655db58539,
     0x5e35849205d37c8b,
 };
 constexpr std::uint64_t kHostHashes[] = {

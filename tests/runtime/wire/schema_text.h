@@ -1,5 +1,5 @@
 #pragma once
-// The Cap'n Proto schema of described structs (runtime/wire/fields.h), as text.
+// The Cap'n Proto schema of described structs (troupe/detail/wire_fields.h), as text.
 
 #include <fmt/format.h>
 

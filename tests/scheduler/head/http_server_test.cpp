@@ -14,7 +14,7 @@
 #include <optional>
 #include <thread>
 
-#include "runtime/base/unique_fd.h"
+#include "troupe/unique_fd.h"
 
 using namespace troupe;
 using namespace troupe::scheduler;

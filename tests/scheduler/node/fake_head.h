@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/mutex.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
 #include "runtime/wire/control_messages.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::scheduler::tests {
 

@@ -6,7 +6,7 @@
 
 #include <sstream>
 
-#include "runtime/base/unique_fd.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::tools {
 namespace {

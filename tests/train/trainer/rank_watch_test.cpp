@@ -5,9 +5,9 @@
 
 #include <atomic>
 
-#include "runtime/base/mutex.h"
 #include "train/progress/progress_recorder.h"
 #include "train/trainer/progress_memory.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::train {
 namespace {

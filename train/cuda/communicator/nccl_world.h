@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/base/mutex.h"
 #include "train/cuda/communicator/communicator_state.h"
 #include "train/cuda/communicator/host_stage.h"
 #include "train/cuda/communicator/nccl_communicator.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::train {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "runtime/base/status.h"
-#include "runtime/base/unique_fd.h"
 #include "train/cuda/device/device.h"
+#include "troupe/unique_fd.h"
 
 namespace troupe::train {
 

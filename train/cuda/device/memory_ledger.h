@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/base/mutex.h"
+#include "troupe/detail/mutex.h"
 
 namespace troupe::train {
 

@@ -1,0 +1,337 @@
+#pragma once
+// What an actor class offers to callers: its methods and the arguments of its constructor.
+//
+//   class Counter {
+//    public:
+//     explicit Counter(int start);
+//     int add(int n);
+//     static constexpr auto constructor = troupe::constructor<int>;  // none: default-constructible
+//     static constexpr auto methods = troupe::methods<&Counter::add>;
+//   };
+//
+// Numbers of methods on the wire are positions in the list; a structural hash of each signature is
+// compared when a caller binds. What cannot work does not compile,
+// and says why.
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+
+#include "troupe/bytes_view.h"
+#include "troupe/detail/interface.h"
+#include "troupe/detail/type_name.h"
+#include "troupe/serialize.h"
+
+namespace troupe {
+
+template <typename T>
+class Task;  // task.h
+template <typename T>
+class Stream;  // stream.h
+
+template <auto... Methods>
+struct MethodList {
+  static constexpr std::size_t kCount = sizeof...(Methods);
+};
+// The methods that callers may call.
+template <auto... Methods>
+inline constexpr MethodList<Methods...> methods{};
+
+template <typename... Arguments>
+struct ConstructorSignature {};
+// The types of the constructor's arguments, after an ActorContext& where it takes one first.
+template <typename... Arguments>
+inline constexpr ConstructorSignature<Arguments...> constructor{};
+
+namespace detail {
+
+// --- messages for types that cannot travel; the line above an error names method, place and type
+// ---
+
+template <typename T>
+inline constexpr bool kRefersToCallersMemory = false;
+template <typename C, typename Tr>
+inline constexpr bool kRefersToCallersMemory<std::basic_string_view<C, Tr>> = true;
+template <typename T, std::size_t N>
+inline constexpr bool kRefersToCallersMemory<std::span<T, N>> = true;
+
+template <typename Type>
+constexpr bool check_serialisable() {
+  static_assert(!std::is_pointer_v<Type> && !std::is_member_pointer_v<Type>,
+                "cannot be serialised: a pointer means nothing in another process. Pass the value, "
+                "a std::unique_ptr to it, or an ActorHandle.");
+  static_assert(!kRefersToCallersMemory<Type>,
+                "cannot be serialised: it refers to memory of the caller. Use std::string or "
+                "std::vector.");
+  static_assert(
+      std::is_pointer_v<Type> || std::is_member_pointer_v<Type> || kRefersToCallersMemory<Type> ||
+          Serializable<Type>,
+      "cannot be serialised: it is neither a supported standard type nor a plain aggregate "
+      "of serialisable public fields (no constructors, bases or C arrays). Make it one, or "
+      "specialise troupe::Codec for it (troupe/codec.h).");
+  static_assert(std::is_default_constructible_v<Type>,
+                "cannot be serialised: decoding needs a default constructor.");
+  return Serializable<Type>;
+}
+
+// "required from 'struct ArgumentOfMethod<&Counter::add, 2, Widget>'": argument 2 of Counter::add.
+template <auto Method, int ArgumentNumber, typename Type>
+struct ArgumentOfMethod {
+  static_assert(!std::is_lvalue_reference_v<Type> || std::is_const_v<std::remove_reference_t<Type>>,
+                "a parameter that is a non-const reference: what the method writes there would be "
+                "lost. Take the value or a const reference, and return what changes.");
+  static constexpr bool kGood = check_serialisable<std::decay_t<Type>>();
+};
+template <auto Method, typename Type>
+struct ResultOfMethod {
+  static_assert(!std::is_same_v<Type, BytesView>,
+                "a result that is a BytesView: the caller has no memory that it could refer to. "
+                "Return std::vector<std::byte>.");
+  static constexpr bool kGood = check_serialisable<Type>();
+};
+template <typename Actor, int ArgumentNumber, typename Type>
+struct ArgumentOfConstructor {
+  static constexpr bool kGood = check_serialisable<std::decay_t<Type>>();
+};
+
+// --- taking a method apart
+
+// What a caller gets of a method's result: Status becomes void, Result<T> becomes T (their failures
+// arrive as the call's own).
+template <typename R>
+struct ResultTraits {
+  using Value = R;
+};
+template <>
+struct ResultTraits<Status> {
+  using Value = void;
+};
+template <typename T>
+struct ResultTraits<Result<T>> {
+  using Value = T;
+};
+
+template <typename T>
+struct ResultTraits<Task<T>> : ResultTraits<T> {};
+template <typename T>
+struct ResultTraits<Stream<T>> {
+  using Value = T;  // of an item
+};
+
+enum class MethodKind : std::uint8_t { kPlain, kTask, kStream };
+template <typename R>
+inline constexpr MethodKind kKindOf = MethodKind::kPlain;
+template <typename T>
+inline constexpr MethodKind kKindOf<Task<T>> = MethodKind::kTask;
+template <typename T>
+inline constexpr MethodKind kKindOf<Stream<T>> = MethodKind::kStream;
+
+template <typename Member>
+struct MemberTraits {
+  static_assert(!std::is_same_v<Member, Member>,
+                "troupe::methods takes pointers to member functions: &Class::method.");
+};
+template <typename C, typename R, bool IsConst, typename... P>
+struct MemberTraitsBase {
+  using Class = C;
+  using Returned = R;
+  using Value = typename ResultTraits<std::remove_cvref_t<R>>::Value;
+  using Parameters = std::tuple<P...>;
+  using Stored = std::tuple<std::decay_t<P>...>;
+  static constexpr bool kIsConst = IsConst;
+  static constexpr MethodKind kKind = kKindOf<std::remove_cvref_t<R>>;
+};
+template <typename C, typename R, typename... P>
+struct MemberTraits<R (C::*)(P...)> : MemberTraitsBase<C, R, false, P...> {};
+template <typename C, typename R, typename... P>
+struct MemberTraits<R (C::*)(P...) const> : MemberTraitsBase<C, R, true, P...> {};
+template <typename C, typename R, typename... P>
+struct MemberTraits<R (C::*)(P...) noexcept> : MemberTraitsBase<C, R, false, P...> {};
+template <typename C, typename R, typename... P>
+struct MemberTraits<R (C::*)(P...) const noexcept> : MemberTraitsBase<C, R, true, P...> {};
+
+template <auto Method>
+using MethodTraits = MemberTraits<decltype(Method)>;
+
+template <auto Method, typename Parameters, typename Indices>
+struct CheckArguments;
+template <auto Method, typename... P, std::size_t... I>
+struct CheckArguments<Method, std::tuple<P...>, std::index_sequence<I...>> {
+  static constexpr bool kGood =
+      (ArgumentOfMethod<Method, static_cast<int>(I) + 1, P>::kGood && ...);
+};
+
+// Refuses, with a message, a method whose arguments or result cannot travel.
+template <auto Method>
+constexpr bool check_method() {
+  using Traits = MethodTraits<Method>;
+  using Parameters = typename Traits::Parameters;
+  bool good = CheckArguments<Method, Parameters,
+                             std::make_index_sequence<std::tuple_size_v<Parameters>>>::kGood;
+  if constexpr (!std::is_void_v<typename Traits::Value>) {
+    good = good && ResultOfMethod<Method, typename Traits::Value>::kGood;
+  }
+  return good;
+}
+
+template <typename T>
+constexpr std::uint64_t value_hash() {
+  if constexpr (std::is_void_v<T>) {
+    return TypeHash::of("void");
+  } else {
+    return Codec<T>::kHash;
+  }
+}
+
+template <typename Tuple>
+struct TupleHash;
+template <typename... T>
+struct TupleHash<std::tuple<T...>> {
+  static constexpr std::uint64_t kValue = hash_of<T...>("arguments");
+};
+
+// The structural hash of a method's arguments and result. An asynchronous method has that of an
+// ordinary one: callers cannot tell. A stream is another thing.
+template <auto Method>
+constexpr std::uint64_t signature_hash() {
+  static_assert(check_method<Method>());
+  using Traits = MethodTraits<Method>;
+  std::uint64_t result = value_hash<typename Traits::Value>();
+  if (Traits::kKind == MethodKind::kStream) result = TypeHash::mix(TypeHash::of("stream"), result);
+  return TypeHash::mix(TupleHash<typename Traits::Stored>::kValue, result);
+}
+
+// --- the list
+
+template <auto A, auto B>
+constexpr bool same_method() {
+  if constexpr (std::is_same_v<decltype(A), decltype(B)>) {
+    return A == B;
+  } else {
+    return false;
+  }
+}
+
+// The position of `Method` in the list, or the list's size.
+template <auto Method, auto... Methods>
+constexpr std::size_t method_index(MethodList<Methods...>) {
+  std::size_t index = 0;
+  (void)((same_method<Method, Methods>() || (++index, false)) || ...);
+  return index;
+}
+
+template <std::size_t N>
+constexpr bool names_are_unique(const std::array<std::string_view, N>& names) {
+  for (std::size_t i = 0; i < N; ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (names[i] == names[j]) return false;
+    }
+  }
+  return true;
+}
+
+template <auto... Methods>
+constexpr std::array<MethodSignature, sizeof...(Methods)> signatures(MethodList<Methods...>) {
+  static_assert(
+      names_are_unique(std::array<std::string_view, sizeof...(Methods)>{kMethodName<Methods>...}),
+      "two methods of an actor have one name: callers and logs could not tell them apart");
+  return {MethodSignature{kMethodName<Methods>, signature_hash<Methods>(),
+                          full_type_name<decltype(Methods)>()}...};
+}
+
+template <typename T>
+concept HasMethods = requires {
+  T::methods;
+};
+
+template <typename T>
+constexpr bool check_actor_class() {
+  static_assert(HasMethods<T>,
+                "this is no actor class: it lacks a public `static constexpr auto methods = "
+                "troupe::methods<&T::a, &T::b>;` (name an overloaded method by a "
+                "static_cast to its type)");
+  return HasMethods<T>;
+}
+
+// The name under which heads, nodes and callers know the class: its own; or that of the class that
+// it says it stands for (`using ActsAs = Base;`), so that whoever creates, finds and calls a Base
+// may have it instead. Its `methods` begin with Base's; a program hosts one of the two.
+template <typename T>
+constexpr std::string_view class_name() {
+  if constexpr (requires { typename T::ActsAs; }) {
+    static_assert(std::is_base_of_v<typename T::ActsAs, T>,
+                  "an actor class acts as one that it is derived from");
+    return kTypeName<typename T::ActsAs>;
+  } else {
+    return kTypeName<T>;
+  }
+}
+
+// The class as callers and hosts see it.
+template <typename T>
+struct ActorClassTraits {
+  static_assert(check_actor_class<T>());
+  static constexpr std::string_view kType = class_name<T>();
+  static constexpr auto kSignatures = signatures(std::remove_cvref_t<decltype(T::methods)>{});
+};
+
+// What both sides of a connection compare: the type's name and its signatures.
+template <typename T>
+concept HasSave = requires(const T& actor) {
+  actor.save();
+};
+
+template <typename T>
+inline constexpr ActorInterface kActorInterface{
+    ActorClassTraits<T>::kType, ActorClassTraits<T>::kSignatures, false, HasSave<T>};
+
+// --- encoding arguments
+
+// Most calls have arguments of less: one allocation is enough.
+inline constexpr std::size_t kArgumentBytesUsual = 48;
+
+// Arguments as they travel: the fields of a tuple, converted to the method's own parameter types.
+template <typename... T>
+void encode_arguments(Encoder& out, const std::tuple<T...>& arguments) {
+  if constexpr (sizeof...(T) > 0) out.reserve(kArgumentBytesUsual);
+  std::apply([&](const T&... value) { (Codec<T>::encode(out, value), ...); }, arguments);
+}
+template <typename... T>
+Bytes encode_arguments(const std::tuple<T...>& arguments) {
+  Encoder out;
+  encode_arguments(out, arguments);
+  return out.take();
+}
+template <typename... T>
+Status decode_arguments(std::span<const std::byte> bytes, const DecodeContext& context,
+                        std::tuple<T...>& arguments) {
+  Decoder in(bytes, context);
+  std::apply([&](T&... value) { (void)(Codec<T>::decode(in, value) && ...); }, arguments);
+  if (in.ok() && in.remaining() > 0) in.fail("bytes after the last argument");
+  return in.status();
+}
+
+// Refuses, with a message, a call whose arguments do not fit the method.
+template <auto Method, typename Parameters, typename... A>
+struct CallArguments;
+template <auto Method, typename... P, typename... A>
+struct CallArguments<Method, std::tuple<P...>, A...> {
+  static_assert(sizeof...(P) == sizeof...(A),
+                "wrong number of arguments for this actor method (named in the line above)");
+  static constexpr bool each_converts() {
+    if constexpr (sizeof...(P) == sizeof...(A)) {
+      return (std::is_constructible_v<std::decay_t<P>, A> && ...);
+    }
+    return true;  // the count was reported
+  }
+  static_assert(each_converts(),
+                "an argument does not convert to the actor method's parameter (method, parameters "
+                "and given types are in the line above)");
+  static constexpr bool kGood = sizeof...(P) == sizeof...(A) && each_converts();
+};
+
+}  // namespace detail
+}  // namespace troupe

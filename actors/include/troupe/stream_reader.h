@@ -1,0 +1,232 @@
+#pragma once
+// StreamReader<T>: what a call of a method that returns Stream<T> (stream.h) gives its caller.
+//
+//   auto numbers = counter.call<&Counter::count_to>(1000);
+//   for (;;) {
+//     Result<std::optional<int>> n = numbers.next(std::chrono::seconds(1));
+//     if (!n.ok()) …            // the stream ended with this error, after the items before it
+//     if (!*n) break;           // it has ended
+//   }
+//
+// The actor goes on while at most CallOptions::stream_window items are on the way or not taken. The
+// call's timeout covers the whole stream. Where the reader goes before the end, or cancel() is
+// called, the actor ends the stream. Errors are those of calls, after the items
+// that came before: kActorDied, kUnavailable, kDeadlineExceeded, kCancelled, kActorError, ….
+//
+// Thread-safe, but one thread at a time takes items. A reader that was moved from ends with
+// kFailedPrecondition.
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "troupe/detail/call_line.h"
+#include "troupe/detail/mutex.h"
+#include "troupe/future.h"
+#include "troupe/serialize.h"
+
+namespace troupe {
+
+namespace detail {
+
+// kFailedPrecondition where the method that this thread runs must not wait.
+Status check_may_wait_for_item();
+Status wrong_item_error(std::uint64_t index, std::uint64_t expected, std::uint64_t allowed);
+void check_one_reader(bool waiting);
+
+template <typename T>
+class StreamState final : public CallSink,
+                          public Cancellable,
+                          public std::enable_shared_from_this<StreamState<T>> {
+ public:
+  using Next = Result<std::optional<T>>;
+
+  StreamState(FutureOptions options, const std::shared_ptr<ActorClient>& client,
+              const std::shared_ptr<ActorChannel>& channel, std::uint64_t window)
+      : executor_(std::move(options.executor)), window_(window), allowed_(window) {
+    line_.emplace(client, channel);
+  }
+  explicit StreamState(Status ended) : window_(1), end_(std::move(ended)) {}
+
+  CallLine& line() { return *line_; }
+
+  Next next(Deadline deadline) TROUPE_EXCLUDES(mutex_) {
+    std::optional<Next> found;
+    {
+      MutexLock lock(mutex_);
+      found = take_locked();
+      if (!found) {
+        TROUPE_RETURN_IF_ERROR(check_may_wait_for_item());
+        if (!ready_.wait_until(mutex_, deadline,
+                               [&]() TROUPE_NO_ANALYSIS { return !items_.empty() || end_; })) {
+          return late_locked();
+        }
+        found = take_locked();
+      }
+    }
+    allow_more();
+    return std::move(*found);
+  }
+
+  Future<std::optional<T>> next() TROUPE_EXCLUDES(mutex_) {
+    std::optional<Next> found;
+    {
+      MutexLock lock(mutex_);
+      check_one_reader(waiting_.has_value());
+      found = take_locked();
+      if (!found) {
+        waiting_.emplace(std::make_shared<FutureState<std::optional<T>>>(
+            FutureOptions{.executor = executor_, .fulfilled_by = nullptr}));
+        return waiting_->future();
+      }
+    }
+    allow_more();
+    return make_ready_future<std::optional<T>>(std::move(*found));
+  }
+
+  void cancel(const char* why = "the caller cancelled it") override {
+    if (line_ && line_->forked()) return;  // it is the parent's
+    if (finish(Status(Code::kCancelled, why))) line_->cancel();
+  }
+
+  void item(std::uint64_t index, std::span<const std::byte> bytes) override {
+    auto value = decode_value<T>(bytes, line_->decode_context());
+    std::optional<Promise<std::optional<T>>> waiting;
+    Status wrong = value.status();
+    {
+      MutexLock lock(mutex_);
+      if (end_) return;
+      if (wrong.ok() && (index != ++arrived_ || index > allowed_)) {
+        wrong = wrong_item_error(index, arrived_, allowed_);
+      }
+      if (wrong.ok() && waiting_) {
+        waiting.swap(waiting_);
+        ++taken_;
+      } else if (wrong.ok()) {
+        items_.push_back(std::move(*value));
+        ready_.notify_all();
+      }
+    }
+    if (!wrong.ok()) {
+      if (finish(std::move(wrong))) line_->cancel();
+      return;
+    }
+    if (!waiting) return;
+    allow_more();
+    waiting->set(std::optional<T>(std::move(*value)));
+  }
+  void answer(const Status& status, std::span<const std::byte>, Continuations* later) override {
+    if (later != nullptr) {  // users' code does not run here
+      later->push_back([self = this->shared_from_this(), status] { self->finish(status); });
+    } else {
+      finish(status);
+    }
+  }
+  void abandon() override { finish(Status(Code::kInternal, "nobody ended the stream")); }
+
+ private:
+  // False when it has ended already.
+  bool finish(Status status) TROUPE_EXCLUDES(mutex_) {
+    std::optional<Promise<std::optional<T>>> waiting;
+    {
+      MutexLock lock(mutex_);
+      if (end_) return false;
+      end_ = status;
+      waiting.swap(waiting_);
+      ready_.notify_all();
+    }
+    if (waiting) waiting->set(status.ok() ? Next(std::optional<T>()) : Next(status));
+    return true;
+  }
+  Status late_locked() const TROUPE_REQUIRES(mutex_) {
+    constexpr const char* kWhat = "no item of the stream before the deadline of next()";
+    auto late = line_->late(kWhat);
+    Status status = late ? std::move(*late) : Status(Code::kDeadlineExceeded, kWhat);
+    return status.with("items", arrived_);
+  }
+  // The next item, else the end, else nothing.
+  std::optional<Next> take_locked() TROUPE_REQUIRES(mutex_) {
+    if (!items_.empty()) {
+      Next next(std::optional<T>(std::move(items_.front())));
+      items_.pop_front();
+      ++taken_;
+      return next;
+    }
+    if (!end_) return std::nullopt;
+    if (!end_->ok()) return Next(*end_);
+    return Next(std::optional<T>());
+  }
+  // Once half of the window is free.
+  void allow_more() TROUPE_EXCLUDES(mutex_) {
+    std::uint64_t allowed = 0;
+    {
+      MutexLock lock(mutex_);
+      if (end_ || (taken_ + window_ - allowed_) * 2 < window_) return;
+      allowed = allowed_ = taken_ + window_;
+    }
+    line_->allow_items(allowed);
+  }
+
+  const std::shared_ptr<Executor> executor_;
+  const std::uint64_t window_;
+  Mutex mutex_;
+  CondVar ready_;
+  std::deque<T> items_ TROUPE_GUARDED_BY(mutex_);
+  std::uint64_t arrived_ TROUPE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t taken_ TROUPE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t allowed_ TROUPE_GUARDED_BY(mutex_) = 0;
+  std::optional<Status> end_ TROUPE_GUARDED_BY(mutex_);
+  std::optional<Promise<std::optional<T>>> waiting_ TROUPE_GUARDED_BY(mutex_);
+  // Of one that was not refused. It goes first: its cancellation with the outer call comes here.
+  std::optional<CallLine> line_;
+};
+
+}  // namespace detail
+
+// Moved, not copied.
+template <typename T>
+class [[nodiscard]] StreamReader {
+  using State = detail::StreamState<T>;
+
+ public:
+  // (Of Troupe's own.)
+  explicit StreamReader(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  explicit StreamReader(Status ended) : state_(std::make_shared<State>(std::move(ended))) {}
+  StreamReader(StreamReader&&) noexcept = default;
+  StreamReader& operator=(StreamReader&& other) noexcept {
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  ~StreamReader() {
+    if (state_) state_->cancel();
+  }
+
+  // The next item; nothing at the end. kDeadlineExceeded leaves the stream as it was. Once it has
+  // ended with an error, that error.
+  Result<std::optional<T>> next(Deadline deadline) {
+    if (!state_) return empty_error();
+    return state_->next(deadline);
+  }
+  Result<std::optional<T>> next(Duration timeout) { return next(Deadline::after(timeout)); }
+  // The same for coroutines and continuations. One at a time; whoever cancels it loses the item
+  // that comes.
+  Future<std::optional<T>> next() {
+    if (!state_) return make_ready_future<std::optional<T>>(empty_error());
+    return state_->next();
+  }
+  // Ends it with kCancelled, after the items that have come; the actor ends the stream too.
+  void cancel() {
+    if (state_) state_->cancel();
+  }
+
+ private:
+  static Status empty_error() {
+    return Status(Code::kFailedPrecondition, "an empty StreamReader: it was moved from");
+  }
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace troupe
