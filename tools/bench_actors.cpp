@@ -38,6 +38,7 @@
 #include "troupe/actor.h"
 #include "troupe/chaos_cluster.h"
 #include "troupe/cluster.h"
+#include "actors/client.h"
 
 namespace {
 

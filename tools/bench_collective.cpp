@@ -274,7 +274,7 @@ void tcp_both_ways(std::size_t bytes) {
   double times[kRepeats];
   const pid_t child = ::fork();
   const int mine = child == 0 ? 1 : 0;
-  const int fd = links[static_cast<std::size_t>(mine)][0].socket.get();
+  const int fd = links[static_cast<std::size_t>(mine)][0].stream.fd();
   (void)::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
   links[static_cast<std::size_t>(1 - mine)].clear();
   const std::vector<char> out(bytes, 1);

@@ -17,6 +17,7 @@
 #include "scheduler/client/head_client.h"
 #include "troupe/actor.h"
 #include "troupe/cluster.h"
+#include "actors/client.h"
 
 namespace {
 

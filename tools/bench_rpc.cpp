@@ -13,6 +13,7 @@
 #include "tools/peers/rpc_measure.h"
 #include "troupe/actor.h"
 #include "troupe/cluster.h"
+#include "actors/client.h"
 
 namespace {
 

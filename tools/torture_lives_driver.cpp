@@ -14,6 +14,8 @@
 #include "runtime/net/token.h"
 #include "troupe/actor.h"
 #include "troupe/cluster.h"
+#include "actors/client.h"
+#include "runtime/base/clock.h"
 
 namespace {
 
