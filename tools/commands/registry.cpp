@@ -16,6 +16,7 @@
 #include "tools/commands/jobs.h"
 #include "tools/commands/logs.h"
 #include "tools/commands/merge.h"
+#include "tools/commands/new_project.h"
 #include "tools/commands/nodes.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/run.h"
@@ -42,6 +43,7 @@ void declare(CLI::App& app, CommandContext& context) {
   app.require_subcommand(0, 1);
 
   // In the order in which --help shows them. A new command: its file, and a line here.
+  add_new_command(app, context);
   add_train_command(app, context);
   add_run_command(app, context);
   add_slurm_command(app, context);

@@ -1,0 +1,166 @@
+// What others link: the installed library by CMake and by pkg-config, its sources by FetchContent,
+// and the projects that `troupe new` writes, built and tested as a user does it.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/base/suggest.h"
+#include "tests/support/command.h"
+#include "tests/support/test_data.h"
+
+namespace troupe::tests {
+namespace {
+
+using std::string;
+using std::chrono::seconds;
+namespace fs = std::filesystem;
+
+CommandResult must_run(const std::vector<string>& argv, const CommandOptions& options = {}) {
+  auto result = run_command(argv, options);
+  REQUIRE_MESSAGE(result.exit_code == 0, argv[0] << ": " << result.out << result.err);
+  return result;
+}
+
+// The library under a prefix of its own, once for all cases.
+struct Installed {
+  Installed() {
+    must_run({TROUPE_TEST_CMAKE, "--install", TROUPE_TEST_BUILD_DIR, "--prefix", prefix(),
+              "--component", "runtime"});
+    for (const auto& entry : fs::recursive_directory_iterator(prefix())) {
+      if (entry.path().filename() == "troupe.pc") pkg_config = entry.path().parent_path();
+      if (entry.path().filename() == "libtroupe.so") libraries = entry.path().parent_path();
+    }
+  }
+  string prefix() const { return folder.file("prefix"); }
+  TemporaryDirectory folder;
+  string pkg_config, libraries;
+};
+const Installed& installed() {
+  static const Installed it;
+  return it;
+}
+
+std::vector<string> words(const string& text) {
+  auto all = split_words(trim(text), ' ');
+  std::erase(all, "");
+  return all;
+}
+
+// The first example, compiled with the flags of pkg-config and the warnings that people turn on.
+TEST_CASE(
+    "pkg-config: the public headers alone, without a warning, and the library by its soname") {
+  const Installed& it = installed();
+  const CommandOptions options{.environment = {{"PKG_CONFIG_PATH", it.pkg_config}}};
+  CHECK(trim(must_run({"pkg-config", "--modversion", "troupe"}, options).out) == "0.1.0");
+  const auto flags = words(must_run({"pkg-config", "--cflags", "troupe"}, options).out);
+  const auto libs = words(must_run({"pkg-config", "--libs", "troupe"}, options).out);
+  const string program = it.folder.file("hello"),
+               source = source_dir() + "/examples/01_hello_actor/main.cpp";
+  std::vector<string> compile = {TROUPE_TEST_CXX, "-std=c++20", "-Wall",
+                                 "-Wextra",       "-Wpedantic", "-Werror"};
+  compile.insert(compile.end(), flags.begin(), flags.end());
+
+  auto link = compile;
+  link.insert(link.end(), {source, "-o", program});
+  link.insert(link.end(), libs.begin(), libs.end());
+  must_run(link, options);
+  const auto ran = must_run({program}, {.environment = {{"LD_LIBRARY_PATH", it.libraries}}});
+  CHECK(ran.out.find("Hello, Ada!") != string::npos);
+  CHECK(must_run({"readelf", "-d", program}).out.find("[libtroupe.so.0.1]") != string::npos);
+
+  // What comes with the two main headers: of ours the tree, of others the standard library and PFR.
+  auto list = compile;
+  list.insert(list.end(), {"-M", source});
+  std::set<string> strangers;
+  for (const string& path : words(must_run(list, options).out)) {
+    const string clean = fs::path(path).lexically_normal();
+    if (clean.find("/troupe/") != string::npos)
+      CHECK_MESSAGE(clean.starts_with(it.prefix() + "/include/troupe/"), clean);
+    for (const char* name : {"asio", "capnp", "/kj/", "boost/json", "fmt/", "openssl", "xxhash"})
+      if (clean.find(name) != string::npos) strangers.insert(clean);
+  }
+  CHECK_MESSAGE(strangers.empty(), join_words({strangers.begin(), strangers.end()}));
+}
+
+// `troupe new`, then what it says to do.
+void build_and_test(const string& which, const string& troupe_folder) {
+  CAPTURE(which);
+  const Installed& it = installed();
+  const string name = which + "-app", folder = it.folder.file(name);
+  const CommandOptions options{
+      .timeout = seconds(120),
+      .environment = {{"LD_LIBRARY_PATH", it.libraries},
+                      {"CMAKE_PREFIX_PATH", it.prefix()},
+                      {"PATH", troupe_folder + ":/usr/local/bin:/usr/bin:/bin"}}};
+  const auto made = must_run({bin_dir() + "/troupe", "new", folder, "--template", which}, options);
+  CHECK(made.out.find("ctest --test-dir " + folder + "/build") != string::npos);
+  must_run({TROUPE_TEST_CMAKE, "-S", folder, "-B", folder + "/build"}, options);
+  must_run({TROUPE_TEST_CMAKE, "--build", folder + "/build", "-j2"}, options);
+  must_run({folder + "/build/" + name}, options);
+  must_run({"ctest", "--test-dir", folder + "/build", "--output-on-failure"}, options);
+  // It would not be written over.
+  const auto again = run_command({bin_dir() + "/troupe", "new", folder}, options);
+  CHECK(again.exit_code == 2);
+  CHECK(again.err.find("is there already") != string::npos);
+}
+
+TEST_CASE(
+    "troupe new: a project that finds the installed library, builds, and survives its faults") {
+  build_and_test("actors", bin_dir());
+}
+
+TEST_CASE("troupe new: a training that survives a kill, to the bit") {
+  const TemporaryDirectory place;
+  const string folder = place.file("tune");
+  must_run({bin_dir() + "/troupe", "new", folder, "--template", "train"});
+  const auto tested =
+      must_run({folder + "/tests/survives_kill.sh"},
+               {.environment = {{"PATH", bin_dir() + ":/usr/bin:/bin"}, {"HOME", place.path()}}});
+  CHECK(tested.out.find("the same weights, to the bit") != string::npos);
+}
+
+TEST_CASE("troupe new refuses what is no name, or no template") {
+  const TemporaryDirectory place;
+  for (const char* name : {"9lives", "a b", "test", "-", "x.y"}) {
+    CAPTURE(name);
+    CHECK(run_command({bin_dir() + "/troupe", "new", place.file(name)}).exit_code == 2);
+  }
+  const auto refused =
+      run_command({bin_dir() + "/troupe", "new", place.file("app"), "--template", "actor"});
+  CHECK(refused.exit_code == 2);
+  CHECK(refused.err.find("did you mean 'actors'") != string::npos);
+  CHECK(fs::is_empty(place.path()));
+}
+
+TEST_CASE("long: troupe new: pipeline and chaos" * doctest::skip()) {
+  build_and_test("pipeline", bin_dir());
+  build_and_test("chaos", bin_dir());
+}
+
+TEST_CASE("long: FetchContent: only what actors need, with the other project's own settings" *
+          doctest::skip()) {
+  const TemporaryDirectory place;
+  const string build = place.file("build");
+  const CommandOptions options{.timeout = seconds(1000)};
+  std::vector<string> configure = {TROUPE_TEST_CMAKE,
+                                   "-S",
+                                   source_dir() + "/tests/packaging/fetch",
+                                   "-B",
+                                   build,
+                                   "-DTROUPE_SOURCE_DIR=" + source_dir()};
+  for (const char* package : {"doctest", "TBB", "CLI11", "Eigen3"})
+    configure.push_back(string("-DCMAKE_DISABLE_FIND_PACKAGE_") + package + "=ON");
+  const auto configured = must_run(configure, options);
+  CHECK(configured.out.find("options of our own: options-NOTFOUND; build type: ''") !=
+        string::npos);
+  must_run({TROUPE_TEST_CMAKE, "--build", build, "--target", "fetches", "-j2"}, options);
+  CHECK(must_run({build + "/fetches"}).out.find("Hello, Ada!") != string::npos);
+}
+
+}  // namespace
+}  // namespace troupe::tests

@@ -1,0 +1,120 @@
+#include "tools/commands/new_project.h"
+
+#include <algorithm>
+#include <cctype>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
+#include "tools/commands/project_files.h"
+
+namespace troupe::tools {
+namespace {
+
+constexpr std::string_view kEveryCpp = "cpp";
+constexpr std::string_view kNameMark = "@NAME@";
+constexpr std::size_t kNameMax = 64;
+
+struct NewOptions {
+  std::string name;
+  std::string chosen = "actors";
+};
+
+struct Template {
+  std::string name;
+  std::string next;  // what the user does then
+};
+
+const std::vector<Template>& templates() {
+  static const std::string build =
+      "  cmake -S {0} -B {0}/build && cmake --build {0}/build -j\n"
+      "  {0}/build/{1}\n"
+      "  ctest --test-dir {0}/build --output-on-failure\n";
+  static const std::vector<Template> all = {
+      {"actors", build},
+      {"pipeline", build},
+      {"chaos", build},
+      {"train", "  cd {0} && troupe train train.yaml\n  tests/survives_kill.sh\n"}};
+  return all;
+}
+
+// The last part of the path is a program's, a target's and a project's name.
+Result<std::string> project_name(const std::string& path) {
+  std::string name = path;
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  name = name.substr(name.rfind('/') + 1);
+  const bool good = !name.empty() && name.size() <= kNameMax &&
+                    std::isalpha(static_cast<unsigned char>(name.front())) &&
+                    std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                      return std::isalnum(c) || c == '_' || c == '-';
+                    });
+  // CMake has these for itself.
+  const bool taken = name == "test" || name == "all" || name == "install" || name == "clean" ||
+                     name == "help" || name == "troupe" || name == "package";
+  if (good && !taken) return name;
+  return error(Code::kInvalidArgument,
+               "'{}' is no name for a project: letters, digits, '_' and '-', a letter first, at "
+               "most {} of them{}",
+               name, kNameMax, taken ? "; and this one is CMake's own, or Troupe's" : "");
+}
+
+Status write_project(CommandContext& context, const NewOptions& options) {
+  const std::string name = TROUPE_TRY(project_name(options.name));
+  const auto& all = templates();
+  const auto chosen = std::find_if(all.begin(), all.end(),
+                                   [&](const Template& t) { return t.name == options.chosen; });
+  if (chosen == all.end()) {
+    std::vector<std::string> names;
+    for (const Template& known : all) names.push_back(known.name);
+    return error(Code::kInvalidArgument,
+                 "there is no template '{}'{}: actors, pipeline, chaos or train", options.chosen,
+                 did_you_mean(options.chosen, names));
+  }
+  FileSystem& files = context.files;
+  if (files.exists(options.name)) {
+    const auto there = files.list(options.name);
+    if (!there.ok() || !there->empty()) {
+      return error(Code::kAlreadyExists,
+                   "{} is there already, and not an empty folder: choose another name",
+                   options.name);
+    }
+  }
+  for (const ProjectFile& file : project_files()) {
+    if (file.of != chosen->name && (file.of != kEveryCpp || chosen->name == "train")) continue;
+    const std::string path = join_path(options.name, file.path);
+    TROUPE_RETURN_IF_ERROR(files.create_directories(path.substr(0, path.rfind('/'))));
+    std::string text(file.text);
+    for (std::size_t at = 0; (at = text.find(kNameMark, at)) != std::string::npos;) {
+      text.replace(at, kNameMark.size(), name);
+      at += name.size();
+    }
+    const unsigned mode = file.path.ends_with(".sh") ? 0755 : 0644;
+    auto out = TROUPE_TRY(files.create(path, mode));
+    TROUPE_RETURN_IF_ERROR(out->append(std::as_bytes(std::span(text))));
+    TROUPE_RETURN_IF_ERROR(out->close());
+    context.out << "  " << path << "\n";
+  }
+  context.out << fmt::format("{} is a project of its own ({}). Now:\n", options.name, chosen->name)
+              << fmt::format(fmt::runtime(chosen->next), options.name, name);
+  return {};
+}
+
+}  // namespace
+
+void add_new_command(CLI::App& app, CommandContext& context) {
+  auto options = std::make_shared<NewOptions>();
+  Command(app, context, "new",
+          "Writes a project of your own to begin with: program, test, CMake, CI.")
+      .argument("name", options->name, "the folder to write; its last part is the project's name")
+      .option("--template", options->chosen, "NAME",
+              "actors (default): two actors; pipeline: three stages; chaos: a machine is lost; "
+              "train: a training")
+      .example("troupe new app && cmake -S app -B app/build && cmake --build app/build")
+      .example("troupe new words --template pipeline")
+      .example("troupe new tune --template train")
+      .run([options, &context] { return write_project(context, *options); });
+}
+
+}  // namespace troupe::tools

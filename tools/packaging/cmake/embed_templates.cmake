@@ -1,0 +1,17 @@
+# Writes the files under tools/packaging/templates as a source, for `troupe new`: the command works wherever
+# it is installed.
+set(troupe_templates_dir ${PROJECT_SOURCE_DIR}/tools/packaging/templates)
+file(GLOB_RECURSE troupe_template_files CONFIGURE_DEPENDS RELATIVE ${troupe_templates_dir} ${troupe_templates_dir}/*)
+list(SORT troupe_template_files)
+set(troupe_template_text "#include \"tools/commands/project_files.h\"\n\nnamespace troupe::tools {\nnamespace {\n\nconstexpr ProjectFile kFiles[] = {\n")
+foreach(file IN LISTS troupe_template_files)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${troupe_templates_dir}/${file})
+  file(READ ${troupe_templates_dir}/${file} content)
+  string(FIND ${file} / slash)
+  string(SUBSTRING ${file} 0 ${slash} template)
+  math(EXPR slash "${slash} + 1")
+  string(SUBSTRING ${file} ${slash} -1 path)
+  string(APPEND troupe_template_text "    {\"${template}\", \"${path}\", R\"template(${content})template\"},\n")
+endforeach()
+string(APPEND troupe_template_text "};\n\n}  // namespace\n\nstd::span<const ProjectFile> project_files() { return kFiles; }\n\n}  // namespace troupe::tools\n")
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/packaging/project_files.cpp CONTENT "@troupe_template_text@" @ONLY)
