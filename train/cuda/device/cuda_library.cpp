@@ -12,6 +12,7 @@ namespace {
 
 constexpr const char* kVariable = "TROUPE_CUDA_LIBRARY";
 constexpr const char* kFile = "libtroupe_cuda.so";
+constexpr const char* kInstalledFolder = "../lib/troupe/";
 
 Code code_of(int code) {
   switch (code) {
@@ -31,13 +32,18 @@ Code code_of(int code) {
   }
 }
 
-std::string beside_the_program() {
+// Where the program was built, or, where it is installed, in ../lib/troupe.
+std::string of_the_program() {
   std::array<char, 4096> path{};
   const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
   if (size <= 0) return kFile;
-  std::string text(path.data(), static_cast<std::size_t>(size));
-  text.resize(text.rfind('/') + 1);
-  return text + kFile;
+  std::string folder(path.data(), static_cast<std::size_t>(size));
+  folder.resize(folder.rfind('/') + 1);
+  const std::string installed = folder + kInstalledFolder + kFile;
+  if (::access((folder + kFile).c_str(), F_OK) != 0 && ::access(installed.c_str(), F_OK) == 0) {
+    return installed;
+  }
+  return folder + kFile;
 }
 
 std::string last_dl_error() {
@@ -56,7 +62,7 @@ Status cuda_status(const TroupeCudaTable& table, int code, std::string_view what
 
 Result<std::shared_ptr<const CudaLibrary>> CudaLibrary::load(const Environment& environment) {
   const auto named = environment.get(kVariable);
-  const std::string path = named && !named->empty() ? *named : beside_the_program();
+  const std::string path = named && !named->empty() ? *named : of_the_program();
   void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     return error(Code::kUnavailable,

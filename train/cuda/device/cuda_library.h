@@ -20,7 +20,8 @@ Status cuda_status(const TroupeCudaTable& table, int code, std::string_view what
 // Keeps the library loaded. Shared by everything that calls its table, from any thread.
 class CudaLibrary {
  public:
-  // The file of TROUPE_CUDA_LIBRARY where that is set, else libtroupe_cuda.so beside the program.
+  // The file of TROUPE_CUDA_LIBRARY where that is set, else libtroupe_cuda.so beside the program,
+  // or in ../lib/troupe.
   // Errors: kUnavailable (no library, no driver or no device: what is missing and how to get it),
   // kFailedPrecondition (a library of another version).
   static Result<std::shared_ptr<const CudaLibrary>> load(const Environment& environment);
