@@ -331,7 +331,25 @@ class Ledger {
 // saved and not answered.
 inline constexpr const char* kDieBeforeThirdAnswer = "die-before-third-answer";
 
-inline constexpr auto kCallActors =
-    troupe::actors<Nester, Meeting, Groups, Narrow, Async, Source, Bulk, BulkPool, Ledger>;
+// What callers know of a class that they do not have.
+class Speaker {
+ public:
+  virtual ~Speaker() = default;
+  virtual std::string speak(const std::string& to) = 0;
+  static constexpr auto methods = troupe::methods<&Speaker::speak>;
+};
+class PoliteSpeaker final : public Speaker {
+ public:
+  using ActsAs = Speaker;
+  std::string speak(const std::string& to) override { return greeting_ + ", " + to; }
+  void greet_with(const std::string& greeting) { greeting_ = greeting; }
+  static constexpr auto methods = troupe::methods<&Speaker::speak, &PoliteSpeaker::greet_with>;
+
+ private:
+  std::string greeting_ = "Dear";
+};
+
+inline constexpr auto kCallActors = troupe::actors<Nester, Meeting, Groups, Narrow, Async, Source,
+                                                   Bulk, BulkPool, Ledger, PoliteSpeaker>;
 
 }  // namespace troupe::tests

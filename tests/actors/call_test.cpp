@@ -37,6 +37,17 @@ TEST_CASE_FIXTURE(CallsBothWays, "calls run in order and their results come back
   CHECK(counter.call<&Counter::echo>(huge).get(20s).value() == huge);
 }
 
+TEST_CASE_FIXTURE(CallFixture, "an actor is called through an abstract class that it acts as") {
+  const auto own = spawn<PoliteSpeaker>({.name = "s"});
+  const ActorHandle<Speaker> speaker = own;
+  CHECK(speaker == ActorHandle<Speaker>(own));
+  CHECK(speaker.call<&Speaker::speak>("Ada").get().value() == "Dear, Ada");
+  REQUIRE(own.call<&PoliteSpeaker::greet_with>("Hello").get().ok());
+  // Who knows the abstract class alone finds it by its name.
+  const auto found = detail::find<Speaker>(client, "s", {.timeout = 20s}).value();
+  CHECK(found.call<&Speaker::speak>("Alan").get().value() == "Hello, Alan");
+}
+
 TEST_CASE_FIXTURE(CallFixture, "a process that is ready says so again to a new daemon") {
   auto counter = spawn<Counter>({.name = "c"}, 10);
   CHECK(counter.call<&Counter::add>(1).get(20s).value() == 11);

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <string>
@@ -11,12 +12,12 @@
 namespace troupe::tests {
 namespace {
 
-// What the compiler says to tests/actors/compile_errors/mistakes.cc, as a whole.
-std::string compiler_output() {
+// What the compiler says to a file of tests/actors/compile_errors, as a whole.
+std::string compiler_output(const std::string& file) {
   const std::string command = std::string(TROUPE_TEST_CXX) + " -std=c++20 -fsyntax-only -I" +
                               source_dir() + "/runtime/include -I" + source_dir() +
-                              "/actors/include " + source_dir() +
-                              "/tests/actors/compile_errors/mistakes.cc 2>&1";
+                              "/actors/include " + source_dir() + "/tests/actors/compile_errors/" +
+                              file + " 2>&1";
   std::FILE* pipe = ::popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);
   std::string output;
@@ -33,15 +34,24 @@ void check_says(const std::string& output, const std::string& words) {
 
 // peer: OverloadTest
 TEST_CASE("mistakes do not compile, with a message") {
-  const std::string output = compiler_output();
+  const std::string output = compiler_output("mistakes.cc");
   check_says(output, "a pointer means nothing in another process");
   check_says(output, "it refers to memory of the caller");
   check_says(output, "neither a supported standard type nor a plain aggregate");
   check_says(output, "a parameter that is a non-const reference");
   check_says(output, "ArgumentOfMethod<&PointerArgument::take, 2, int*>");
+  check_says(output, "Request::memory");
   check_says(output, "two methods of an actor have one name");
   check_says(output, "this is no actor class");
   check_says(output, "no constructor of this actor class takes the arguments");
+}
+
+TEST_CASE("a field that cannot travel is named, in at most 15 lines") {
+  const std::string output = compiler_output("one_field.cc");
+  check_says(output, "Request::memory");
+  check_says(output, "ArgumentOfMethod<&Worker::take, 1, const Batch&>");
+  check_says(output, "a pointer means nothing in another process");
+  CHECK_MESSAGE(std::count(output.begin(), output.end(), '\n') <= 15, output);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
@@ -44,6 +46,12 @@ const Installed& installed() {
   static const Installed it;
   return it;
 }
+
+string read_file(const string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+void write_file(const string& path, const string& text) { std::ofstream(path) << text; }
 
 std::vector<string> words(const string& text) {
   auto all = split_words(trim(text), ' ');
@@ -85,6 +93,52 @@ TEST_CASE(
       if (clean.find(name) != string::npos) strangers.insert(clean);
   }
   CHECK_MESSAGE(strangers.empty(), join_words({strangers.begin(), strangers.end()}));
+}
+
+// The blocks of that language in README and guide, each once.
+std::vector<string> blocks(const string& language) {
+  std::vector<string> pages = {source_dir() + "/README.md"};
+  for (const auto& page : fs::directory_iterator(source_dir() + "/examples/guide"))
+    if (page.path().extension() == ".md") pages.push_back(page.path());
+  std::vector<string> all;
+  const string begin = "\n```" + language + "\n", end = "\n```\n";
+  for (const string& page : pages) {
+    const string text = read_file(page);
+    for (std::size_t at = 0; (at = text.find(begin, at)) != string::npos;) {
+      at += begin.size();
+      const string block = text.substr(at, text.find(end, at) + 1 - at);
+      if (std::find(all.begin(), all.end(), block) == all.end()) all.push_back(block);
+    }
+  }
+  return all;
+}
+
+TEST_CASE("every program in README and guide, linked as the guide says, runs") {
+  const Installed& it = installed();
+  const auto programs = blocks("cpp"), ways = blocks("cmake");
+  REQUIRE(programs.size() >= 2);
+  REQUIRE(ways.size() == 2);  // find_package, FetchContent
+  const string& found = ways[0].find("find_package") != string::npos ? ways[0] : ways[1];
+  const CommandOptions options{.timeout = seconds(120),
+                               .environment = {{"CMAKE_PREFIX_PATH", it.prefix()}}};
+  const string folder = it.folder.file("guide");
+  fs::create_directories(folder);
+  string project = "cmake_minimum_required(VERSION 3.22)\nproject(guide LANGUAGES CXX)\n";
+  for (std::size_t i = 0; i < programs.size(); ++i) {
+    const string name = "program" + std::to_string(i);
+    CAPTURE(programs[i]);
+    CHECK(programs[i].find("int main(") != string::npos);
+    write_file(folder + "/" + name + ".cpp", programs[i]);
+    string link = found;
+    for (std::size_t at; (at = link.find("(app ")) != string::npos;)
+      link.replace(at, 5, "(" + name + " ");
+    project += "add_executable(" + name + " " + name + ".cpp)\n" + link;
+  }
+  write_file(folder + "/CMakeLists.txt", project);
+  must_run({TROUPE_TEST_CMAKE, "-S", folder, "-B", folder + "/build"}, options);
+  must_run({TROUPE_TEST_CMAKE, "--build", folder + "/build", "-j2"}, options);
+  for (std::size_t i = 0; i < programs.size(); ++i)
+    must_run({folder + "/build/program" + std::to_string(i)}, options);
 }
 
 // `troupe new`, then what it says to do.

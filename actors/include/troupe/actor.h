@@ -25,6 +25,9 @@
 #include <optional>
 #include <vector>
 
+// Before the others: the compiler tells an error in a class with the way to this header.
+#include "troupe/detail/method_table.h"
+
 #include "troupe/context.h"
 #include "troupe/detail/actor_class.h"
 
@@ -43,8 +46,12 @@ std::optional<int> host_main(int argc, char** argv, std::vector<ActorClass> clas
 // and returns the exit code, with which main() ends.
 template <typename... ActorTypes>
 std::optional<int> host_main(int argc, char** argv, ActorList<ActorTypes...> list) {
-  if (!detail::is_host_command(argc, argv)) return std::nullopt;
-  return detail::host_main(argc, argv, detail::actor_classes(list));
+  if constexpr ((detail::check_methods<ActorTypes>() && ...)) {
+    if (!detail::is_host_command(argc, argv)) return std::nullopt;
+    return detail::host_main(argc, argv, detail::actor_classes(list));
+  } else {
+    return std::nullopt;  // (which does not compile)
+  }
 }
 
 }  // namespace troupe

@@ -39,6 +39,16 @@ class ActorHandle {
  public:
   // No actor, as a handle that was moved from: every call ends with kFailedPrecondition.
   ActorHandle() = default;
+  // The same actor, called through the class that its own says it acts as (`using ActsAs = T;`): an
+  // abstract one, perhaps, which is all that its callers include.
+  template <typename U>
+  requires(std::is_base_of_v<T, U> && !std::is_same_v<T, U> &&
+           detail::kActorInterface<T>.type == detail::kActorInterface<U>.type)
+      ActorHandle(const ActorHandle<U>& other)  // NOLINT: as a pointer to a derived class does
+      : client_(other.client_),
+        channel_(other.channel_),
+        options_(other.options_),
+        light_number_(other.light_number_) {}
 
   // The same actor, called with these options.
   ActorHandle with(CallOptions options) const {
@@ -59,7 +69,7 @@ class ActorHandle {
     static_assert(kIndex < List::kCount,
                   "this method is not in the actor class's `methods`: add it there");
     using Check = detail::CallArguments<Method, typename Traits::Parameters, A&&...>;
-    if constexpr (Check::kGood) {
+    if constexpr (Check::kGood && detail::check_method<Method>()) {
       typename Traits::Stored stored(std::forward<A>(arguments)...);
       if constexpr (Traits::kKind == detail::MethodKind::kStream) {
         return send_stream<Value>(static_cast<std::uint32_t>(kIndex), stored);
@@ -84,6 +94,8 @@ class ActorHandle {
 
  private:
   friend struct detail::Access;
+  template <typename U>
+  friend class ActorHandle;
   ActorHandle(std::shared_ptr<detail::ActorClient> client,
               std::shared_ptr<detail::ActorChannel> channel,
               std::uint32_t light_number = kNoLightNumber)

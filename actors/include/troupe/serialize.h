@@ -151,6 +151,56 @@ struct Fields<T, std::index_sequence<I...>> {
   }
 };
 
+// --- which field of a type cannot travel, for the compiler's error
+
+template <typename T>
+struct Holder {
+  T value;
+};
+template <typename T>
+extern const Holder<T> kNowhere;  // never defined: the name of its fields is all that is asked for
+// Where the I-th field of T would be: as a template's argument the compiler spells it by its name.
+template <typename T, std::size_t I>
+consteval auto field_address() {
+  return &boost::pfr::detail::sequence_tuple::get<I>(
+      boost::pfr::detail::tie_as_tuple(const_cast<T&>(kNowhere<T>.value)));
+}
+
+template <auto Field, typename Type>
+struct FieldThatCannotTravel;
+template <typename T>
+struct Offender;  // ::Type: T itself, or FieldThatCannotTravel for what is inside of it
+
+template <typename T, std::size_t I>
+consteval auto offender_of_field() {
+  using Field = boost::pfr::tuple_element_t<I, T>;
+  if constexpr (Codec<Field>::kSupported) {
+    return offender_of_field<T, I + 1>();
+  } else if constexpr (!std::is_same_v<typename Offender<Field>::Type, Field>) {
+    return std::type_identity<typename Offender<Field>::Type>();  // deeper inside
+  } else {
+    return std::type_identity<FieldThatCannotTravel<field_address<T, I>(), Field>>();
+  }
+}
+template <typename T>
+consteval auto offender() {
+  if constexpr (PlainAggregate<T>) {
+    return offender_of_field<T, 0>();
+  } else if constexpr (requires { typename T::value_type; }) {  // a container, an optional
+    if constexpr (!Codec<typename T::value_type>::kSupported) {
+      return std::type_identity<typename Offender<typename T::value_type>::Type>();
+    } else {
+      return std::type_identity<T>();
+    }
+  } else {
+    return std::type_identity<T>();
+  }
+}
+template <typename T>
+struct Offender {
+  using Type = typename decltype(offender<T>())::type;
+};
+
 }  // namespace detail
 
 template <typename T>

@@ -17,6 +17,17 @@ struct PointerArgument {
   void take(int n, int* p);
   static constexpr auto methods = troupe::methods<&PointerArgument::take>;
 };
+struct Request {
+  std::string name;
+  int* memory;
+};
+struct Batch {
+  std::vector<Request> requests;
+};
+struct PointerInside {
+  void take(const Batch& batch);
+  static constexpr auto methods = troupe::methods<&PointerInside::take>;
+};
 struct ViewArgument {
   void take(std::string_view text);
   static constexpr auto methods = troupe::methods<&ViewArgument::take>;
@@ -48,5 +59,6 @@ auto b = kSignatures<ViewArgument>;
 auto c = kSignatures<OpaqueResult>;
 auto d = kSignatures<OutParameter>;
 auto e = kSignatures<SameName>;
+auto h = kSignatures<PointerInside>;
 constexpr bool f = troupe::detail::check_actor_class<NoMethods>();
 constexpr bool g = troupe::detail::ConstructorTraits<WrongConstructor>::check();

@@ -329,7 +329,7 @@ class TypedActor final : public ActorInstance {
   std::optional<SavedState> save() const override {
     if constexpr (HasSave<T>) {
       using State = StateOf<T>;
-      static_assert(check_serialisable<State>());
+      static_assert(check_serialisable<State, TypedActor>());
       static_assert(
           requires(T & actor, State state) { actor.load(std::move(state)); },
           "an actor with save() needs `void load(STATE)` (or `Status load(STATE)`) for "

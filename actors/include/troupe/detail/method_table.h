@@ -59,22 +59,50 @@ template <typename T, std::size_t N>
 inline constexpr bool kRefersToCallersMemory<std::span<T, N>> = true;
 
 template <typename Type>
-constexpr bool check_serialisable() {
-  static_assert(!std::is_pointer_v<Type> && !std::is_member_pointer_v<Type>,
+inline constexpr bool kIsPointer = std::is_pointer_v<Type> || std::is_member_pointer_v<Type>;
+template <typename Type>
+inline constexpr bool kIsNoPointer = !kIsPointer<Type>;
+template <typename Type>
+inline constexpr bool kKeepsItsOwn = !kRefersToCallersMemory<Type>;
+template <typename Type>
+inline constexpr bool kWasExplained = kIsPointer<Type> || kRefersToCallersMemory<Type>;
+
+// Says what is wrong with Type, which cannot travel. `Of`: where it stands. `Field`: where it is
+// the type of a field, that, which the compiler spells "…Request::file". (One line of conditions
+// each, and no calls in between: what the compiler says is to fit on a screen.)
+template <typename Type, typename Of, auto... Field>
+struct WhyNot {
+  static_assert(kIsNoPointer<Type>,
                 "cannot be serialised: a pointer means nothing in another process. Pass the value, "
                 "a std::unique_ptr to it, or an ActorHandle.");
-  static_assert(!kRefersToCallersMemory<Type>,
+  static_assert(kKeepsItsOwn<Type>,
                 "cannot be serialised: it refers to memory of the caller. Use std::string or "
                 "std::vector.");
   static_assert(
-      std::is_pointer_v<Type> || std::is_member_pointer_v<Type> || kRefersToCallersMemory<Type> ||
-          Serializable<Type>,
+      kWasExplained<Type>,
       "cannot be serialised: it is neither a supported standard type nor a plain aggregate "
       "of serialisable public fields (no constructors, bases or C arrays). Make it one, or "
       "specialise troupe::Codec for it (troupe/codec.h).");
-  static_assert(std::is_default_constructible_v<Type>,
-                "cannot be serialised: decoding needs a default constructor.");
-  return Serializable<Type>;
+};
+template <typename Offender, typename Of>
+struct WhyNotOf {
+  using Why = WhyNot<Offender, Of>;
+};
+template <auto Field, typename Type, typename Of>
+struct WhyNotOf<FieldThatCannotTravel<Field, Type>, Of> {
+  using Why = WhyNot<Type, Of, Field>;
+};
+
+template <typename Type, typename Of>
+constexpr bool check_serialisable() {
+  if constexpr (!Serializable<Type>) {
+    (void)sizeof(typename WhyNotOf<typename Offender<Type>::Type, Of>::Why);
+    return false;
+  } else {
+    static_assert(std::is_default_constructible_v<Type>,
+                  "cannot be serialised: decoding needs a default constructor.");
+    return true;
+  }
 }
 
 // "required from 'struct ArgumentOfMethod<&Counter::add, 2, Widget>'": argument 2 of Counter::add.
@@ -83,18 +111,16 @@ struct ArgumentOfMethod {
   static_assert(!std::is_lvalue_reference_v<Type> || std::is_const_v<std::remove_reference_t<Type>>,
                 "a parameter that is a non-const reference: what the method writes there would be "
                 "lost. Take the value or a const reference, and return what changes.");
-  static constexpr bool kGood = check_serialisable<std::decay_t<Type>>();
 };
 template <auto Method, typename Type>
 struct ResultOfMethod {
   static_assert(!std::is_same_v<Type, BytesView>,
                 "a result that is a BytesView: the caller has no memory that it could refer to. "
                 "Return std::vector<std::byte>.");
-  static constexpr bool kGood = check_serialisable<Type>();
 };
 template <typename Actor, int ArgumentNumber, typename Type>
 struct ArgumentOfConstructor {
-  static constexpr bool kGood = check_serialisable<std::decay_t<Type>>();
+  static constexpr bool kGood = check_serialisable<std::decay_t<Type>, ArgumentOfConstructor>();
 };
 
 // --- taking a method apart
@@ -161,7 +187,10 @@ struct CheckArguments;
 template <auto Method, typename... P, std::size_t... I>
 struct CheckArguments<Method, std::tuple<P...>, std::index_sequence<I...>> {
   static constexpr bool kGood =
-      (ArgumentOfMethod<Method, static_cast<int>(I) + 1, P>::kGood && ...);
+      ((sizeof(ArgumentOfMethod<Method, static_cast<int>(I) + 1, P>) > 0 &&
+        check_serialisable<std::decay_t<P>,
+                           ArgumentOfMethod<Method, static_cast<int>(I) + 1, P>>()) &&
+       ...);
 };
 
 // Refuses, with a message, a method whose arguments or result cannot travel.
@@ -172,7 +201,8 @@ constexpr bool check_method() {
   bool good = CheckArguments<Method, Parameters,
                              std::make_index_sequence<std::tuple_size_v<Parameters>>>::kGood;
   if constexpr (!std::is_void_v<typename Traits::Value>) {
-    good = good && ResultOfMethod<Method, typename Traits::Value>::kGood;
+    using Result = ResultOfMethod<Method, typename Traits::Value>;
+    good = good && sizeof(Result) > 0 && check_serialisable<typename Traits::Value, Result>();
   }
   return good;
 }
@@ -197,11 +227,16 @@ struct TupleHash<std::tuple<T...>> {
 // ordinary one: callers cannot tell. A stream is another thing.
 template <auto Method>
 constexpr std::uint64_t signature_hash() {
-  static_assert(check_method<Method>());
-  using Traits = MethodTraits<Method>;
-  std::uint64_t result = value_hash<typename Traits::Value>();
-  if (Traits::kKind == MethodKind::kStream) result = TypeHash::mix(TypeHash::of("stream"), result);
-  return TypeHash::mix(TupleHash<typename Traits::Stored>::kValue, result);
+  if constexpr (!check_method<Method>()) {
+    return 0;  // (which was reported)
+  } else {
+    using Traits = MethodTraits<Method>;
+    std::uint64_t result = value_hash<typename Traits::Value>();
+    if (Traits::kKind == MethodKind::kStream) {
+      result = TypeHash::mix(TypeHash::of("stream"), result);
+    }
+    return TypeHash::mix(TupleHash<typename Traits::Stored>::kValue, result);
+  }
 }
 
 // --- the list
@@ -312,6 +347,13 @@ Status decode_arguments(std::span<const std::byte> bytes, const DecodeContext& c
   std::apply([&](T&... value) { (void)(Codec<T>::decode(in, value) && ...); }, arguments);
   if (in.ok() && in.remaining() > 0) in.fail("bytes after the last argument");
   return in.status();
+}
+
+// Whether all methods of the class can be called; what cannot is reported once.
+template <typename T>
+constexpr bool check_methods() {
+  return []<auto... Methods>(MethodList<Methods...>) { return (check_method<Methods>() && ...); }
+  (std::remove_cvref_t<decltype(T::methods)>{});
 }
 
 // Refuses, with a message, a call whose arguments do not fit the method.
