@@ -111,7 +111,7 @@ void add_new_command(CLI::App& app, CommandContext& context) {
       .option("--template", options->chosen, "NAME",
               "actors (default): two actors; pipeline: three stages; chaos: a machine is lost; "
               "train: a training")
-      .example("troupe new app && cmake -S app -B app/build && cmake --build app/build")
+      .example("troupe new app")
       .example("troupe new words --template pipeline")
       .example("troupe new tune --template train")
       .run([options, &context] { return write_project(context, *options); });

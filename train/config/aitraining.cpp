@@ -277,6 +277,7 @@ class AitrainingTranslator {
       r_.wrong("distributed_backend",
                fmt::format("Unsupported distributed backend: {}; use ddp or deepspeed", backend));
     }
+    if (r_.text("log") == "tensorboard") r_.give("report_to", json::Array{"tensorboard"}, "log");
     // AITraining's default is wandb.
     if (!r_.get("log")) r_.say(without_effect("", {"log=wandb, the default,"}, kOwnLog));
   }

@@ -39,8 +39,8 @@ const ForeignKeys& aitraining_keys() {
               "how often to log, evaluate and save")
         .only_where("eval_strategy", has("valid_split", [](const json::Value&) { return true; }),
                     "there is nothing to evaluate on without valid_split")
-        .inert("log", kOwnLog)
-        .said("log")
+        .used("log", "what gets the log besides: tensorboard, an event file")
+        .only_where("log", has("log", [](const json::Value& v) { return v != "wandb"; }), kOwnLog)
         .one_of("log", "none|wandb|tensorboard")
         .used("distributed_backend", "what is sharded over the trainers")
         .used("merge_adapter", "said: `troupe export` merges")

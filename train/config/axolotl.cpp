@@ -336,6 +336,8 @@ class AxolotlTranslator {
     } else if (tf32) {
       r_.give("tf32", value_text(*tf32) == "auto" ? json::Value(true) : *tf32, "tf32");
     }
+    if (r_.flag("use_tensorboard").value_or(false))
+      r_.give("report_to", json::Array{"tensorboard"}, "use_tensorboard");
     const auto* recompute = r_.get("gradient_checkpointing");
     const bool offload =
         recompute && recompute->is_string() && contains(value_text(*recompute), "offload");

@@ -316,12 +316,13 @@ void add_output_keys(ForeignKeys& t) {
           "wandb_log_model|use_wandb|use_mlflow|mlflow_tracking_uri|mlflow_experiment_name|"
           "mlflow_run_name|hf_mlflow_log_artifacts|use_comet|comet_api_key|comet_workspace|"
           "comet_project_name|comet_experiment_key|comet_mode|comet_online|use_trackio|"
-          "trackio_project_name|trackio_run_name|trackio_space_id|use_tensorboard|"
+          "trackio_project_name|trackio_run_name|trackio_space_id|"
           "use_otel_metrics|otel_metrics_host|otel_metrics_port",
           kOwnLog)
       .said(
           "wandb_project|use_wandb|use_mlflow|mlflow_tracking_uri|use_comet|use_trackio|"
-          "use_tensorboard|use_otel_metrics")
+          "use_otel_metrics")
+      .used("use_tensorboard", "TensorBoard's event file")
       .refused("hub_model_id|hub_strategy|hub_revision|push_to_hub_model_id", "",
                "nothing is uploaded; upload output_dir yourself");
 }

@@ -1,4 +1,5 @@
 #include "train/config/derived.h"
+#include "runtime/base/file_system.h"
 
 #include <algorithm>
 #include <cmath>
@@ -150,6 +151,18 @@ RunSchedule go_on_from(RunSchedule plan, const TrainingSection& training, std::i
 double RunSchedule::epoch_of(std::int64_t step) const {
   return static_cast<double>(step - step_offset) /
          static_cast<double>(std::max<std::int64_t>(1, steps_per_epoch));
+}
+
+bool reports_to_tensorboard(const TrainConfig& config) {
+  const auto& words = config.training.report_to;
+  return std::find_if(words.begin(), words.end(), [](const std::string& word) {
+           return word == "tensorboard" || word == "all";
+         }) != words.end();
+}
+
+std::string tensorboard_dir(const TrainConfig& config) {
+  return config.training.logging_dir.empty() ? join_path(config.training.output_dir, "runs")
+                                             : config.training.logging_dir;
 }
 
 }  // namespace troupe::train

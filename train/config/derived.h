@@ -73,4 +73,8 @@ Result<RunSchedule> plan_steps(const TrainingSection& training, std::int64_t sam
 RunSchedule go_on_from(RunSchedule plan, const TrainingSection& training, std::int64_t steps_done,
                        std::int64_t steps_here);
 
+// report_to: whether an event file is written, and where.
+bool reports_to_tensorboard(const TrainConfig& config);
+std::string tensorboard_dir(const TrainConfig& config);
+
 }  // namespace troupe::train

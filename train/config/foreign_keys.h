@@ -22,8 +22,8 @@ inline constexpr std::string_view kAsksForNothing = "asks for nothing";
 
 // Why keys that ask for a log elsewhere have no effect, whoever's keys they are.
 inline constexpr const char* kOwnLog =
-    "the log is trainer_log.jsonl in output_dir; no outside service is contacted, and no other "
-    "form of it is written";
+    "the log is trainer_log.jsonl in output_dir, and TensorBoard's event file with report_to: "
+    "tensorboard; no outside service is contacted";
 
 // The fate of one key of another tool's file, for `--explain`.
 struct KeyFact {

@@ -1,4 +1,5 @@
 // The remaining keys of Hugging Face's TrainingArguments: seeds, loading, launch, hub, debugging.
+#include "train/config/derived.h"
 #include "train/config/key_builder.h"
 #include "train/config/mesh.h"
 
@@ -133,7 +134,11 @@ void add_logging_and_hub_keys(KeyTable& t) {
   t.text("log_level", "passive").inert("log level", "the command's own flags decide");
   t.text("log_level_replica", "warning").inert("log level", "the command's own flags decide");
   t.boolean("log_on_each_node", true).inert("log on each node", "each node keeps its own log");
-  t.optional("logging_dir", ValueType::kText).inert("TensorBoard", "nothing is written there");
+  t.text("logging_dir", "")
+      .nullable()
+      .implemented("folder of TensorBoard's event file (output_dir/runs)",
+                   TROUPE_FIELD(training.logging_dir))
+      .only_where(reports_to_tensorboard, "it belongs to report_to: tensorboard");
   t.boolean("save_on_each_node", false)
       .refused("checkpoints on each node", "rank 0 writes the checkpoint", kLeaveOut);
   t.boolean("restore_callback_states_from_checkpoint", false)

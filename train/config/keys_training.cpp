@@ -1,6 +1,7 @@
 // Keys of Hugging Face's TrainingArguments that shape a run. The rest: keys_trainer_details.cpp.
 #include <algorithm>
 
+#include "train/config/derived.h"
 #include "train/config/foreign_keys.h"
 #include "train/config/key_builder.h"
 #include "train/optimizer/optimizers.h"
@@ -30,8 +31,9 @@ void add_output_keys(KeyTable& t) {
                    TROUPE_FIELD(training.resume_from_checkpoint));
   t.text("run_name", "").nullable().implemented("name of the run", TROUPE_FIELD(training.run_name));
   t.list("report_to")
-      .inert("services that receive the log", kOwnLog)
-      .said()
+      .implemented("what gets the log besides: tensorboard, an event file",
+                   TROUPE_FIELD(training.report_to))
+      .only_where(reports_to_tensorboard, kOwnLog)
       .accepts("none")
       .words(
           "all|none|azure_ml|clearml|codecarbon|comet_ml|dagshub|dvclive|flyte|mlflow|neptune|"

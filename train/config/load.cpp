@@ -11,6 +11,8 @@
 #include "train/config/axolotl.h"
 #include "train/config/config_format.h"
 #include "train/config/deepspeed.h"
+#include "train/config/derived.h"
+#include "train/config/foreign_keys.h"
 #include "train/config/keys.h"
 #include "train/config/launch_variables.h"
 #include "train/config/problems.h"
@@ -132,6 +134,13 @@ void say_keys_without_effect(LoadedConfig& loaded, const json::Object& given) {
       reasons[key.idle_reason].push_back(name);
     } else {
       with_effect.insert(name);
+    }
+  }
+  // Words of a list of which others have an effect.
+  for (const std::string& word : loaded.config.training.report_to) {
+    if (reports_to_tensorboard(loaded.config) && word != "tensorboard" && word != "all" &&
+        word != "none") {
+      reasons[kOwnLog].push_back("report_to: " + word);
     }
   }
   for (auto& [reason, names] : reasons) {

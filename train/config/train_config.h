@@ -227,6 +227,8 @@ struct TrainingSection {
   bool save_only_model = false;  // checkpoints without optimizer state: cannot be resumed
   CheckpointFormat checkpoint_format = CheckpointFormat::kHf;  // troupe.checkpoint_format
   bool disable_tqdm = false;                                   // no progress bar
+  std::vector<std::string> report_to;  // of these words tensorboard and all have an effect
+  std::string logging_dir;             // of TensorBoard's event file; empty: output_dir/runs
   std::string include_num_input_tokens_seen = "false";         // false, no: not in the logs
   bool counts_input_tokens() const {
     return include_num_input_tokens_seen != "false" && include_num_input_tokens_seen != "no";

@@ -23,6 +23,7 @@ Result<RunRecorder> RunRecorder::open(FileSystem& files, const Clock& clock,
   RunRecorder recorder(files, clock, config, facts, std::move(state), kept);
   recorder.steps_ = std::move(steps);
   recorder.log_ = std::move(log);
+  recorder.open_events();
   if (position) {
     recorder.go_on_from(*position);
   } else {
@@ -89,9 +90,24 @@ bool RunRecorder::logging_due(std::int64_t step) const {
   return (by_epoch ? step - schedule.step_offset : step) % schedule.logging_interval == 0;
 }
 
+void RunRecorder::open_events() {
+  if (!reports_to_tensorboard(*config_)) return;
+  auto file =
+      TensorBoardFile::open(*files_, *clock_, tensorboard_dir(*config_), state_.log_history);
+  if (file.ok()) events_ = std::move(*file);
+}
+
+void RunRecorder::show(const json::Object& entry) {
+  if (!log_) return;  // of a rank without files
+  if (events_ && events_->add(entry).ok()) return;
+  events_.reset();
+  open_events();
+}
+
 void RunRecorder::add_history(json::Object entry) {
   if (on_history_) on_history_(entry);
   state_.log_history.push_back(std::move(entry));
+  show(state_.log_history.back().get_object());
 }
 
 void RunRecorder::add_loss(double loss) {
@@ -197,6 +213,7 @@ Status RunRecorder::save_training() {
       .samples = (state_.global_step - facts_.first_step) * facts_.schedule.effective_batch_size,
       .steps_in_runtime = state_.global_step - facts_.first_step};
   state_.log_history.push_back(final_log(results));
+  show(state_.log_history.back().get_object());
   state_.should_training_stop = true;
   json::Object metrics = train_metrics(results);
   if (config_->method.include_effective_tokens_per_second) {

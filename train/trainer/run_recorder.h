@@ -13,6 +13,7 @@
 #include "train/config/derived.h"
 #include "train/config/train_config.h"
 #include "train/report/step_log.h"
+#include "train/report/tensorboard.h"
 #include "train/report/trainer_state.h"
 #include "train/trainer/best_model.h"
 #include "train/trainer/evaluator.h"
@@ -88,6 +89,10 @@ class RunRecorder {
   Status remember_unlogged_steps();
   void add_loss(double loss);
   void add_history(json::Object entry);
+  // The event file is for people: what fails there costs the run nothing, and is tried again with
+  // the next entry.
+  void show(const json::Object& entry);
+  void open_events();
   Status save_evaluation(std::int64_t final_step);
   bool logging_due(std::int64_t step) const;
   // The files tell how the very run ended that this one goes on from, and nothing was added to it.
@@ -103,6 +108,7 @@ class RunRecorder {
   TrainerState state_;
   std::optional<LineFile> steps_;
   std::optional<LineFile> log_;
+  std::optional<TensorBoardFile> events_;
   Unlogged unlogged_;
   std::function<void(const json::Object&)> on_history_;
 };

@@ -41,10 +41,8 @@ class ActorHandle {
   ActorHandle() = default;
   // The same actor, called through the class that its own says it acts as (`using ActsAs = T;`): an
   // abstract one, perhaps, which is all that its callers include.
-  template <typename U>
-  requires(std::is_base_of_v<T, U> && !std::is_same_v<T, U> &&
-           detail::kActorInterface<T>.type == detail::kActorInterface<U>.type)
-      ActorHandle(const ActorHandle<U>& other)  // NOLINT: as a pointer to a derived class does
+  template <ActsAs<T> U>
+  ActorHandle(const ActorHandle<U>& other)  // NOLINT: as a pointer to a derived class does
       : client_(other.client_),
         channel_(other.channel_),
         options_(other.options_),

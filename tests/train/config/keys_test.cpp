@@ -111,9 +111,7 @@ TEST_CASE("verdicts depend on the value") {
   CHECK(contains(verdict("fp16", true).note, "use bf16: true"));
   CHECK(verdict("flash_attn", "sdpa").treatment == Treatment::kInert);
   CHECK(verdict("flash_attn", "fa2").treatment == Treatment::kInert);
-  CHECK(verdict("report_to", json::Array()).treatment == Treatment::kInert);
-  CHECK(verdict("report_to", json::Array({"none"})).treatment == Treatment::kInert);
-  CHECK(verdict("report_to", json::Array({"none", "wandb"})).treatment == Treatment::kInert);
+  CHECK(verdict("report_to", json::Array({"tensorboard"})).treatment == Treatment::kImplemented);
   CHECK(verdict("fsdp", "full_shard auto_wrap").treatment == Treatment::kImplemented);
   CHECK(verdict("tp_size", 2).treatment == Treatment::kRefused);
   CHECK(verdict("tf32", true).treatment == Treatment::kImplemented);

@@ -268,7 +268,12 @@ TEST_CASE("sections of another distributed_type, whatever the letters of the typ
 TEST_CASE("one rule for logs that go elsewhere, in every file") {
   constexpr const char* kSentence = "no effect: the log is trainer_log.jsonl in output_dir";
   CHECK(said(accepted(load_with("report_to: wandb")), std::string("report_to has ") + kSentence));
-  CHECK(said(accepted(load_with("report_to: [tensorboard, wandb]")), kSentence));
+  CHECK(said(accepted(load_with("report_to: [tensorboard, wandb]")),
+             std::string("report_to: wandb has ") + kSentence));
+  CHECK_FALSE(said(accepted(load_with("report_to: [tensorboard]")), "report_to"));
+  CHECK(said(accepted(load_with("logging_dir: logs")), "it belongs to report_to: tensorboard"));
+  CHECK_FALSE(
+      said(accepted(load_with("report_to: tensorboard\nlogging_dir: logs")), "logging_dir"));
   CHECK_FALSE(said(accepted(load_with("report_to: none")), "report_to"));
   CHECK(contains(refusal(load_with("report_to: wandbb")), "did you mean 'wandb'"));
   CHECK(said(accepted(load_with("use_swanlab: true")), kSentence));

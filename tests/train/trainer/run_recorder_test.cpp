@@ -55,6 +55,34 @@ EvalResult recorded_result(double loss) {
   return {.loss = loss, .samples = 6, .batches = 3, .targets = 60, .seconds = 1.5};
 }
 
+TEST_CASE("report_to: tensorboard: an event file with the history, whoever goes on with the run") {
+  Run run;
+  const auto records = [&] {
+    return whole_records(run.text(std::string("runs/") + kEventFile)).size();
+  };
+  {
+    RunRecorder recorder = run.open();
+    for (int i = 1; i <= 2; ++i) run.step(recorder, i, 1);
+  }
+  CHECK_FALSE(run.files.exists("out/runs"));  // nobody asked for it
+  run.config.training.report_to = {"tensorboard"};
+  RunRecorder recorder = run.open();
+  for (int i = 1; i <= 8; ++i) run.step(recorder, i, 10 - i);
+  REQUIRE(recorder.evaluated(recorded_result(3)).ok());
+  CHECK(records() == 1 + recorder.state().log_history.size());
+  // From a checkpoint before: what came later is dropped.
+  TrainerState earlier = recorder.state();
+  earlier.global_step = 4;
+  RunRecorder again = run.open(earlier);
+  CHECK(records() == 1 + 2);
+  for (int i = 5; i <= 8; ++i) run.step(again, i, 10 - i);
+  REQUIRE(again.finish().ok());
+  CHECK(records() == 1 + again.state().log_history.size());
+  run.config.training.logging_dir = "elsewhere";
+  (void)run.open(again.state());
+  CHECK(run.files.exists(std::string("elsewhere/") + kEventFile));
+}
+
 TEST_CASE(
     "an evaluation: a line of the log, an entry of the history, results and plot at the end") {
   Run run;

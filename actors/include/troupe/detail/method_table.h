@@ -376,4 +376,10 @@ struct CallArguments<Method, std::tuple<P...>, A...> {
 };
 
 }  // namespace detail
+
+// U says that it acts as T.
+template <typename U, typename T>
+concept ActsAs = std::is_base_of_v<T, U> && !std::is_same_v<T, U> &&
+                 detail::ActorClassTraits<T>::kType == detail::ActorClassTraits<U>::kType;
+
 }  // namespace troupe
