@@ -137,6 +137,7 @@ void CallLine::send(std::uint32_t method, OutgoingArguments& arguments, const Ca
   std::shared_ptr<Cancellable> nested;
   if (outer != nullptr && options.inherit) nested = std::shared_ptr<Cancellable>(sink, &whole);
   const CallDeadline deadline(options, outer);
+  ends_by_ = deadline.deadline;
   if (future != nullptr) future->set_ends_by(deadline.deadline);
   Encoder& encoder = arguments.encoder_;
   std::unique_ptr<LentArguments> lent;

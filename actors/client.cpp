@@ -64,7 +64,7 @@ std::shared_ptr<ActorChannel> ActorClient::channel(ActorId actor_id,
   }
   MutexLock lock(mutex_);
   if (channels_.size() >= channels_many_) forget_channels_locked();
-  auto& channel = channels_[{actor_id, interface.type}];
+  auto& channel = channels_[{actor_id, interface.methods.data()}];
   // What has ended stays so for those who hold it. Somebody new asks anew: an actor that the head
   // did not know may have been created since.
   if (!channel || channel->over()) {

@@ -153,7 +153,8 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   const ClientOptions options_;
   Mutex light_mutex_;  // before mutex_
   Mutex mutex_;
-  std::map<std::pair<ActorId, std::string_view>, std::shared_ptr<ActorChannel>> channels_
+  // By the actor and its class as the handle knows it: that one's list of methods.
+  std::map<std::pair<ActorId, const MethodSignature*>, std::shared_ptr<ActorChannel>> channels_
       TROUPE_GUARDED_BY(mutex_);
   // With so many those that are over are looked for.
   std::size_t channels_many_ TROUPE_GUARDED_BY(mutex_) = 64;

@@ -158,7 +158,8 @@ struct ReleaseBundles {
 struct ShutdownNode {
   std::string reason;
   bool drain = false;  // those that may be started again finish what is queued, and go elsewhere
-  TROUPE_WIRE(ShutdownNode, reason, drain);
+  std::int64_t grace_ms = 0;  // how long they may take; 0: as the node was started with
+  TROUPE_WIRE(ShutdownNode, reason, drain, grace_ms);
 };
 
 // --- node → head ---------------------------------------------------------------------------------

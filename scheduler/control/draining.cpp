@@ -24,7 +24,7 @@ Status Membership::on(PeerId, wire::DrainNode& message) {
   const std::string reason = message.reason.empty() ? "on request" : message.reason;
   drain(*node, reason, message.grace_ms);
   if (message.node_ends && node->peer != 0) {
-    context_.send(node->peer, wire::ShutdownNode{reason, true});
+    context_.send(node->peer, wire::ShutdownNode{reason, true, message.grace_ms});
   }
   return {};
 }

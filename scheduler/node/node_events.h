@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/base/variant.h"
 #include "runtime/wire/control_messages.h"
@@ -102,6 +103,7 @@ struct ConnectionArrived {
 struct ShutDown {
   std::string reason;
   bool drain = false;  // its actors may finish what is queued, within their time
+  Duration grace{0};   // that is so long; zero: NodeConfig::shutdown_grace
 };
 // What is on the GPUs: the answer to ReadGpus with its number; 0: nobody asked.
 struct GpusRead {

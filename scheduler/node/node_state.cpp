@@ -265,7 +265,8 @@ void NodeState::tick_head() {
 // --- the end -------------------------------------------------------------------------------------
 
 void NodeState::from_head(wire::ShutdownNode& shutdown) {
-  node_event::ShutDown event{shutdown.reason, shutdown.drain};
+  const auto grace_ms = std::max<std::int64_t>(0, shutdown.grace_ms);
+  node_event::ShutDown event{shutdown.reason, shutdown.drain, std::chrono::milliseconds(grace_ms)};
   on(event);
 }
 
@@ -279,12 +280,13 @@ void NodeState::on(node_event::ShutDown& event) {
     leaving.state = wire::NodeState::kDraining;
     send(wire::NodeUpdate{std::move(leaving)});
   }
-  if (event.drain) hand_over_until_ = now_ + 2 * config_.shutdown_grace;
+  const Duration grace = event.grace > Duration::zero() ? event.grace : config_.shutdown_grace;
+  if (event.drain) hand_over_until_ = now_ + 2 * grace;
   for (auto& [id, actor] : actors_) {
     actor.next.reset();
     // Those that come back do so on other nodes, which fetch what was saved here.
     if (!event.drain) actor.ends_for_good = true;
-    stop(actor, config_.shutdown_grace, event.reason, event.drain);
+    stop(actor, grace, event.reason, event.drain);
   }
 }
 

@@ -42,6 +42,9 @@ TEST_CASE("mistakes do not compile, with a message") {
   check_says(output, "ArgumentOfMethod<&PointerArgument::take, 2, int*>");
   check_says(output, "Request::memory");
   check_says(output, "two methods of an actor have one name");
+  check_says(output, "begin with that one's, in their order");
+  check_says(output, "save() is const");
+  check_says(output, "an actor with load() needs a public `STATE save() const`");
   check_says(output, "this is no actor class");
   check_says(output, "no constructor of this actor class takes the arguments");
 }

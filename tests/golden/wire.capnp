@@ -204,6 +204,7 @@ struct StopActor {
 struct ShutdownNode {
   reason @0 :Text;
   drain @1 :Bool;
+  graceMs @2 :Int64;
 }
 
 struct ActorStarted {

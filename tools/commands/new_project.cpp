@@ -50,9 +50,12 @@ Result<std::string> project_name(const std::string& path) {
                     std::all_of(name.begin(), name.end(), [](unsigned char c) {
                       return std::isalnum(c) || c == '_' || c == '-';
                     });
-  // CMake has these for itself.
-  const bool taken = name == "test" || name == "all" || name == "install" || name == "clean" ||
-                     name == "help" || name == "troupe" || name == "package";
+  // CMake has most of these for itself (policy CMP0037).
+  static const std::vector<std::string> reserved = {
+      "all",     "ALL_BUILD",  "help",           "install",    "INSTALL", "preinstall",
+      "clean",   "edit_cache", "rebuild_cache",  "ZERO_CHECK", "test",    "RUN_TESTS",
+      "package", "PACKAGE",    "package_source", "troupe"};
+  const bool taken = std::find(reserved.begin(), reserved.end(), name) != reserved.end();
   if (good && !taken) return name;
   return error(Code::kInvalidArgument,
                "'{}' is no name for a project: letters, digits, '_' and '-', a letter first, at "

@@ -4,8 +4,10 @@
 #include <bit>
 #include <boost/crc.hpp>
 #include <cstring>
+#include <span>
 #include <utility>
 
+#include "runtime/base/hash.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/status.h"
 
@@ -112,11 +114,16 @@ std::vector<std::size_t> whole_records(std::string_view file) {
   return ends;
 }
 
+std::string event_file_name(const std::string& output_dir) {
+  return fmt::format("events.out.tfevents.{:08x}.troupe",
+                     static_cast<std::uint32_t>(xxh3_64(std::as_bytes(std::span(output_dir)))));
+}
+
 Result<TensorBoardFile> TensorBoardFile::open(FileSystem& files, const Clock& clock,
-                                              const std::string& directory,
-                                              const json::Array& history) {
-  TROUPE_RETURN_IF_ERROR(files.create_directories(directory));
-  const std::string path = join_path(directory, kEventFile);
+                                              const std::string& path, const json::Array& history) {
+  if (const auto slash = path.rfind('/'); slash != std::string::npos && slash > 0) {
+    TROUPE_RETURN_IF_ERROR(files.create_directories(path.substr(0, slash)));
+  }
   std::string text;
   if (files.exists(path)) text = TROUPE_TRY(files.read(path, limits::kJsonFileBytesMax));
   auto ends = whole_records(text);

@@ -2,7 +2,8 @@
 // TensorBoard's event file of a run (report_to: tensorboard): every entry of log_history as
 // scalars, under the tags of transformers' TensorBoardCallback ("train/loss", "eval/loss").
 //
-// There is one file, and what it holds is a prefix of log_history: whoever goes on with a run,
+// A run has one file, named after its output_dir, so that several may share a logging_dir; what it
+// holds is a prefix of log_history: whoever goes on with a run,
 // after a death or from a checkpoint, cuts off what is not in the history and adds what is missing.
 // So no step is there twice.
 //
@@ -22,13 +23,14 @@
 
 namespace troupe::train {
 
-inline constexpr const char* kEventFile = "events.out.tfevents.troupe";
+// "events.out.tfevents.1a2b3c4d.troupe"
+std::string event_file_name(const std::string& output_dir);
 
 class TensorBoardFile {
  public:
-  // DIRECTORY/events.out.tfevents.troupe with `history` and nothing else.
+  // The file at `path` with `history` and nothing else; its folder is made.
   static Result<TensorBoardFile> open(FileSystem& files, const Clock& clock,
-                                      const std::string& directory, const json::Array& history);
+                                      const std::string& path, const json::Array& history);
   // A further entry of the history.
   Status add(const json::Object& entry);
 

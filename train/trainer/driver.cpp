@@ -125,7 +125,7 @@ LoadedConfig with_absolute_paths(LoadedConfig loaded) {
   TrainConfig& config = loaded.config;
   for (std::string* path :
        {&config.model.model_name_or_path, &config.data.dataset_dir, &config.training.output_dir,
-        &config.training.resume_from_checkpoint.path}) {
+        &config.training.resume_from_checkpoint.path, &config.training.logging_dir}) {
     if (!path->empty()) *path = absolute_path(*path);
   }
   if (auto& second = config.troupe.second_output_dir) second = absolute_path(*second);

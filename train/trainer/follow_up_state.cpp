@@ -139,6 +139,8 @@ Status FollowUpState::open_recorder(const FollowUp* left, const Unlogged& unlogg
     if (const Status kept = history_->append(python_json(entry)); !kept.ok())
       parts_.log.warning("{}", kept.to_string());
   });
+  recorder->on_missing_events(
+      [this](const Status& why) { parts_.log.warning("{}", why.to_string()); });
   if (left) recorder->set_best(best);
   return {};
 }

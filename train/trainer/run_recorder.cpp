@@ -92,9 +92,21 @@ bool RunRecorder::logging_due(std::int64_t step) const {
 
 void RunRecorder::open_events() {
   if (!reports_to_tensorboard(*config_)) return;
-  auto file =
-      TensorBoardFile::open(*files_, *clock_, tensorboard_dir(*config_), state_.log_history);
-  if (file.ok()) events_ = std::move(*file);
+  const std::string path =
+      join_path(tensorboard_dir(*config_), event_file_name(config_->training.output_dir));
+  auto file = TensorBoardFile::open(*files_, *clock_, path, state_.log_history);
+  if (file.ok()) {
+    events_ = std::move(*file);
+    events_missing_ = {};
+  } else if (events_missing_.ok()) {
+    events_missing_ = file.status().prefixed("report_to: tensorboard");
+    if (on_missing_events_) on_missing_events_(events_missing_);
+  }
+}
+
+void RunRecorder::on_missing_events(std::function<void(const Status&)> sink) {
+  on_missing_events_ = std::move(sink);
+  if (!events_missing_.ok()) on_missing_events_(events_missing_);
 }
 
 void RunRecorder::show(const json::Object& entry) {

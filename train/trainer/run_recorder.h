@@ -57,6 +57,9 @@ class RunRecorder {
 
   // Gets every entry that log_history gets from now on.
   void on_history(std::function<void(const json::Object&)> sink) { on_history_ = std::move(sink); }
+  // Is told why there is no event file (report_to: tensorboard), each time that it begins to lack;
+  // the run goes on.
+  void on_missing_events(std::function<void(const Status&)> sink);
   const Unlogged& unlogged() const { return unlogged_; }
 
   // After every step, skipped ones too. Returns the logged loss where the step was one to log
@@ -109,6 +112,8 @@ class RunRecorder {
   std::optional<LineFile> steps_;
   std::optional<LineFile> log_;
   std::optional<TensorBoardFile> events_;
+  Status events_missing_;
+  std::function<void(const Status&)> on_missing_events_;
   Unlogged unlogged_;
   std::function<void(const json::Object&)> on_history_;
 };

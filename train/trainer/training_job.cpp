@@ -148,6 +148,7 @@ Result<TrainingResult> Training::wait(Deadline deadline) {
 Result<Training> start_training(Cluster& cluster, TrainingJob job, const TrainingParts& parts) {
   PosixFileSystem files;
   job.config.training.output_dir = absolute_path(job.config.training.output_dir);
+  if (auto& logs = job.config.training.logging_dir; !logs.empty()) logs = absolute_path(logs);
   const std::string& folder = job.config.training.output_dir;
   if (const Status made = files.create_directories(folder); !made.ok())
     return made.prefixed("output_dir cannot be written");

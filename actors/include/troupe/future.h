@@ -189,8 +189,8 @@ class [[nodiscard]] Future {
     if (!state_) return detail::empty_future_error();
     return detail::to_result<R>(state_->wait(timeout));
   }
-  // As long as the call may take (CallOptions::timeout, 60 s by default); of a future that is no
-  // call's, 60 s.
+  // As long as the call may take (CallOptions::timeout, 60 s by default), and with then() 60 s
+  // more; of a future that is no call's, 60 s.
   ResultType get() {
     if (!state_) return detail::empty_future_error();
     return detail::to_result<R>(state_->wait());
@@ -298,9 +298,12 @@ ResultOf<R> call_to_result(F&& f) {
 
 // Only the executor's thread can run the continuation, so it must not wait for what follows.
 inline FutureOptions options_of_continuation(const FutureCore& before) {
-  return FutureOptions{.executor = before.executor(),
-                       .fulfilled_by = before.executor(),
-                       .ends_by = before.ends_by()};
+  FutureOptions options{.executor = before.executor(), .fulfilled_by = before.executor()};
+  // The continuation takes its time, too.
+  if (before.ends_by()) {
+    options.ends_by = Deadline::after(before.ends_by()->remaining() + kCallTimeout);
+  }
+  return options;
 }
 
 // How a future that is made of several behaves.

@@ -168,37 +168,51 @@ consteval auto field_address() {
 
 template <auto Field, typename Type>
 struct FieldThatCannotTravel;
-template <typename T>
-struct Offender;  // ::Type: T itself, or FieldThatCannotTravel for what is inside of it
 
-template <typename T, std::size_t I>
+inline constexpr int kOffenderDepthMax = 8;  // types may contain themselves
+// ::Type: T itself, or FieldThatCannotTravel for what is inside of it.
+template <typename T, int Depth = 0>
+struct Offender;
+
+template <typename T>
+inline constexpr bool kIsField = false;
+template <auto Field, typename Type>
+inline constexpr bool kIsField<FieldThatCannotTravel<Field, Type>> = true;
+
+template <typename T, int Depth, std::size_t I>
 consteval auto offender_of_field() {
-  using Field = boost::pfr::tuple_element_t<I, T>;
-  if constexpr (Codec<Field>::kSupported) {
-    return offender_of_field<T, I + 1>();
-  } else if constexpr (!std::is_same_v<typename Offender<Field>::Type, Field>) {
-    return std::type_identity<typename Offender<Field>::Type>();  // deeper inside
+  if constexpr (I >= boost::pfr::tuple_size_v<T>) {
+    return std::type_identity<T>();  // such as one with C arrays or bases
+  } else if constexpr (Codec<boost::pfr::tuple_element_t<I, T>>::kSupported) {
+    return offender_of_field<T, Depth, I + 1>();
   } else {
-    return std::type_identity<FieldThatCannotTravel<field_address<T, I>(), Field>>();
+    using Inside = typename Offender<boost::pfr::tuple_element_t<I, T>, Depth + 1>::Type;
+    if constexpr (kIsField<Inside>) {
+      return std::type_identity<Inside>();
+    } else {
+      return std::type_identity<FieldThatCannotTravel<field_address<T, I>(), Inside>>();
+    }
   }
 }
-template <typename T>
+template <typename T, int Depth>
 consteval auto offender() {
-  if constexpr (PlainAggregate<T>) {
-    return offender_of_field<T, 0>();
-  } else if constexpr (requires { typename T::value_type; }) {  // a container, an optional
-    if constexpr (!Codec<typename T::value_type>::kSupported) {
-      return std::type_identity<typename Offender<typename T::value_type>::Type>();
-    } else {
-      return std::type_identity<T>();
-    }
+  if constexpr (Depth >= kOffenderDepthMax) {
+    return std::type_identity<T>();
+  } else if constexpr (PlainAggregate<T>) {
+    return offender_of_field<T, Depth, 0>();
+  } else if constexpr (requires {  // a container, an optional
+                         typename T::value_type;
+                         requires !std::is_same_v<typename T::value_type, T>;
+                         requires !Codec<typename T::value_type>::kSupported;
+                       }) {
+    return std::type_identity<typename Offender<typename T::value_type, Depth + 1>::Type>();
   } else {
     return std::type_identity<T>();
   }
 }
-template <typename T>
+template <typename T, int Depth>
 struct Offender {
-  using Type = typename decltype(offender<T>())::type;
+  using Type = typename decltype(offender<T, Depth>())::type;
 };
 
 }  // namespace detail

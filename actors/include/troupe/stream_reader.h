@@ -79,7 +79,7 @@ class StreamState final : public CallSink,
       found = take_locked();
       if (!found) {
         waiting_.emplace(std::make_shared<FutureState<std::optional<T>>>(
-            FutureOptions{.executor = executor_, .fulfilled_by = nullptr}));
+            FutureOptions{.executor = executor_, .ends_by = line_->ends_by()}));
         return waiting_->future();
       }
     }

@@ -51,6 +51,29 @@ struct WrongConstructor {
   static constexpr auto methods = troupe::methods<&WrongConstructor::run>;
 };
 
+struct Account {
+  virtual void deposit(int n) = 0;
+  virtual void withdraw(int n) = 0;
+  static constexpr auto methods = troupe::methods<&Account::deposit, &Account::withdraw>;
+};
+struct SwappedMethods : Account {
+  using ActsAs = Account;
+  void deposit(int n) override;
+  void withdraw(int n) override;
+  static constexpr auto methods = troupe::methods<&Account::withdraw, &Account::deposit>;
+};
+struct ChangingSave {
+  void run();
+  int save();
+  void load(int n);
+  static constexpr auto methods = troupe::methods<&ChangingSave::run>;
+};
+struct LoadsAlone {
+  void run();
+  void load(int n);
+  static constexpr auto methods = troupe::methods<&LoadsAlone::run>;
+};
+
 template <typename T>
 constexpr auto kSignatures = troupe::detail::ActorClassTraits<T>::kSignatures;
 
@@ -62,3 +85,6 @@ auto e = kSignatures<SameName>;
 auto h = kSignatures<PointerInside>;
 constexpr bool f = troupe::detail::check_actor_class<NoMethods>();
 constexpr bool g = troupe::detail::ConstructorTraits<WrongConstructor>::check();
+auto i = kSignatures<SwappedMethods>;
+auto j = troupe::detail::actor_class<ChangingSave>();
+auto k = troupe::detail::actor_class<LoadsAlone>();

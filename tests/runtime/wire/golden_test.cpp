@@ -20,7 +20,7 @@ namespace {
 // have it: after a look at what else the change did, the new ones go here.
 constexpr std::uint64_t kControlHashes[] = {
     0xc036255577546a5f, 0x2184d54d9f9235bd, 0xc201596d0dcc4bd7, 0xd24c5dd8e641ac2d,
-    0xffec257e60c8794c, 0x5fed4c9d21533acf, 0x33786a227b3c9e22, 0x0d9bfab3316f737c,
+    0xffec257e60c8794c, 0x5fed4c9d21533acf, 0xa2fab93f0b2f56aa, 0x0d9bfab3316f737c,
     0x5b7918d15616163f, 0xed147bea383c7eb5, 0xae8c39f333e33179, 0x9de7428d1ccfacca,
     0x2a38630a59343c4d, 0x1c86da154fc88c03, 0xbd1a6bf83114201d, 0x7964a973c0d7b15e,
     0x9035549e9bebf736, 0xecfe7c69afa43ce5, 0x25b06899a5e56fae, 0x73ac02530b58504b,

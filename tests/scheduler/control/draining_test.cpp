@@ -63,6 +63,7 @@ TEST_CASE("a node that joined for a run ends once it is drained") {
   const auto ends = desk.sent<wire::ShutdownNode>(kNodeOne);
   REQUIRE(ends.size() == 1);
   CHECK(ends[0].drain);
+  CHECK(ends[0].grace_ms == 5'000);
   CHECK(ends[0].reason == "a new disk");
   CHECK(desk.sent<wire::ShutdownNode>(kNodeTwo).empty());
 }

@@ -12,6 +12,8 @@ namespace {
 
 using tests::FaultyFileSystem;
 
+constexpr const char* kPath = "runs/events";
+
 // (step, tag) → value, of all records; how often one is there twice.
 struct Scalars {
   std::map<std::pair<std::int64_t, std::string>, float> values;
@@ -77,9 +79,9 @@ json::Object entry(std::int64_t step, double loss) {
 
 struct Fixture {
   TensorBoardFile open(const json::Array& history) {
-    return TensorBoardFile::open(files, clock, "runs", history).value();
+    return TensorBoardFile::open(files, clock, kPath, history).value();
   }
-  std::string text() { return files.read(std::string("runs/") + kEventFile, 1 << 20).value(); }
+  std::string text() { return files.read(kPath, 1 << 20).value(); }
   FaultyFileSystem files;
   ManualClock clock;
 };
@@ -130,9 +132,7 @@ TEST_CASE("whoever goes on with a run leaves no step twice and none out") {
   CHECK(f.text() == whole);
   // One whose last record was torn, and whose last two steps are not in the history it goes on
   // from.
-  REQUIRE(write_file_atomically(f.files, std::string("runs/") + kEventFile,
-                                whole.substr(0, whole.size() - 3))
-              .ok());
+  REQUIRE(write_file_atomically(f.files, kPath, whole.substr(0, whole.size() - 3)).ok());
   json::Array earlier(history.begin(), history.begin() + 3);
   {
     auto file = f.open(earlier);
@@ -144,7 +144,7 @@ TEST_CASE("whoever goes on with a run leaves no step twice and none out") {
   CHECK(found.values.at({30, "train/loss"}) == 30.f);
   CHECK(found.values.at({40, "train/loss"}) == 7.f);
   // A folder without the file, as on another machine: the history is written.
-  REQUIRE(f.files.remove(std::string("runs/") + kEventFile).ok());
+  REQUIRE(f.files.remove(kPath).ok());
   (void)f.open(history);
   found = read_back(f.text());
   CHECK(found.records == 6);

@@ -58,7 +58,7 @@ EvalResult recorded_result(double loss) {
 TEST_CASE("report_to: tensorboard: an event file with the history, whoever goes on with the run") {
   Run run;
   const auto records = [&] {
-    return whole_records(run.text(std::string("runs/") + kEventFile)).size();
+    return whole_records(run.text("runs/" + event_file_name("out"))).size();
   };
   {
     RunRecorder recorder = run.open();
@@ -80,7 +80,8 @@ TEST_CASE("report_to: tensorboard: an event file with the history, whoever goes 
   CHECK(records() == 1 + again.state().log_history.size());
   run.config.training.logging_dir = "elsewhere";
   (void)run.open(again.state());
-  CHECK(run.files.exists(std::string("elsewhere/") + kEventFile));
+  CHECK(run.files.exists("elsewhere/" + event_file_name("out")));
+  CHECK(event_file_name("out") != event_file_name("other"));
 }
 
 TEST_CASE(

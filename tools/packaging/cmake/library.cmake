@@ -20,7 +20,7 @@ target_compile_features(troupe_library_actors INTERFACE cxx_std_20)
 target_include_directories(troupe_library_actors SYSTEM INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/runtime/include>
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/actors/include>)
-# Before 1.0 a minor version may change the library's interface: examples/guide/stability.md.
+# Before 1.0 a minor version may change the library's interface: examples/guide/projects.md.
 set_target_properties(troupe_library_actors PROPERTIES
   OUTPUT_NAME troupe EXPORT_NAME actors
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}

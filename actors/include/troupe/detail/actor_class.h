@@ -399,6 +399,12 @@ Result<std::unique_ptr<ActorInstance>> create_actor(ActorContext& context,
 
 template <typename T>
 constexpr ActorClass actor_class() {
+  static_assert(
+      HasSave<T> || !requires(T & actor) { actor.save(); },
+      "save() is const: it is called between calls and changes nothing");
+  static_assert(
+      HasSave<T> || !requires { &T::load; },
+      "an actor with load() needs a public `STATE save() const`: nothing is saved without");
   static_assert(HasSave<T> || !HasLoadLost<T>,
                 "load_lost() is for actors with save() and load(): nothing of others is lost");
   return {.interface = kActorInterface<T>,
@@ -421,7 +427,8 @@ template <typename... T>
 std::vector<ActorClass> actor_classes(ActorList<T...>) {
   static_assert(
       names_are_unique(std::array<std::string_view, sizeof...(T)>{ActorClassTraits<T>::kType...}),
-      "two actor classes have one name: processes and logs could not tell them apart");
+      "two actor classes of a program have one name, or act as one class (ActsAs): processes and "
+      "logs could not tell them apart");
   return {actor_class<T>()...};
 }
 

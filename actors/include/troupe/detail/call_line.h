@@ -78,6 +78,8 @@ class CallLine {
             std::shared_ptr<CallSink> sink, Cancellable& whole, FutureCore* future,
             std::uint64_t stream_items = 0);
 
+  // When the call ends at the latest; nothing before it is sent.
+  const std::optional<Deadline>& ends_by() const { return ends_by_; }
   // The number of the call, where it was sent otherwise.
   void sent(std::uint64_t sequence) { sequence_.store(sequence, std::memory_order_release); }
 
@@ -113,6 +115,7 @@ class CallLine {
   const std::shared_ptr<ActorChannel> channel_;
   const std::uint32_t light_number_;
   std::atomic<std::uint64_t> sequence_{0};
+  std::optional<Deadline> ends_by_;  // written before others have the call
   std::optional<std::stop_callback<CancelWithOuter>> with_outer_;
 };
 

@@ -31,7 +31,11 @@ struct ConstructorTraitsOf<T, ConstructorSignature<P...>, std::index_sequence<I.
   using Stored = std::tuple<std::decay_t<P>...>;
   static constexpr bool kGoodArguments =
       (ArgumentOfConstructor<T, static_cast<int>(I) + 1, P>::kGood && ...);
-  static constexpr std::uint64_t kHash = TupleHash<Stored>::kValue;
+  static constexpr std::uint64_t hash() {
+    if constexpr (kGoodArguments) return TupleHash<Stored>::kValue;
+    return 0;  // (which was reported)
+  }
+  static constexpr std::uint64_t kHash = hash();
 };
 template <typename T, typename Signature = decltype(constructor_of<T>())>
 struct ConstructorTraits;

@@ -305,12 +305,32 @@ constexpr std::string_view class_name() {
   }
 }
 
+template <typename T>
+struct ActorClassTraits;
+
+// A call has the number of its method: callers through the base have theirs from its list.
+template <typename T, std::size_t N>
+constexpr bool begins_as_its_base(const std::array<MethodSignature, N>& own) {
+  if constexpr (requires { requires !std::is_same_v<typename T::ActsAs, T>; }) {
+    const auto& base = ActorClassTraits<typename T::ActsAs>::kSignatures;
+    if (base.size() > N) return false;
+    for (std::size_t i = 0; i < base.size(); ++i) {
+      if (base[i].name != own[i].name || base[i].hash != own[i].hash) return false;
+    }
+  }
+  return true;
+}
+
 // The class as callers and hosts see it.
 template <typename T>
 struct ActorClassTraits {
   static_assert(check_actor_class<T>());
   static constexpr std::string_view kType = class_name<T>();
   static constexpr auto kSignatures = signatures(std::remove_cvref_t<decltype(T::methods)>{});
+  static_assert(
+      begins_as_its_base<T>(kSignatures),
+      "the `methods` of an actor class that acts as another one begin with that one's, in "
+      "their order");
 };
 
 // What both sides of a connection compare: the type's name and its signatures.
@@ -379,7 +399,9 @@ struct CallArguments<Method, std::tuple<P...>, A...> {
 
 // U says that it acts as T.
 template <typename U, typename T>
-concept ActsAs = std::is_base_of_v<T, U> && !std::is_same_v<T, U> &&
-                 detail::ActorClassTraits<T>::kType == detail::ActorClassTraits<U>::kType;
+concept ActsAs = requires {
+  requires std::is_same_v<typename U::ActsAs, T>;
+  requires !std::is_same_v<U, T>;
+};
 
 }  // namespace troupe

@@ -10,8 +10,10 @@ int main(int argc, char** argv) {
 
   // A cluster inside of this program. On a running one: Cluster::connect(), and `troupe submit`.
   auto cluster = troupe::Cluster::start_embedded().value();
-  auto counter = cluster.spawn<Counter>({.name = "counter", .max_restarts = -1}).value();
-  auto reader = cluster.spawn<Reader>({.name = "reader"}, counter).value();
+  // They ask for no CPU of their own (the default is 1), so that all run where there are fewer.
+  auto counter =
+      cluster.spawn<Counter>({.name = "counter", .num_cpus = 0, .max_restarts = -1}).value();
+  auto reader = cluster.spawn<Reader>({.name = "reader", .num_cpus = 0}, counter).value();
   for (const char* line : {"the cat saw the dog", "the dog saw nothing"}) {
     const auto words = reader.call<&Reader::read>(line).get();
     if (!words.ok()) {
