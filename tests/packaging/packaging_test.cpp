@@ -119,8 +119,9 @@ TEST_CASE("every program in README and guide, linked as the guide says, runs") {
   REQUIRE(programs.size() >= 2);
   REQUIRE(ways.size() == 2);  // find_package, FetchContent
   const string& found = ways[0].find("find_package") != string::npos ? ways[0] : ways[1];
-  const CommandOptions options{.timeout = seconds(120),
-                               .environment = {{"CMAKE_PREFIX_PATH", it.prefix()}}};
+  const CommandOptions options{
+      .timeout = seconds(120),
+      .environment = {{"CMAKE_PREFIX_PATH", it.prefix()}, {"CMAKE_GENERATOR", "Ninja"}}};
   const string folder = it.folder.file("guide");
   fs::create_directories(folder);
   string project = "cmake_minimum_required(VERSION 3.22)\nproject(guide LANGUAGES CXX)\n";
@@ -150,6 +151,7 @@ void build_and_test(const string& which, const string& troupe_folder) {
       .timeout = seconds(120),
       .environment = {{"LD_LIBRARY_PATH", it.libraries},
                       {"CMAKE_PREFIX_PATH", it.prefix()},
+                      {"CMAKE_GENERATOR", "Ninja"},  // which building Troupe needs anyway
                       {"PATH", troupe_folder + ":/usr/local/bin:/usr/bin:/bin"}}};
   const auto made = must_run({bin_dir() + "/troupe", "new", folder, "--template", which}, options);
   CHECK(made.out.find("ctest --test-dir " + folder + "/build") != string::npos);
@@ -200,7 +202,8 @@ TEST_CASE("long: FetchContent: only what actors need, with the other project's o
           doctest::skip()) {
   const TemporaryDirectory place;
   const string build = place.file("build");
-  const CommandOptions options{.timeout = seconds(1000)};
+  const CommandOptions options{.timeout = seconds(1000),
+                               .environment = {{"CMAKE_GENERATOR", "Ninja"}}};
   std::vector<string> configure = {TROUPE_TEST_CMAKE,
                                    "-S",
                                    source_dir() + "/tests/packaging/fetch",
