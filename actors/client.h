@@ -170,5 +170,19 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   std::vector<LightRoom> light_rooms_ TROUPE_GUARDED_BY(light_mutex_);
 };
 
+// A watch of the directory's, of an actor or of a supervisor: it ends with this.
+class DirectoryWatching final : public Watching {
+ public:
+  DirectoryWatching(ClientPtr client, Directory::WatchId id)
+      : client_(std::move(client)), id_(id) {}
+  ~DirectoryWatching() override { client_->unwatch(id_); }
+  DirectoryWatching(const DirectoryWatching&) = delete;
+  DirectoryWatching& operator=(const DirectoryWatching&) = delete;
+
+ private:
+  const ClientPtr client_;
+  const Directory::WatchId id_;
+};
+
 }  // namespace detail
 }  // namespace troupe

@@ -8,7 +8,7 @@
 namespace troupe::detail {
 namespace {
 
-// What ends at its deadline has ended so long after it.
+// A call that ends by its own deadline has reported that at most so long after it.
 constexpr Duration kMomentToEnd = std::chrono::seconds(1);
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace troupe::detail {
 namespace {
 
-// What a call says that comes too late.
+// The error of a call to a light actor that has ended.
 Status light_death(const Status& why) {
   return error(Code::kActorDied, "the light actor is dead: {}", why.message());
 }

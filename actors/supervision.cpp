@@ -39,17 +39,6 @@ Status late_error(SupervisorId id, const std::optional<wire::SupervisorInfo>& la
       .with("supervisor", last->name.empty() ? id.brief() : last->name);
 }
 
-class SupervisorWatching final : public detail::Watching {
- public:
-  SupervisorWatching(detail::ClientPtr client, detail::Directory::WatchId id)
-      : client_(std::move(client)), id_(id) {}
-  ~SupervisorWatching() override { client_->unwatch(id_); }
-
- private:
-  const detail::ClientPtr client_;
-  const detail::Directory::WatchId id_;
-};
-
 }  // namespace
 
 Result<Supervisor> Supervisor::create(std::shared_ptr<detail::ActorClient> client,
@@ -115,7 +104,7 @@ Status Supervisor::wait_for_end(Duration timeout) const {
 SupervisorWatch Supervisor::watch(
     std::function<void(const wire::SupervisorInfo&)> on_change) const {
   if (!client_) return {};
-  return detail::Access::make<SupervisorWatch>(std::make_unique<SupervisorWatching>(
+  return detail::Access::make<SupervisorWatch>(std::make_unique<detail::DirectoryWatching>(
       client_, client_->directory().watch_supervisor(
                    id_, [on_change = std::move(on_change)](const Result<SupervisorInfo>& info) {
                      if (info.ok()) on_change(*info);

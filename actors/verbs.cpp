@@ -15,17 +15,6 @@ namespace {
 
 Deadline control_deadline() { return Deadline::after(kControlTimeout); }
 
-class ActorWatching final : public Watching {
- public:
-  ActorWatching(ClientPtr client, ActorId actor_id, OnActorChange on_change)
-      : client_(std::move(client)), id_(client_->watch(actor_id, std::move(on_change))) {}
-  ~ActorWatching() override { client_->unwatch(id_); }
-
- private:
-  const ClientPtr client_;
-  const Directory::WatchId id_;
-};
-
 class LightWatching final : public Watching {
  public:
   explicit LightWatching(std::shared_ptr<LightWatch> watch) : watch_(std::move(watch)) {}
@@ -95,15 +84,14 @@ void check_light_index(std::size_t index, std::size_t size) {
 }
 
 Result<std::vector<ChannelPtr>> place_light_hosts(
-    const ClientPtr& client, std::size_t count, const ActorOptions& options,
+    const ClientPtr& client, std::size_t count, std::size_t per_host, const ActorOptions& options,
     const ActorInterface& hosts,
     const std::function<Bytes(std::size_t first, std::size_t end)>& start_of) {
-  const LightDivision division = TROUPE_TRY(divide_light(count, options));
   // All of them are made before the first one is placed: it may be that one of them is refused.
   std::vector<Bytes> starts;
   std::vector<std::uint32_t> counts;
-  for (std::size_t first = 0; first < count; first += division.per_host) {
-    const std::size_t end = std::min(count, first + division.per_host);
+  for (std::size_t first = 0; first < count; first += per_host) {
+    const std::size_t end = std::min(count, first + per_host);
     counts.push_back(static_cast<std::uint32_t>(end - first));
     starts.push_back(start_of(first, end));
     if (starts.back().size() <= limits::kActorSpecBytesMax) continue;
@@ -136,7 +124,7 @@ Result<LightHost> find_light_host(const ClientPtr& client, const std::string& na
 
 std::unique_ptr<Watching> watch_actor(const ClientPtr& client, ActorId actor_id,
                                       OnActorChange on_change) {
-  return std::make_unique<ActorWatching>(client, actor_id, std::move(on_change));
+  return std::make_unique<DirectoryWatching>(client, client->watch(actor_id, std::move(on_change)));
 }
 
 std::unique_ptr<Watching> watch_light(const ClientPtr& client, ChannelPtr host,

@@ -331,7 +331,7 @@ class Ledger {
 // saved and not answered.
 inline constexpr const char* kDieBeforeThirdAnswer = "die-before-third-answer";
 
-// What callers know of a class that they do not have.
+// An abstract class, which callers include instead of the class that does the work.
 class Speaker {
  public:
   virtual ~Speaker() = default;

@@ -43,7 +43,7 @@ TEST_CASE_FIXTURE(CallFixture, "an actor is called through an abstract class tha
   CHECK(speaker == ActorHandle<Speaker>(own));
   CHECK(speaker.call<&Speaker::speak>("Ada").get().value() == "Dear, Ada");
   REQUIRE(own.call<&PoliteSpeaker::greet_with>("Hello").get().ok());
-  // Who knows the abstract class alone finds it by its name.
+  // A caller that includes the abstract class alone finds the actor by its name.
   const auto found = detail::find<Speaker>(client, "s", {.timeout = 20s}).value();
   CHECK(found.call<&Speaker::speak>("Alan").get().value() == "Hello, Alan");
 }

@@ -130,16 +130,17 @@ Result<LightActors<T>> spawn_light_hosts(const ClientPtr& client, std::size_t co
                                          const ActorOptions& options, LightStart start,
                                          std::span<const std::byte> alike, Add add) {
   const LightDivision division = TROUPE_TRY(divide_light(count, options));
-  auto hosts = TROUPE_TRY(place_light_hosts(client, count, options, kLightInterface<T>,
-                                            [&](std::size_t first, std::size_t end) {
-                                              Encoder out;
-                                              out.put(ConstructorTraits<T>::kHash);
-                                              out.put(static_cast<std::uint8_t>(start));
-                                              out.put(static_cast<std::uint64_t>(first));
-                                              out.append(alike.data(), alike.size());
-                                              for (std::size_t i = first; i < end; ++i) add(out, i);
-                                              return out.take();
-                                            }));
+  auto hosts =
+      TROUPE_TRY(place_light_hosts(client, count, division.per_host, options, kLightInterface<T>,
+                                   [&](std::size_t first, std::size_t end) {
+                                     Encoder out;
+                                     out.put(ConstructorTraits<T>::kHash);
+                                     out.put(static_cast<std::uint8_t>(start));
+                                     out.put(static_cast<std::uint64_t>(first));
+                                     out.append(alike.data(), alike.size());
+                                     for (std::size_t i = first; i < end; ++i) add(out, i);
+                                     return out.take();
+                                   }));
   return Access::make<LightActors<T>>(client, std::move(hosts), count, division.per_host);
 }
 

@@ -99,7 +99,7 @@ class CallLine {
   void help(FutureCore& future, Deadline deadline);
   // A method of an actor waits for `future`, and has for a while, until the result goes.
   std::shared_ptr<void> begin_long_wait(FutureCore& future, const RunningCall& call);
-  // What its result is decoded with.
+  // The context for decoding its result: handles in the result call through this client.
   DecodeContext decode_context() const { return DecodeContext{client_.lock()}; }
 
  private:

@@ -36,7 +36,7 @@ struct FutureOptions {
   std::optional<Deadline> ends_by = std::nullopt;
 };
 
-// What ends with a call inside which it was made.
+// A call or stream that is cancelled when the call is whose method made it.
 class Cancellable {
  public:
   virtual void cancel(const char* why) = 0;

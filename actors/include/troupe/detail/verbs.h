@@ -56,9 +56,10 @@ Result<LightDivision> divide_light(std::size_t count, const ActorOptions& option
 bool is_light_division(std::uint64_t count, std::uint64_t per_host, std::size_t host_count);
 // A failed check where the index is not below `size`.
 void check_light_index(std::size_t index, std::size_t size);
-// Hosts for `count` light actors; `start_of(first, end)` is what the host of those starts with.
+// Hosts for `count` light actors, `per_host` in each as divide_light() says; `start_of(first, end)`
+// is what the host of those starts with.
 Result<std::vector<ChannelPtr>> place_light_hosts(
-    const ClientPtr& client, std::size_t count, const ActorOptions& options,
+    const ClientPtr& client, std::size_t count, std::size_t per_host, const ActorOptions& options,
     const ActorInterface& hosts,
     const std::function<Bytes(std::size_t first, std::size_t end)>& start_of);
 
