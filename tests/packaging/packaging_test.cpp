@@ -193,6 +193,28 @@ TEST_CASE("troupe new refuses what is no name, or no template") {
   CHECK(fs::is_empty(place.path()));
 }
 
+TEST_CASE("troupe new: where the library is missing, the project says so and how it comes") {
+  const TemporaryDirectory place;
+  const string folder = place.file("app");
+  const auto made = must_run({bin_dir() + "/troupe", "new", folder});
+  CHECK(made.out.find("Troupe's library (libtroupe-dev)") != string::npos);
+  const auto configured = run_command({TROUPE_TEST_CMAKE, "-S", folder, "-B", folder + "/build",
+                                       "-G", "Ninja", "-DCMAKE_DISABLE_FIND_PACKAGE_Troupe=ON"});
+  CHECK(configured.exit_code != 0);
+  CHECK(configured.err.find("libtroupe-dev") != string::npos);
+}
+
+TEST_CASE("the command is installed with troupe-shims, whose links are to it") {
+  const TemporaryDirectory place;
+  must_run({TROUPE_TEST_CMAKE, "--install", TROUPE_TEST_BUILD_DIR, "--prefix", place.path(),
+            "--component", "cli"});
+  const CommandOptions options{.environment = {{"PATH", "/usr/bin:/bin"}}};
+  must_run({place.file("bin/troupe-shims"), place.file("links"), "--force"}, options);
+  CHECK(fs::canonical(place.file("links/torchrun")) == fs::canonical(place.file("bin/troupe")));
+  const auto help = must_run({place.file("links/torchrun"), "--help"}, options);
+  CHECK(help.out.find("--nproc-per-node") != string::npos);
+}
+
 TEST_CASE("long: troupe new: pipeline and chaos" * doctest::skip()) {
   build_and_test("pipeline", bin_dir());
   build_and_test("chaos", bin_dir());

@@ -24,19 +24,22 @@ struct NewOptions {
 
 struct Template {
   std::string name;
-  std::string next;  // what the user does then
+  std::string needs;  // besides the command
+  std::string next;   // what the user does then
 };
 
 const std::vector<Template>& templates() {
+  static const std::string library =
+      " It needs CMake, a C++20 compiler and Troupe's library (libtroupe-dev).";
   static const std::string build =
       "  cmake -S {0} -B {0}/build && cmake --build {0}/build -j\n"
       "  {0}/build/{1}\n"
       "  ctest --test-dir {0}/build --output-on-failure\n";
   static const std::vector<Template> all = {
-      {"actors", build},
-      {"pipeline", build},
-      {"chaos", build},
-      {"train", "  cd {0} && troupe train train.yaml\n  tests/survives_kill.sh\n"}};
+      {"actors", library, build},
+      {"pipeline", library, build},
+      {"chaos", library, build},
+      {"train", "", "  cd {0} && troupe train train.yaml\n  tests/survives_kill.sh\n"}};
   return all;
 }
 
@@ -99,7 +102,8 @@ Status write_project(CommandContext& context, const NewOptions& options) {
     TROUPE_RETURN_IF_ERROR(out->close());
     context.out << "  " << path << "\n";
   }
-  context.out << fmt::format("{} is a project of its own ({}). Now:\n", options.name, chosen->name)
+  context.out << fmt::format("{} is a project of its own ({}).{} Now:\n", options.name,
+                             chosen->name, chosen->needs)
               << fmt::format(fmt::runtime(chosen->next), options.name, name);
   return {};
 }

@@ -10,6 +10,7 @@ add_custom_command(OUTPUT ${troupe_pages}/man1/troupe.1
 add_custom_target(troupe_pages DEPENDS ${troupe_pages}/man1/troupe.1)
 
 install(TARGETS troupe RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT cli)
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/troupe-shims DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT cli)
 install(DIRECTORY ${troupe_pages}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT cli OPTIONAL)
 install(FILES ${troupe_pages}/bash/troupe
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT cli OPTIONAL)
