@@ -110,12 +110,13 @@ void CallWire::arrive(Direction direction, const wire::EncodedCall& message) {
   });
 }
 
-// As a socket keeps it for whoever takes it.
+// As a socket keeps it for whoever takes it: the actor's end. The caller has its own from the
+// beginning, or not at all.
 void CallWire::give(Direction direction, std::function<void()> what) {
   Way& way = ways_[direction];
   if (way.to.run) {
     way.to.run(std::move(what));
-  } else {
+  } else if (direction == kToCallee && way.open) {
     way.early.push_back(std::move(what));
   }
 }
@@ -145,7 +146,9 @@ void CallWire::close(bool callees_end) {
 }
 
 void CallWire::die(bool callees_end, bool told) {
-  ways_[callees_end ? kToCallee : kToCaller].open = false;
+  Way& way = ways_[callees_end ? kToCallee : kToCaller];
+  way.open = false;
+  way.early.clear();  // nobody takes it, and it owns this wire
   if (told) return close(callees_end);
   world_.timeline.after(world_.between(15'000, 30'000),
                         [self = shared_from_this(), callees_end] { self->close(callees_end); });

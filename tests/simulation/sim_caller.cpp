@@ -165,8 +165,11 @@ void SimCaller::connect(const std::shared_ptr<Channel>& channel, const CallerOut
     const Status connected =
         cluster_.connect_actor(cluster_.node_id(node), channel->session.config().actor_id,
                                std::make_shared<WireToProcess>(wire));
-    const auto tell = [this, channel](auto event) {
-      apply(channel, [&](CallerSession& session, CallerOutcome& out) {
+    // (The channel owns its wires, and these live in them.)
+    const auto tell = [this, weak = std::weak_ptr(channel)](auto event) {
+      const auto alive = weak.lock();
+      if (!alive) return;
+      apply(alive, [&](CallerSession& session, CallerOutcome& out) {
         event(session, world_.timeline.now(), out);
       });
     };
@@ -179,10 +182,12 @@ void SimCaller::connect(const std::shared_ptr<Channel>& channel, const CallerOut
     auto link = wire->begin(
         {.run = [this](std::function<void()> what) { after_(Duration::zero(), std::move(what)); },
          .on_message =
-             [this, tell, attempt, channel, of = wire.get()](wire::CallMessage message) {
+             [this, tell, attempt, weak = std::weak_ptr(channel),
+              of = wire.get()](wire::CallMessage message) {
+               const auto alive = weak.lock();
                const auto* back = std::get_if<wire::CallGivenBack>(&message);
                // What arrives on a link that was left before is not heard.
-               const bool heard = channel->wire.get() == of && channel->session.link();
+               const bool heard = alive && alive->wire.get() == of && alive->session.link();
                if (back != nullptr && heard) {
                  observer_.on_given_back(arguments_from(back->arguments).call);
                }
