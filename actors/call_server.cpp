@@ -333,20 +333,26 @@ std::optional<std::uint64_t> CallServer::credit(const QueuedCall& call) {
 
 // --- exactly once over deaths --------------------------------------------------------------------
 
-wire::Bytes CallServer::answered(const QueuedCall& call, const Result<wire::Bytes>& result) {
-  std::vector<AnsweredCaller> callers;
+wire::Bytes CallServer::answered(const QueuedCall& call, const Result<wire::Bytes>& result,
+                                 SavedAnswers which) {
+  const RanCall ran{call.caller, call.sequence, result, call.keep_answer};
+  AnsweredCalls answered;
   {
     MutexLock lock(mutex_);
-    callers = session_.answered(call.caller, call.sequence, result, loop_.clock().now());
+    answered = session_.answered(ran, which, loop_.clock().now());
   }
-  return encode_value(callers);
+  return encode_value(answered);
 }
 
+// (No bytes: they were saved before the class wanted it.)
 Status CallServer::restore_answered(std::span<const std::byte> bytes) {
-  if (bytes.empty()) return {};  // saved before the class wanted it
-  auto callers = TROUPE_TRY(decode_value<std::vector<AnsweredCaller>>(bytes, DecodeContext{}));
+  std::vector<AnsweredCalls> saves;
+  Decoder in(bytes);
+  while (in.remaining() > 0) {
+    if (!Codec<AnsweredCalls>::decode(in, saves.emplace_back())) return in.status();
+  }
   MutexLock lock(mutex_);
-  session_.restore_answered(std::move(callers), loop_.clock().now());
+  session_.restore_answered(std::move(saves), loop_.clock().now());
   return {};
 }
 

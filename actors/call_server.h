@@ -82,9 +82,10 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   std::optional<std::uint64_t> credit(const QueuedCall& call);
   // Exactly once over deaths: which calls have run, and the answers that are kept, as bytes to be
   // saved with the state; with `result` for `call`, which is answered afterwards. For calls that
-  // run one at a time. Actor's thread.
-  wire::Bytes answered(const QueuedCall& call, const Result<wire::Bytes>& result);
-  // What an earlier process saved. Before accept().
+  // run one at a time. Actor's thread. (CalleeSession::answered)
+  wire::Bytes answered(const QueuedCall& call, const Result<wire::Bytes>& result,
+                       SavedAnswers which);
+  // What an earlier process saved: the bytes of its saves, one behind the other. Before accept().
   Status restore_answered(std::span<const std::byte> bytes);
   // From now on new calls are answered with `why`; what was said before is accepted first. Loop
   // thread.

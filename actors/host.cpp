@@ -17,9 +17,9 @@
 #include "actors/call_server.h"
 #include "actors/guarded.h"
 #include "actors/light_table.h"
-#include "actors/saved_state.h"
 #include "actors/segment_attacher.h"
 #include "actors/state_copy.h"
+#include "actors/state_saver.h"
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/limits.h"
@@ -135,10 +135,7 @@ class Host final : public HostServices {
   void serve();
   void take(QueuedCall call);
   Status save_after(const QueuedCall& call, const Result<wire::Bytes>& result);
-  Status save(wire::Bytes answered) TROUPE_REQUIRES(save_mutex_);
-  void copy_again();
-  // Into the memory that the node keeps.
-  Status write_state(const SavedState& state) TROUPE_REQUIRES(save_mutex_);
+  Status save(const StateSaver::Answered& answered) TROUPE_REQUIRES(save_mutex_);
   Status load(const SavedState& state);
   Status give_state(int fd);
   std::shared_ptr<CallServer> server();
@@ -190,8 +187,9 @@ class Host final : public HostServices {
   CondVar known_changed_;
   bool state_known_ TROUPE_GUARDED_BY(known_mutex_) = false;  // the head knows that there is one
   Mutex save_mutex_;
-  std::optional<SavedStateSegment> saved_ TROUPE_GUARDED_BY(save_mutex_);
-  std::unique_ptr<StateCopier> copier_;  // null: it has no copy
+  StateSaver saver_ TROUPE_GUARDED_BY(save_mutex_){
+      [this](int fd) { return give_state(fd); },
+      [this](const Status& why) { end_without_copy(label(), why); }};
   std::uint32_t calls_since_save_ TROUPE_GUARDED_BY(save_mutex_) = 0;
 
   std::unique_ptr<net::HandedOver> handed_over_;  // loop thread
@@ -397,11 +395,18 @@ Status Host::prepare(Started& started) {
   }
   if (spec_.replicas > 0) {
     const auto rack = message.node_labels.find("rack");
-    copier_ = std::make_unique<StateCopier>(
+    auto copier = std::make_unique<StateCopier>(
         client_,
         StateCopier::Self{spec_.actor_id, generation_, node_id_, spec_.namespace_name,
                           rack == message.node_labels.end() ? "" : rack->second},
-        Logger::to_stderr(label()), [this] { mailbox_->post([this] { copy_again(); }); });
+        Logger::to_stderr(label()), [this] {
+          mailbox_->post([this] {
+            MutexLock lock(save_mutex_);
+            saver_.copy_last();
+          });
+        });
+    MutexLock lock(save_mutex_);
+    saver_.set_copier(std::move(copier));
   }
   constructor_arguments_ = spec_.constructor_arguments;  // or its beginning: receive_arguments()
   const CallLimits limits = take_call_limits(constructor_arguments_);
@@ -459,11 +464,14 @@ Status Host::create(Started& started) {
   const auto arguments = constructor_arguments_.subspan(sizeof hash);
   std::string state_lost;
   std::optional<SavedState> copied;
-  if (copier_ && !started.message.state_lost_with.empty()) copied = TROUPE_TRY(copier_->take());
-  if (const std::string& node = started.message.state_lost_with; !node.empty() && !copied) {
-    TROUPE_RETURN_IF_ERROR(check_state_loss(node));
-    state_lost = fmt::format("what the actor had saved is lost with node {}", node);
-    state_lost_ = copier_ != nullptr;
+  if (const std::string& node = started.message.state_lost_with; !node.empty()) {
+    MutexLock lock(save_mutex_);
+    copied = TROUPE_TRY(saver_.take_copy());
+    if (!copied) {
+      TROUPE_RETURN_IF_ERROR(check_state_loss(node));
+      state_lost = fmt::format("what the actor had saved is lost with node {}", node);
+      state_lost_ = saver_.has_copier();
+    }
   }
   if (light_class_) {
     TROUPE_RETURN_IF_ERROR(
@@ -478,7 +486,7 @@ Status Host::create(Started& started) {
   } else if (copied) {
     TROUPE_RETURN_IF_ERROR(load(*copied));
     MutexLock lock(save_mutex_);
-    TROUPE_RETURN_IF_ERROR(write_state(*copied));
+    TROUPE_RETURN_IF_ERROR(saver_.write(*copied));
   } else if (!state_lost.empty()) {
     TROUPE_RETURN_IF_ERROR(
         guarded([&] { return actor_->load_lost(state_lost); }).prefixed("load_lost()"));
@@ -569,16 +577,16 @@ Status Host::create_light(std::span<const std::byte> arguments, UniqueFd log,
 }
 
 Status Host::load(UniqueFd fd) {
-  auto segment = SavedStateSegment::open(std::move(fd));
-  if (!segment.ok()) return segment.status();
-  if (const auto state = segment->read()) {
-    TROUPE_RETURN_IF_ERROR(load(*state));
-    // Before anything is answered that is in it.
-    if (copier_) TROUPE_RETURN_IF_ERROR(copier_->keep(*state));
+  std::optional<SavedState> state;
+  {
+    MutexLock lock(save_mutex_);
+    state = TROUPE_TRY(saver_.open(std::move(fd)));
   }
+  if (!state) return {};
+  TROUPE_RETURN_IF_ERROR(load(*state));
+  // Before anything is answered that is in it.
   MutexLock lock(save_mutex_);
-  saved_.emplace(std::move(*segment));
-  return {};
+  return saver_.copy(*state);
 }
 
 Status Host::load(const SavedState& state) {
@@ -637,7 +645,11 @@ Status Host::save_after(const QueuedCall& call, const Result<wire::Bytes>& resul
   MutexLock lock(save_mutex_);
   const std::uint32_t every = class_->save_policy.every_calls;
   if (every == 0 || ++calls_since_save_ < every) return {};
-  const Status saved = save(class_->exactly_once ? calls_->answered(call, result) : wire::Bytes{});
+  StateSaver::Answered answered;
+  if (class_->exactly_once) {
+    answered = [&](SavedAnswers which) { return calls_->answered(call, result, which); };
+  }
+  const Status saved = save(answered);
   if (on_saved_) on_saved_(spec_, generation_);
   return saved;
 }
@@ -659,42 +671,14 @@ Status Host::save_now() {
   return save({});
 }
 
-Status Host::save(wire::Bytes answered) {
-  std::optional<SavedState> state;
-  TROUPE_RETURN_IF_ERROR(guarded([&]() -> Status {
-                           state = actor_->save();
-                           return {};
-                         }).prefixed("save()"));
-  state->answered = std::move(answered);
+Status Host::save(const StateSaver::Answered& answered) {
+  const auto state = [this]() -> Result<SavedState> {
+    auto saved = guarded([&]() -> Result<SavedState> { return *actor_->save(); });
+    if (!saved.ok()) return saved.status().prefixed("save()");
+    return saved;
+  };
+  TROUPE_RETURN_IF_ERROR(saver_.save(state, answered));
   calls_since_save_ = 0;
-  if (copier_) {
-    // What was answered without would be lost with this node. The next process begins with what
-    // both hold.
-    if (const Status copied = copier_->keep(*state); !copied.ok())
-      end_without_copy(label(), copied);
-  }
-  return write_state(*state);
-}
-
-// The companion is gone, with its node or by itself.
-void Host::copy_again() {
-  MutexLock lock(save_mutex_);
-  const auto state = saved_ ? saved_->read() : std::nullopt;
-  if (!state) return;
-  if (const Status copied = copier_->keep(*state); !copied.ok()) end_without_copy(label(), copied);
-}
-
-Status Host::write_state(const SavedState& state) {
-  const std::size_t bytes = state.bytes.size() + state.answered.size();
-  if (saved_ && saved_->fits(bytes)) {
-    saved_->write(state);
-    return {};
-  }
-  // The segment before stays with the node until the new one, written completely, replaces it.
-  auto segment = TROUPE_TRY(SavedStateSegment::create(bytes));
-  segment.write(state);
-  TROUPE_RETURN_IF_ERROR(give_state(segment.fd()));
-  saved_.emplace(std::move(segment));
   return {};
 }
 

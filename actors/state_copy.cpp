@@ -43,9 +43,20 @@ Status StateCopy::keep(const CopiedState& state) {
     return error(Code::kFailedPrecondition, "generation {} of the actor began with this copy",
                  least_generation_);
   least_generation_ = state.generation;
+  const bool same = state.generation == kept_.generation;
   // A call that came late, and was sent again.
-  if (state.generation == kept_.generation && state.number <= kept_.number) return {};
+  if (same && state.number <= kept_.number) return {};
+  wire::Bytes answered;
+  if (state.answered_since) {
+    if (!same || state.number != kept_.number + 1)
+      return error(Code::kDataLoss, "this copy holds save {} of generation {}, not the one before",
+                   kept_.number, kept_.generation);
+    answered = std::move(kept_.answered);
+  }
+  answered.insert(answered.end(), state.answered.begin(), state.answered.end());
   kept_ = state;
+  kept_.answered = std::move(answered);
+  kept_.answered_since = false;
   kept_.node = node_;
   return {};
 }
@@ -111,21 +122,28 @@ Status StateCopier::give(const SavedState& state, Duration timeout) {
                                           .type_hash = state.type_hash,
                                           .bytes = state.bytes,
                                           .answered = state.answered,
+                                          .answered_since = state.answered_since,
                                           .node = {}})
       .get(timeout);
 }
 
-Status StateCopier::keep(const SavedState& state) {
+Status StateCopier::keep(const SavedState& saved, const std::function<SavedState()>& all) {
   std::vector<NodeId> tried;
-  Duration timeout = time_for(state);
+  SavedState whole;
+  const SavedState* state = &saved;
+  Duration timeout = time_for(saved);
   for (;;) {
     if (!companion_) {
       if (std::ssize(tried) >= kNodesTried) return {};  // the next save tries again
       TROUPE_RETURN_IF_ERROR(begin(tried));
       if (!companion_) return {};
-      timeout = kCopyStartTimeout + time_for(state);
+      if (state->answered_since) {
+        whole = all();
+        state = &whole;
+      }
+      timeout = kCopyStartTimeout + time_for(*state);
     }
-    const Status kept = give(state, timeout);
+    const Status kept = give(*state, timeout);
     // kFailedPrecondition: this process has a successor.
     if (kept.ok() || kept.code() == Code::kFailedPrecondition) return kept;
     log_.warning("the copy of its state is given up: {}", kept.to_string());

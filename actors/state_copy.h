@@ -32,14 +32,16 @@ struct CopiedState {
   std::uint64_t type_hash = 0;
   wire::Bytes bytes;
   wire::Bytes answered;
-  std::string node;  // where the copy lies
+  bool answered_since = false;  // SavedState
+  std::string node;             // where the copy lies
 };
 
 // The companion.
 class StateCopy {
  public:
   explicit StateCopy(ActorContext& context);
-  // kFailedPrecondition: of a process that was replaced.
+  // kFailedPrecondition: of a process that was replaced. kDataLoss: of a save that adds to one that
+  // was not kept.
   Status keep(const CopiedState& state);
   // What was kept last, for the process of this generation: older ones are refused from now on.
   Result<CopiedState> hand_over(std::uint64_t generation);
@@ -72,8 +74,9 @@ class StateCopier {
   Result<std::optional<SavedState>> take();
   // Returns when the copy holds it, or when there is none, and the head knows of none: on the only
   // node, or where no other one has taken it in time. An error: neither could be had, and nothing
-  // may be answered.
-  Status keep(const SavedState& state);
+  // may be answered. `all`: the same with all that was answered, where `saved` says less: for
+  // a copy that did not hold the save before.
+  Status keep(const SavedState& saved, const std::function<SavedState()>& all);
 
  private:
   Result<std::optional<NodeId>> choose_node(std::span<const NodeId> but) const;

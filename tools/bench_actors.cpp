@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/client.h"
 #include "actors/head_directory.h"
 #include "runtime/base/json.h"
 #include "runtime/memory/adaptive_spin.h"
@@ -38,7 +39,6 @@
 #include "troupe/actor.h"
 #include "troupe/chaos_cluster.h"
 #include "troupe/cluster.h"
-#include "actors/client.h"
 
 namespace {
 
@@ -46,6 +46,7 @@ using namespace troupe;
 using namespace std::chrono_literals;
 
 constexpr std::size_t kLargeBytes = 1u << 20;
+constexpr int kCallersGone = 8;
 
 // --- the machine
 
@@ -619,27 +620,36 @@ void bench_light(Cluster& cluster, const Options& options, Report& report) {
 }
 
 // What it costs that a call's effect is saved before its answer: on the actor's node, and on
-// another one, too, whose raw limit is a frame of that size there and back over TCP.
+// another one, too, whose raw limit is a frame of that size there and back over TCP. And once
+// callers have gone, whose answers are kept, since they may come back.
 void bench_saves(const Options& options, Report& report) {
-  auto nodes = must(ChaosCluster::start({.nodes = 2, .cpus_per_node = 2}, Deadline::after(30s)));
+  auto nodes = must(ChaosCluster::start({.nodes = 2, .cpus_per_node = 3}, Deadline::after(30s)));
   auto cluster = must(nodes->connect());
   const auto keeper = [&](int replicas) {
     return must(cluster.spawn<Keeper>(
         {.max_restarts = 1, .replicas = replicas, .label_selector = on_node(0)}));
   };
-  const auto alone = keeper(0), copied = keeper(1);
+  const auto alone = keeper(0), copied = keeper(1), left = keeper(0);
   const int calls = options.calls / 4;
   sync_calls(alone, 100);
   sync_calls(copied, 100);
-  Rounds raw, kept, with_copy;
+  for (int i = 0; i < kCallersGone; ++i) {
+    auto caller = must(nodes->connect());
+    const auto handle = detail::handle_to<Keeper>(detail::Access::client(caller), left.id());
+    sync_calls(handle.with({.retry = true}), 200);
+  }
+  sync_calls(left, 100);
+  Rounds raw, kept, with_copy, after_others;
   for (int i = 0; i < options.repeats; ++i) {
     raw.add(raw_tcp(calls, 4096));
     kept.add(sync_calls(alone, calls));
     with_copy.add(sync_calls(copied, calls));
+    after_others.add(sync_calls(left, calls));
   }
   report.add("raw TCP, 4 KiB there and 64 bytes back p50", median(raw.p50), "us");
   report.add("call that saves 4 KiB on its node p50", median(kept.p50), "us");
   report.add("the same with a copy on another node p50", median(with_copy.p50), "us");
+  report.add("on its node, after eight callers have gone p50", median(after_others.p50), "us");
 }
 
 // Head, node and driver in this process: until the node has joined.

@@ -15,9 +15,14 @@ constexpr std::size_t kGenerationsMax = 128u << 10;
 constexpr std::uint32_t kNoMethod = ~0u;
 // A process later than this has no caller of before.
 constexpr Duration kRepeatsMax = std::chrono::hours(24 * 365);
+constexpr std::uint64_t kRepeatsMaxMs =
+    std::chrono::milliseconds(std::chrono::hours(24 * 365)).count();
 
 std::int64_t ceil_ms(Duration time) {
   return std::chrono::ceil<std::chrono::milliseconds>(time).count();
+}
+std::int64_t floor_ms(Duration time) {
+  return std::chrono::floor<std::chrono::milliseconds>(time).count();
 }
 
 wire::CallMessage reply_of(std::uint64_t sequence, Result<wire::Bytes> result) {
@@ -430,47 +435,98 @@ std::optional<std::uint64_t> CalleeSession::credit(ClientId caller, std::uint64_
 
 // --- exactly once over deaths --------------------------------------------------------------------
 
-std::vector<AnsweredCaller> CalleeSession::answered(ClientId caller, std::uint64_t sequence,
-                                                    const Result<wire::Bytes>& result,
-                                                    TimePoint now) const {
-  const wire::Bytes frame = wire::encode(reply_of(sequence, Result<wire::Bytes>(result)));
-  std::vector<AnsweredCaller> saved;
-  saved.reserve(callers_.size());
-  for (const auto& [id, known] : callers_) {
-    // A caller's calls run in order: what is open has not run, but for the one that just has.
-    auto open = known.open.begin();
-    const bool own = id == caller;
-    if (own && open != known.open.end() && *open == sequence) ++open;
-    if (TROUPE_CANARY("saves-what-has-not-run")) open = known.open.end();
-    const std::uint64_t highest = open != known.open.end() ? *open - 1 : known.highest;
-    if (highest == 0) continue;
-    // (A time as far as the end of the clock stays representable.)
-    const Duration repeats = known.repeats_until > now
-                                 ? std::min<Duration>(known.repeats_until - now, kRepeatsMax)
-                                 : Duration::zero();
-    auto& of = saved.emplace_back(AnsweredCaller{id, highest, {}, ceil_ms(repeats)});
-    if (own && frame.size() <= KeptAnswers::kAnswerBytesMax) of.answers.emplace(sequence, frame);
+// A caller's calls run in order: what is open has not run, but for the one that just has. Nothing:
+// none of its calls has run.
+std::optional<AnsweredCaller> CalleeSession::saved_of(ClientId id, Caller& of, const RanCall& call,
+                                                      TimePoint now) const {
+  auto open = of.open.begin();
+  const bool own = id == call.caller;
+  if (own && open != of.open.end() && *open == call.sequence) ++open;
+  if (TROUPE_CANARY("saves-what-has-not-run")) open = of.open.end();
+  const std::uint64_t highest = open != of.open.end() ? *open - 1 : of.highest;
+  if (highest == 0) return std::nullopt;
+  // (A time as far as the end of the clock stays representable.)
+  const TimePoint repeats_until = std::min(of.repeats_until, now + kRepeatsMax);
+  AnsweredCaller saved{
+      id, highest, {}, ceil_ms(repeats_until.time_since_epoch()), of.actor, of.actor_generation};
+  if (own && call.keep) {
+    wire::Bytes frame = wire::encode(reply_of(call.sequence, Result<wire::Bytes>(call.result)));
+    if (frame.size() <= KeptAnswers::kAnswerBytesMax)
+      saved.answers.emplace(call.sequence, std::move(frame));
+  }
+  return saved;
+}
+
+AnsweredCalls CalleeSession::answered(const RanCall& call, SavedAnswers which, TimePoint now) {
+  AnsweredCalls saved{floor_ms(now.time_since_epoch()), {}};
+  Caller* const caller = find(call.caller);
+  if (caller != nullptr) forget_answers_of_older(*caller);
+  if (which == SavedAnswers::kSince) {
+    auto of = caller != nullptr ? saved_of(call.caller, *caller, call, now) : std::nullopt;
+    if (!of) return saved;
+    if (!TROUPE_CANARY("saves-the-last-answer-alone")) {
+      kept_.for_calls(call.caller, caller->saved_to, of->highest,
+                      [&](std::uint64_t number, const wire::Bytes& answer) {
+                        of->answers.emplace(number, answer);
+                      });
+    }
+    caller->saved_to = of->highest;
+    saved.callers.push_back(std::move(*of));
+    return saved;
+  }
+  saved.callers.reserve(callers_.size());
+  for (auto& [id, known] : callers_) {
+    // It does not ask for any of them.
+    if (!known.link && may_be_forgotten(known, now)) kept_.forget(id);
+    auto of = saved_of(id, known, call, now);
+    if (!of) continue;
+    known.saved_to = of->highest;
+    saved.callers.push_back(std::move(*of));
   }
   kept_.for_saved([&](ClientId id, std::uint64_t number, const wire::Bytes& answer) {
     const auto of =
-        std::lower_bound(saved.begin(), saved.end(), id,
+        std::lower_bound(saved.callers.begin(), saved.callers.end(), id,
                          [](const AnsweredCaller& c, ClientId other) { return c.caller < other; });
-    if (of == saved.end() || of->caller != id) return;
+    if (of == saved.callers.end() || of->caller != id) return;
     // Those above were refused without running.
     if (number <= of->highest) of->answers.emplace(number, answer);
   });
   return saved;
 }
 
-void CalleeSession::restore_answered(std::vector<AnsweredCaller> callers, TimePoint now) {
-  if (TROUPE_CANARY("restores-no-answers")) return;
-  for (auto& saved : callers) {
-    Caller& caller = callers_[saved.caller];
-    caller.highest = saved.highest;
-    caller.repeats_until = now + std::chrono::milliseconds(saved.repeats_ms);
-    note_disconnected(saved.caller, caller);
-    for (auto& [sequence, frame] : saved.answers) {
-      kept_.add(saved.caller, sequence, std::move(frame));
+// With the save that is being made every process of this actor knows of the newer process of that
+// one, and refuses the older ones: they get no answers any more. (Their numbers stay, as those of
+// others.)
+void CalleeSession::forget_answers_of_older(Caller& newer) {
+  if (newer.actor.empty() || std::exchange(newer.older_are_over, true)) return;
+  for (const auto& [id, other] : callers_) {
+    if (other.actor == newer.actor && other.actor_generation < newer.actor_generation)
+      kept_.forget(id);
+  }
+}
+
+void CalleeSession::restore_answered(std::vector<AnsweredCalls> saves, TimePoint now) {
+  if (saves.empty() || TROUPE_CANARY("restores-no-answers")) return;
+  if (TROUPE_CANARY("restores-the-last-save-alone")) saves.erase(saves.begin(), saves.end() - 1);
+  const std::int64_t saved_at_ms = saves.back().at_ms;
+  for (auto& save : saves) {
+    for (auto& saved : save.callers) {
+      Caller& caller = callers_[saved.caller];
+      caller.highest = std::max(caller.highest, saved.highest);
+      const auto left = std::chrono::milliseconds(
+          saved.repeats_until_ms > saved_at_ms
+              ? std::min(static_cast<std::uint64_t>(saved.repeats_until_ms) -
+                             static_cast<std::uint64_t>(saved_at_ms),
+                         kRepeatsMaxMs)
+              : 0);
+      caller.repeats_until = now + left;
+      caller.actor = saved.actor;
+      caller.actor_generation = saved.actor_generation;
+      if (!saved.actor.empty()) generations_.note(saved.actor, saved.actor_generation);
+      if (caller.disconnected == 0) note_disconnected(saved.caller, caller);
+      for (auto& [sequence, frame] : saved.answers) {
+        kept_.add(saved.caller, sequence, std::move(frame));
+      }
     }
   }
 }

@@ -67,7 +67,33 @@ struct AnsweredCaller {
   ClientId caller;
   std::uint64_t highest = 0;  // every call up to this one has run, or will never be sent again
   std::map<std::uint64_t, wire::Bytes> answers;
-  std::int64_t repeats_ms = 0;  // for so long, from the save, it may send a call again
+  std::int64_t repeats_until_ms = 0;  // of the process's clock: so long it may send a call again
+  // The actor whose process the caller is; empty: it is a driver.
+  ActorId actor;
+  std::uint64_t actor_generation = 0;
+};
+
+// What one save says of them.
+struct AnsweredCalls {
+  std::int64_t at_ms = 0;  // of the process's clock: when it was saved
+  std::vector<AnsweredCaller> callers;
+};
+
+// What a save says.
+enum class SavedAnswers : std::uint8_t {
+  kAll,
+  // What came since the save before, of the caller alone whose call is answered: what has changed
+  // for others is no effect of theirs on the state, and is said with their own next save. For the
+  // next process all saves since one of kAll count together.
+  kSince,
+};
+
+// A call that has run, and is answered when that has been saved.
+struct RanCall {
+  ClientId caller;
+  std::uint64_t sequence = 0;
+  const Result<wire::Bytes>& result;
+  bool keep = true;  // its caller may send it again
 };
 
 // Not thread-safe.
@@ -168,12 +194,13 @@ class CalleeSession {
 
   // --- exactly once over deaths
 
-  // Which calls have run, and the answers that are kept, to be saved with the state; with `result`
-  // for the call, which is answered afterwards. For calls that run one at a time.
-  std::vector<AnsweredCaller> answered(ClientId caller, std::uint64_t sequence,
-                                       const Result<wire::Bytes>& result, TimePoint now) const;
-  // What an earlier process saved. Before anybody binds.
-  void restore_answered(std::vector<AnsweredCaller> callers, TimePoint now);
+  // Which calls have run, and the answers that are kept, to be saved with the state; `call` among
+  // them. For calls that run one at a time. The first save of a process says kAll, and so does the
+  // one that follows a save which failed, or a call that was not saved.
+  AnsweredCalls answered(const RanCall& call, SavedAnswers which, TimePoint now);
+  // What the last save of an earlier process said: where that was kSince, with those before it.
+  // Before anybody binds.
+  void restore_answered(std::vector<AnsweredCalls> saves, TimePoint now);
 
   // Forgets everybody.
   void clear();
@@ -183,6 +210,7 @@ class CalleeSession {
     std::shared_ptr<CalleeLink> link;  // null between two links
     MethodNumbers methods;
     std::uint64_t highest = 0;           // number of the last call that was accepted
+    std::uint64_t saved_to = 0;          // the calls up to this one are saved, with their answers
     std::deque<std::uint64_t> open;      // accepted and not answered; ascending
     std::set<std::uint64_t> given_back;  // of those: what has not begun here, and never will
     // When the last of its calls has reached its deadline: until then it may send one again, which
@@ -196,7 +224,8 @@ class CalleeSession {
     // The actor whose process the caller is; empty: it is a driver.
     ActorId actor;
     std::uint64_t actor_generation = 0;
-    bool held_back = false;  // too much of its answers waits to be sent
+    bool older_are_over = false;  // that there is this process of it is saved
+    bool held_back = false;       // too much of its answers waits to be sent
   };
 
   Status check_generations(const wire::Bind& bind);
@@ -212,6 +241,9 @@ class CalleeSession {
   bool end_holding_back(Caller& caller);
   std::stop_source& stop_of(Caller& caller, std::uint64_t sequence);
   std::vector<std::stop_source> stops_of_streams(Caller& caller);
+  std::optional<AnsweredCaller> saved_of(ClientId id, Caller& of, const RanCall& call,
+                                         TimePoint now) const;
+  void forget_answers_of_older(Caller& newer);
   bool may_be_forgotten(const Caller& caller, TimePoint now) const;
   void note_disconnected(ClientId id, Caller& caller);
   void forget_old_callers(TimePoint now);

@@ -47,6 +47,16 @@ void KeptAnswers::forget(ClientId caller) {
   callers_.erase(of);
 }
 
+void KeptAnswers::for_calls(
+    ClientId caller, std::uint64_t after, std::uint64_t up_to,
+    const std::function<void(std::uint64_t, const wire::Bytes&)>& take) const {
+  const auto of = callers_.find(caller);
+  if (of == callers_.end()) return;
+  const auto& answers = of->second.answers;
+  for (auto it = answers.upper_bound(after); it != answers.end() && it->first <= up_to; ++it)
+    take(it->first, it->second.frame);
+}
+
 void KeptAnswers::for_saved(
     const std::function<void(ClientId, std::uint64_t, const wire::Bytes&)>& take) const {
   std::size_t count = 0;

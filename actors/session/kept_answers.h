@@ -25,7 +25,7 @@ class KeptAnswers {
   static constexpr std::size_t kOfCallerBytesMax = 1u << 20;
   static constexpr std::size_t kAnswerBytesMax = kOfCallerBytesMax / 4;  // larger ones are not kept
   static constexpr std::size_t kAllBytesMax = 16u << 20;
-  // What a save writes of them: its cost must not grow with the number of callers.
+  // What a save that writes all of them writes: its cost must not grow with the number of callers.
   static constexpr std::size_t kSavedMax = 1024;
   static constexpr std::size_t kSavedBytesMax = 1u << 20;
 
@@ -33,7 +33,10 @@ class KeptAnswers {
   // Null where it is not kept.
   const wire::Bytes* find(ClientId caller, std::uint64_t sequence) const;
   void forget(ClientId caller);
-  // Those that a save writes, the newest first.
+  // The caller's answers of calls after `after`, up to `up_to`.
+  void for_calls(ClientId caller, std::uint64_t after, std::uint64_t up_to,
+                 const std::function<void(std::uint64_t sequence, const wire::Bytes&)>& take) const;
+  // Those that a save of all writes, the newest first.
   void for_saved(
       const std::function<void(ClientId, std::uint64_t sequence, const wire::Bytes&)>& take) const;
   std::size_t bytes() const { return bytes_; }

@@ -87,10 +87,14 @@ bool RecordMemory::fits(std::size_t payload_bytes) const {
   return bytes_of(payload_bytes) <= area_bytes_ - kNumberBytes;
 }
 
+bool RecordMemory::has_room(std::size_t payload_bytes) const {
+  return bytes_of(payload_bytes) <= front_of(newest_) - kNumberBytes + area_bytes_ - end_;
+}
+
 std::optional<RecordMemory::Payload> RecordMemory::append(Pieces pieces) {
   std::size_t bytes = 0;
   for (const Payload piece : pieces) bytes += piece.size();
-  if (bytes_of(bytes) > front_of(newest_) - kNumberBytes + area_bytes_ - end_) return std::nullopt;
+  if (!has_room(bytes)) return std::nullopt;
   write_record(segment_.data() + end_, base_of(newest_) + end_, pieces);
   const Payload payload(segment_.data() + end_ + kRecordHeaderBytes, bytes);
   end_ += bytes_of(bytes);

@@ -47,6 +47,8 @@ class RecordMemory {
   // Whether an area has room for such a payload.
   bool fits(std::size_t payload_bytes) const;
 
+  // Whether the newest area has room for one more such payload.
+  bool has_room(std::size_t payload_bytes) const;
   // Adds a record to the newest area, and says where its payload lies; nothing where it has no room
   // any more.
   std::optional<Payload> append(Pieces pieces);

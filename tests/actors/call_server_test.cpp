@@ -291,7 +291,8 @@ TEST_CASE("what was answered is saved with the state, and known to the next proc
     const QueuedCall first = next_call(server);
     server.server->answer(first, wire::Bytes(1, std::byte{1}));
     // The second has run and is about to be answered; the third waits. Then the process dies.
-    saved = server.server->answered(next_call(server), wire::Bytes(1, std::byte{2}));
+    saved = server.server->answered(next_call(server), wire::Bytes(1, std::byte{2}),
+                                    SavedAnswers::kAll);
   }
   Server next;
   REQUIRE(next.server->restore_answered(saved).ok());

@@ -96,11 +96,20 @@ UniqueFd copy_of(int fd) { return UniqueFd(::dup(fd)); }
 void check_saved_state(int fd) {
   auto segment = detail::SavedStateSegment::open(copy_of(fd));
   if (!segment.ok()) return;
-  const auto state = segment->read();
-  if (!state || !segment->fits(state->bytes.size() + state->answered.size())) return;
-  segment->write(*state);
-  TROUPE_CHECK(segment->read()->bytes == state->bytes &&
-               segment->read()->answered == state->answered);
+  const auto read = segment->read();
+  if (!read.ok() || !*read) return;
+  const auto& state = **read;
+  if (segment->fits(state)) {
+    segment->write(state);
+    TROUPE_CHECK(segment->read().value()->bytes == state.bytes &&
+                 segment->read().value()->answered == state.answered);
+  }
+  detail::SavedState next{2, 7, FuzzBytes(3), FuzzBytes(4), true};
+  if (state.answered.empty() || !segment->has_room(next)) return;
+  segment->append(next);
+  TROUPE_CHECK(segment->read().value()->version == 2 &&
+               segment->read().value()->bytes == next.bytes);
+  TROUPE_CHECK(segment->read().value()->answered.size() == state.answered.size() + 4);
 }
 
 void check_light_log(int fd) {
@@ -127,7 +136,7 @@ struct KeptReader {
   void (*check)(int fd);
 };
 constexpr KeptReader kKeptReaders[] = {
-    {{"TRPSAVE4", "saved state", ""}, 2, &check_saved_state},
+    {{"TRPSAVE5", "saved state", ""}, 2, &check_saved_state},
     {{"TRPLIGH2", "log of light actors", ""}, 1, &check_light_log},
     {{"TRPOUT02", "output", ""}, 2, &check_output},
 };
@@ -165,8 +174,10 @@ FuzzBytes kept_seed(std::uint8_t control, int fd) {
 
 std::vector<FuzzBytes> kept_seeds() {
   std::vector<FuzzBytes> seeds;
-  auto saved = detail::SavedStateSegment::create(100).value();
-  saved.write({1, 7, FuzzBytes(20, std::byte{3}), FuzzBytes(5)});
+  const detail::SavedState state{1, 7, FuzzBytes(20, std::byte{3}), FuzzBytes(5)};
+  auto saved = detail::SavedStateSegment::create(state).value();
+  saved.write(state);
+  saved.append({1, 7, FuzzBytes(21), FuzzBytes(6), true});
   seeds.push_back(kept_seed(0, saved.fd()));
   UniqueFd kept;
   detail::LightLog log([&](int fd) {

@@ -31,9 +31,10 @@ struct CallActor::Connection {
   bool stopped = false;  // its caller calls no more
 };
 
-CallActor::CallActor(Cluster& cluster, Place place, CallsOracle& oracle)
+CallActor::CallActor(Cluster& cluster, Place place, CallsOracle& oracle, bool saves_may_fail)
     : Process(cluster, std::move(place)),
       oracle_(oracle),
+      saves_may_fail_(saves_may_fail),
       self_(this->place().spec.actor_id),
       head_(cluster, this->place().node, hello_of(this->place().spec, cluster.world()), {},
             [this](Duration delay, std::function<void()> what) { later(delay, std::move(what)); }),
@@ -269,7 +270,9 @@ void CallActor::run() {
   oracle_.runs(arguments.call, place().pid, call.caller, call.sequence);
   if (call.method == kRelay) return relay(arguments);
   if (call.method == kCount) return send_items();
-  finish(to_bytes(SimResult{arguments.call, state_->history, place().incarnation}));
+  // A state that was never saved may be gone without a word.
+  const bool lasts = call.method != kLook || state_known_;
+  finish(to_bytes(SimResult{arguments.call, lasts ? state_->history : 0, place().incarnation}));
 }
 
 void CallActor::relay(const SimArguments& arguments) {
@@ -320,14 +323,12 @@ void CallActor::send_items() {
 void CallActor::finish(troupe::Result<wire::Bytes> result) {
   running_->done = true;
   const Queued& call = running_->call;
-  if (oracle_.runs_once(self_)) {
-    if (call.method != kCount) {
-      const std::uint64_t number = arguments_from(call.arguments).call;
-      oracle_.took_effect(number, self_, state_->history);
-      state_->effects.insert(number);
-    }
-    state_->answered = session_.answered(call.caller, call.sequence, result, world_.timeline.now());
-    if (!std::exchange(state_known_, true)) {
+  if (oracle_.runs_once(self_) && call.method != kLook) {
+    if (call.method != kCount) unsaved_.push_back(arguments_from(call.arguments).call);
+    if (saves_may_fail_ && world_.chance(25)) {
+      saves_all_ = true;
+      result = error(Code::kResourceExhausted, "the call ran, but its state could not be saved");
+    } else if (save(call, result); !std::exchange(state_known_, true)) {
       // The first save is answered for when the head knows that there is one.
       cluster_.tell_node(*this, wire::HostSavedState{place().incarnation}, state_);
       unanswered_ = std::move(result);
@@ -342,6 +343,18 @@ void CallActor::finish(troupe::Result<wire::Bytes> result) {
     begin_next();
     move_on();
   });
+}
+
+// As StateSaver does: all that was answered where its memory has no room for more.
+void CallActor::save(const Queued& call, const troupe::Result<wire::Bytes>& result) {
+  const bool all = std::exchange(saves_all_, false) || world_.chance(12);
+  auto saved =
+      session_.answered({call.caller, call.sequence, result},
+                        all ? SavedAnswers::kAll : SavedAnswers::kSince, world_.timeline.now());
+  if (all) state_->answered.clear();
+  state_->answered.push_back(std::move(saved));
+  for (const std::uint64_t number : std::exchange(unsaved_, {}))
+    oracle_.took_effect(number, self_, state_->history);
 }
 
 void CallActor::state_known() {

@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "actors/session/callee_session.h"
@@ -18,16 +17,15 @@
 
 namespace troupe::simulation {
 
-// What lies in the node's memory: effects, and who has been answered what.
+// What lies in the node's memory: which effects, and who has been answered what.
 struct CounterState final : Memory {
   std::uint64_t history = 0;
-  std::set<std::uint64_t> effects;
-  std::vector<detail::AnsweredCaller> answered;
+  std::vector<detail::AnsweredCalls> answered;  // by the saves since one of all
 };
 
 class CallActor final : public Process {
  public:
-  CallActor(Cluster& cluster, Place place, CallsOracle& oracle);
+  CallActor(Cluster& cluster, Place place, CallsOracle& oracle, bool saves_may_fail);
 
   std::shared_ptr<CallWire> any_wire();
 
@@ -68,10 +66,12 @@ class CallActor final : public Process {
   void relay(const SimArguments& arguments);
   void send_items();
   void finish(troupe::Result<wire::Bytes> result);
+  void save(const Queued& call, const troupe::Result<wire::Bytes>& result);
   void answer(const Queued& call, troupe::Result<wire::Bytes> result);
   void move_on();
 
   CallsOracle& oracle_;
+  const bool saves_may_fail_;
   const ActorId self_;
   SimHeadClient head_;
   SimCaller caller_;
@@ -84,6 +84,8 @@ class CallActor final : public Process {
   std::optional<Running> running_;
   std::shared_ptr<CounterState> state_;
   bool state_known_ = false;
+  bool saves_all_ = true;               // that was answered
+  std::vector<std::uint64_t> unsaved_;  // calls whose effects are in no save yet
   // The answer that waits until the head knows that there is saved state.
   std::optional<troupe::Result<wire::Bytes>> unanswered_;
   bool moves_ = false;

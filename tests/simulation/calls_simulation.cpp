@@ -61,7 +61,10 @@ class CallDriver final : public FaultyClient {
   // A call of some kind to an actor; `others` are those that it may pass it on to.
   void call(ActorId actor, const std::vector<ActorId>& others) {
     const std::uint64_t dice = world_.random.below(100);
-    const SimMethod method = dice < 25 ? kCount : dice < 45 && !others.empty() ? kRelay : kAdd;
+    const SimMethod method = dice < 25                      ? kCount
+                             : dice < 45 && !others.empty() ? kRelay
+                             : dice < 60                    ? kLook
+                                                            : kAdd;
     const bool retry = method != kCount && world_.chance(2);
     Duration timeout = world_.between(kTimeoutLeastMs, kTimeoutMostMs);
     if (world_.chance(20)) timeout = world_.between(0, 3);
@@ -214,7 +217,8 @@ CallsScenario::CallsScenario(World& world, const CallsOptions& options, CallsRes
       oracle_(world, result),
       cluster_(world, cluster_options(),
                [this](Process::Place place) {
-                 return std::make_unique<CallActor>(cluster_, std::move(place), oracle_);
+                 return std::make_unique<CallActor>(cluster_, std::move(place), oracle_,
+                                                    options_.faults != 0);
                }),
       faults_(cluster_, result.cluster, [this]() -> FaultyClient* { return &any_driver(); }) {}
 

@@ -22,7 +22,7 @@ inline constexpr std::array<std::string_view, 8> kHeadSessionCanaries = {
 };
 
 // Those in the conversations between callers and actors (actors/session).
-inline constexpr std::array<std::string_view, 15> kCallSessionCanaries = {
+inline constexpr std::array<std::string_view, 17> kCallSessionCanaries = {
     "call-without-deadline",            // a call that is sent at once has no deadline
     "stays-with-older-process",         // a caller does not leave a process that has a successor
     "sends-again-unasked",              // what was cut off is sent again without retry
@@ -36,8 +36,10 @@ inline constexpr std::array<std::string_view, 15> kCallSessionCanaries = {
     "keeps-no-answers",                 // the answer of a call that is sent again is gone
     "forgets-callers-with-calls",       // a caller that comes back has its call run twice
     "saves-what-has-not-run",           // what is queued is saved as run
-    "restores-no-answers",              // a new process does not know what the one before has run
-    "forgets-lost-state",               // nobody is told that saved state was lost
+    "saves-the-last-answer-alone",   // those before it, of calls that save nothing, are not saved
+    "restores-the-last-save-alone",  // what the saves before it said is forgotten
+    "restores-no-answers",           // a new process does not know what the one before has run
+    "forgets-lost-state",            // nobody is told that saved state was lost
 };
 
 // Those in the order of a trainer's generations (train/trainer/generation_queue.cpp), recoveries

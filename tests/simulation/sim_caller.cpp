@@ -9,8 +9,9 @@ using namespace troupe::detail;
 
 namespace {
 
-constexpr std::array<MethodSignature, 3> kSimMethods = {
-    MethodSignature{"add", 1}, MethodSignature{"relay", 2}, MethodSignature{"count", 3}};
+constexpr std::array<MethodSignature, 4> kSimMethods = {
+    MethodSignature{"add", 1}, MethodSignature{"relay", 2}, MethodSignature{"count", 3},
+    MethodSignature{"look", 4}};
 
 template <typename T>
 wire::Bytes as_wire_bytes(const T& value) {

@@ -18,7 +18,8 @@ namespace troupe::simulation {
 
 // The class that all actors of this simulation have.
 extern const detail::ActorInterface kSimInterface;
-enum SimMethod : std::uint32_t { kAdd, kRelay, kCount };
+// kLook changes nothing, and nothing is saved after it; kCount is a stream.
+enum SimMethod : std::uint32_t { kAdd, kRelay, kCount, kLook };
 
 // What a call carries, and what comes back.
 struct SimArguments {
@@ -28,7 +29,8 @@ struct SimArguments {
 };
 struct SimResult {
   std::uint64_t call = 0;
-  std::uint64_t history = 0;     // of the state that answered: a new one where it began empty
+  // Of the state that answered: a new one where it began empty. 0: of kLook, before any was saved.
+  std::uint64_t history = 0;
   std::uint64_t generation = 0;  // of the process
 };
 wire::Bytes to_bytes(const SimArguments& arguments);

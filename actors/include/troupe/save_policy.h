@@ -16,8 +16,9 @@ namespace troupe {
 //
 // Then what was answered to whom is saved with the state, as one: a call with CallOptions::retry
 // that is sent again after a death is answered again, and never run twice. Its calls run one at a
-// time. Each save writes of the answers the newest that are kept, at most 128 for each caller and
-// 1,024 and 1 MiB over all callers; a call that is repeated when its answer is gone ends with
+// time. A save writes the call's own answer, behind those of the saves before it; where there is no
+// more room all that are kept are written anew, at most 128 for each caller and the newest 1,024
+// and 1 MiB over all callers. A call that is repeated when its answer is gone ends with
 // kUnavailable. Of callers without a connection the last 1,024 are known: one that comes back when
 // so many others came and went may run a call twice.
 //

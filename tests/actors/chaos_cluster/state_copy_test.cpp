@@ -2,14 +2,17 @@
 #include <doctest/doctest.h>
 
 #include <numeric>
+#include <set>
 #include <thread>
 
+#include "actors/session/callee_session.h"
 #include "actors/state_copy.h"
 #include "tests/actors/call_fixture.h"
 #include "tests/actors/chaos_cluster/tally.h"
 #include "tests/support/test_data.h"
 #include "troupe/chaos_cluster.h"
 #include "troupe/deliveries.h"
+#include "troupe/serialize.h"
 
 namespace troupe::tests {
 namespace {
@@ -34,6 +37,9 @@ struct Kept {
   }
   std::vector<std::int64_t> entries() {
     return ledger.with({.timeout = 30s, .retry = true}).call<&Ledger::entries>().get(30s).value();
+  }
+  Result<ActorHandle<detail::StateCopy>> copy() {
+    return driver.get_actor<detail::StateCopy>("state-copy/" + ledger.id().to_string());
   }
   int node() { return cluster->node_of(driver, ledger, in_time()).value(); }
 };
@@ -95,8 +101,7 @@ TEST_CASE("the node with the copy is lost: another one has it, before anybody sa
   REQUIRE(kept.add(1).ok());
   REQUIRE(kept.node() == 0);
   const auto copy_at = [&]() -> int {
-    const auto copy =
-        kept.driver.get_actor<detail::StateCopy>("state-copy/" + kept.ledger.id().to_string());
+    const auto copy = kept.copy();
     return copy.ok() ? kept.cluster->node_of(kept.driver, *copy, in_time()).value_or(-1) : -1;
   };
   const int first = copy_at();
@@ -107,6 +112,29 @@ TEST_CASE("the node with the copy is lost: another one has it, before anybody sa
   CHECK(kept.entries() == up_to(1));
   REQUIRE(kept.cluster->kill_node(0).ok());
   CHECK(kept.entries() == up_to(1));
+}
+
+TEST_CASE("the copy holds every answer, of which each save gave it its own alone") {
+  Kept kept(2);
+  for (std::int64_t number = 1; number <= 100; ++number) REQUIRE(kept.add(number).ok());
+  const auto held = kept.copy().value().call<&detail::StateCopy::hand_over>(1).get(30s).value();
+  CHECK(held.number == 100);
+  Decoder in(held.answered);
+  std::set<std::uint64_t> answered;
+  int saves = 0;
+  for (; in.remaining() > 0; ++saves) {
+    detail::AnsweredCalls calls;
+    REQUIRE(Codec<detail::AnsweredCalls>::decode(in, calls));
+    REQUIRE(calls.callers.size() == 1);
+    for (const auto& [number, frame] : calls.callers[0].answers) answered.insert(number);
+  }
+  CHECK(answered.size() == 100);
+  CHECK(saves > 1);
+  CHECK(saves < 100);
+  // It refuses what adds to a save that it does not hold.
+  detail::CopiedState gap{.generation = 1, .number = 102, .answered_since = true};
+  const Status refused = kept.copy().value().call<&detail::StateCopy::keep>(gap).get(30s);
+  CHECK(refused.code() == Code::kDataLoss);
 }
 
 TEST_CASE("a process that dies goes on with what its node keeps, and its copy with it") {

@@ -21,6 +21,22 @@ TEST_CASE("the answers that were given first go first, not those of the lowest c
   CHECK(kept.bytes() == 10 * KeptAnswers::kOfCallerMax);
 }
 
+TEST_CASE("the answers of a caller's calls from one to another") {
+  KeptAnswers kept;
+  for (std::uint64_t call = 1; call <= 9; ++call) kept.add(caller('a'), call, frame(call));
+  kept.add(caller('b'), 5, frame(50));
+  std::size_t bytes = 0;
+  const auto take = [&](std::uint64_t call, const wire::Bytes& answer) {
+    CHECK(answer.size() == call);
+    bytes += call;
+  };
+  kept.for_calls(caller('a'), 3, 6, take);
+  CHECK(bytes == 4 + 5 + 6);
+  kept.for_calls(caller('a'), 9, 100, take);
+  kept.for_calls(caller('c'), 0, 100, take);
+  CHECK(bytes == 4 + 5 + 6);
+}
+
 TEST_CASE("bounded by bytes for a caller, and over all of them") {
   KeptAnswers kept;
   const std::size_t large = KeptAnswers::kAnswerBytesMax;

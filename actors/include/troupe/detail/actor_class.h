@@ -37,8 +37,11 @@ struct SavedState {
   std::uint32_t version = 0;  // the class's kStateVersion
   std::uint64_t type_hash = 0;
   Bytes bytes;
-  // Of an actor that runs calls exactly once: what it has answered (call_server.h).
+  // Of an actor that runs calls exactly once: what it has answered (call_server.h). What several
+  // saves said, one behind the other, is what they say together.
   Bytes answered = {};
+  // `answered` is what came since the save before, and not all of it.
+  bool answered_since = false;
 };
 
 // A call of an asynchronous method: a coroutine and its arguments. Actor's thread.
