@@ -35,6 +35,7 @@ constexpr std::array kCodes = {
     CodeRow{Code::kOverloaded, "Overloaded", "A bounded queue is full.", 5},
     CodeRow{Code::kInternal, "Internal", "A bug in Troupe.", 70},
     CodeRow{Code::kProtocol, "Protocol", "The peer does not speak this protocol.", 3},
+    CodeRow{Code::kObjectLost, "ObjectLost", "No copy of the object is left.", 7},
 };
 
 const CodeRow& row(Code code) {

@@ -95,10 +95,10 @@ Result<std::optional<UniqueFd>> accept_packets(int listener) {
   return std::optional<UniqueFd>(std::move(socket));
 }
 
-Status send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors,
-                   Deadline deadline) {
+Result<bool> try_send_packet(int socket, std::span<const std::byte> bytes,
+                             std::span<const int> descriptors) {
   if (bytes.size() > limits::kKeeperPacketBytesMax) {
-    return error(Code::kInvalidArgument, "a message of {} bytes; a keeper takes at most {}",
+    return error(Code::kInvalidArgument, "a message of {} bytes; a packet holds at most {}",
                  bytes.size(), limits::kKeeperPacketBytesMax);
   }
   TROUPE_CHECK(descriptors.size() <= kPacketDescriptorsMax);
@@ -117,17 +117,28 @@ Status send_packet(int socket, std::span<const std::byte> bytes, std::span<const
     std::memcpy(CMSG_DATA(c), descriptors.data(), descriptors.size_bytes());
   }
   while (true) {
-    if (::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return {};
+    if (::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return true;
     if (errno == EINTR) continue;
-    if (errno == EAGAIN && wait_for(socket, POLLOUT, deadline)) continue;
+    if (errno == EAGAIN) return false;
     return error(Code::kUnavailable, "the other end cannot be told: {}", std::strerror(errno));
   }
 }
 
+Status send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors,
+                   Deadline deadline) {
+  while (!TROUPE_TRY(try_send_packet(socket, bytes, descriptors))) {
+    if (!wait_for(socket, POLLOUT, deadline)) {
+      return Status(Code::kUnavailable, "the other end cannot be told: it does not read");
+    }
+  }
+  return {};
+}
+
 Result<std::optional<Packet>> receive_packet(int socket) {
+  // One for all packets of a thread: most are small, and filling 128 KiB costs more than they do.
+  thread_local std::vector<std::byte> space(limits::kKeeperPacketBytesMax);
   Packet packet;
-  packet.bytes.resize(limits::kKeeperPacketBytesMax);
-  iovec piece{packet.bytes.data(), packet.bytes.size()};
+  iovec piece{space.data(), space.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kPacketDescriptorsMax)];
   msghdr message{};
   message.msg_iov = &piece;
@@ -145,7 +156,7 @@ Result<std::optional<Packet>> receive_packet(int socket) {
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
     return error(Code::kProtocol, "the other end sent a packet that is too large");
   }
-  packet.bytes.resize(static_cast<std::size_t>(count));
+  packet.bytes.assign(space.begin(), space.begin() + count);
   return std::optional<Packet>(std::move(packet));
 }
 

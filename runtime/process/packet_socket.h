@@ -30,6 +30,9 @@ Result<std::optional<UniqueFd>> accept_packets(int listener);
 // socket is full. kUnavailable when the other end has gone. The descriptors stay the caller's.
 Status send_packet(int socket, std::span<const std::byte> bytes, std::span<const int> descriptors,
                    Deadline deadline);
+// The same without waiting. False: the socket is full.
+Result<bool> try_send_packet(int socket, std::span<const std::byte> bytes,
+                             std::span<const int> descriptors);
 // What has arrived, without waiting; nothing where nothing has. kUnavailable at the end of the
 // connection, kProtocol for a packet that is too large.
 Result<std::optional<Packet>> receive_packet(int socket);

@@ -102,9 +102,16 @@ struct CallProbe {
   TROUPE_WIRE(CallProbe, sequence, initiator, initiator_sequence, path);
 };
 
+// caller → actor: the references in the call's result are known where they count; the actor need
+// not keep their objects for this caller any more.
+struct ReferencesTaken {
+  std::uint64_t sequence = 0;
+  TROUPE_WIRE(ReferencesTaken, sequence);
+};
+
 // In the order of their numbers on the wire: a new one goes to the end.
 using CallMessage = std::variant<Bind, BindReply, Call, CallReply, CancelCall, StreamItem,
-                                 StreamCredit, CallProbe, Draining, CallGivenBack>;
+                                 StreamCredit, CallProbe, Draining, CallGivenBack, ReferencesTaken>;
 
 // Arguments, results and items of so many bytes travel beside their message (net/connection.h).
 inline constexpr std::size_t kAttachedBytesMin = 16u << 10;

@@ -5,6 +5,7 @@
 #include "runtime/wire/control_messages.h"
 #include "runtime/wire/host_messages.h"
 #include "runtime/wire/keeper_messages.h"
+#include "runtime/wire/object_messages.h"
 
 namespace troupe::wire {
 namespace {
@@ -27,6 +28,7 @@ Result<Family> decode_family(std::span<const std::byte> frame, const char* what)
 Bytes encode(const ControlMessage& message) { return encode_family(message); }
 Bytes encode(const HostMessage& message) { return encode_family(message); }
 Bytes encode(const KeeperMessage& message) { return encode_family(message); }
+Bytes encode(const ObjectMessage& message) { return encode_family(message); }
 
 Result<ControlMessage> decode_control(std::span<const std::byte> frame) {
   return decode_family<ControlMessage>(frame, "control message");
@@ -37,6 +39,9 @@ Result<HostMessage> decode_host(std::span<const std::byte> frame) {
 Result<KeeperMessage> decode_keeper(std::span<const std::byte> packet) {
   return decode_family<KeeperMessage>(packet, "keeper message");
 }
+Result<ObjectMessage> decode_object(std::span<const std::byte> packet) {
+  return decode_family<ObjectMessage>(packet, "object message");
+}
 
 }  // namespace troupe::wire
 
@@ -44,4 +49,5 @@ namespace troupe {
 template class Variant<wire::ControlMessages>;
 template class Variant<wire::HostMessages>;
 template class Variant<wire::KeeperMessages>;
+template class Variant<wire::ObjectMessages>;
 }  // namespace troupe

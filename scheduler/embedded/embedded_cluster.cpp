@@ -91,6 +91,8 @@ Status EmbeddedCluster::State::start(const EmbeddedOptions& options) {
   node_options.log_dir = options.log_dir;
   node_options.on_output = whole_lines(options.on_output);
   node_options.output_limits = options.output_limits;
+  node_options.object_memory_bytes = options.object_memory_bytes;
+  node_options.object_spill_dir = options.object_spill_dir;
   node_options.log_sink = options.log_sink;
   node_options.log_level = options.log_level;
   if (options.ends_descendants) node_options.parent = Parent::kKeeperOfThisDaemon;

@@ -23,6 +23,8 @@ struct EmbeddedOptions {
   std::map<std::string, double> resources;
   std::map<std::string, std::string> labels;
   OutputSink on_output;        // actors' output, line by line, on the cluster's thread
+  std::uint64_t object_memory_bytes = 0;  // as NodeOptions
+  std::string object_spill_dir;
   OutputLimits output_limits;  // of each actor, for on_output and for drivers elsewhere
   std::string log_dir;         // actors' output into files there; empty: none
   LogSink log_sink;            // head's and node's own lines; empty: standard error

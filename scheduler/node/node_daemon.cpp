@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "runtime/base/file_system.h"
+#include "runtime/base/machine.h"
 #include "scheduler/node/daemon_log.h"
 #include "scheduler/node/gpu_monitor.h"
 #include "scheduler/node/head_link.h"
@@ -20,6 +23,7 @@
 #include "scheduler/node/node_usage.h"
 #include "scheduler/node/program.h"
 #include "scheduler/node/state_fetcher.h"
+#include "scheduler/objects/object_service.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -32,6 +36,8 @@ constexpr Duration kConnectionWarnings = std::chrono::seconds(10);
 // terminal: that one is not gone.
 constexpr Duration kStoppedDaemonTimeout = std::chrono::hours(24);
 // The end of a lease that is over as soon as nobody renews it.
+// Of objects, where the machine does not say what it has.
+constexpr std::uint64_t kObjectMemoryBytes = 1u << 30;
 constexpr TimePoint kOver{Duration(1)};
 constexpr std::size_t kExitTailBytes = 4u << 10;  // of the output, in the report of an exit
 // Of the actors that ended under daemons before this one: whose output can still be read.
@@ -71,6 +77,7 @@ class Daemon final : public NodeDaemon {
   bool ends_with_daemon() const { return options_.parent == Parent::kKeeperOfThisDaemon; }
   Status check_target(const std::string& target) const;
   void accept(net::AcceptedSocket accepted);
+  void serve_objects(net::AcceptedSocket accepted);
   void connection_closed(HostId host, const Status& why);
   Result<std::string> logs_of(ActorId actor_id, std::size_t bytes_max) const;
   Result<int> segment_of(JobId job_id, const std::string& name) const;
@@ -137,6 +144,7 @@ class Daemon final : public NodeDaemon {
   TimePoint connection_warning_due_;
   std::uint64_t connections_closed_ = 0;  // since the last warning of them
   std::unique_ptr<NodeService> service_;
+  std::unique_ptr<ObjectService> objects_;
   std::unique_ptr<GpuMonitor> gpus_;               // null: there are none that can be read
   std::unique_ptr<process::KeeperClient> keeper_;  // null: this process is the parent
   std::unique_ptr<HostParent> parent_;
@@ -332,6 +340,7 @@ void Daemon::stop() {
   timer_.reset();
   listener_.reset();
   service_.reset();
+  objects_.reset();
   gpus_.reset();
   link_.reset();
   fetchers_.clear();
@@ -350,7 +359,7 @@ void Daemon::stop() {
 // --- sockets -------------------------------------------------------------------------------------
 
 Status Daemon::check_target(const std::string& target) const {
-  if (target == "node") return {};
+  if (target == "node" || is_object_target(target)) return {};
   const ActorId actor_id = TROUPE_TRY(actor_of(target));
   TROUPE_RETURN_IF_ERROR(state_->check_actor(actor_id));
   // Now the caller can still be told why; once it is accepted it only sees its connection close.
@@ -378,6 +387,7 @@ void Daemon::accept(net::AcceptedSocket accepted) {
   if (accepted.target == "node") {
     return service_->serve(std::move(accepted.socket), accepted.peer);
   }
+  if (is_object_target(accepted.target)) return serve_objects(std::move(accepted));
   const auto actor_id = actor_of(accepted.target);
   UniqueFd socket = accepted.socket.take_socket();
   if (!actor_id.ok() || !socket.valid()) return;
@@ -385,6 +395,36 @@ void Daemon::accept(net::AcceptedSocket accepted) {
       node_event::ConnectionArrived{*actor_id, hold(std::move(socket)),
                                     wire::HostConnection{accepted.target, accepted.peer,
                                                          accepted.same_node, accepted.untouched}});
+}
+
+// Its threads are there from when somebody has an object.
+void Daemon::serve_objects(net::AcceptedSocket accepted) {
+  if (!objects_) {
+    std::uint64_t memory = options_.object_memory_bytes;
+    if (memory == 0) {
+      PosixFileSystem files;
+      const auto available = detect_available_memory(files);
+      memory = available.ok() ? static_cast<std::uint64_t>(available->available_bytes) / 10 * 3 : kObjectMemoryBytes;
+    }
+    std::error_code ec;
+    const std::string temporary = std::filesystem::temp_directory_path(ec).string();
+    auto started = ObjectService::start(
+        {.store = {.node_id = info_.node_id,
+                   .endpoint = {info_.endpoint.host, info_.endpoint.port, {}},
+                   .node_name = state_->name(),
+                   .memory_max_bytes = memory},
+         .token = options_.token,
+         .spill_parent = !options_.object_spill_dir.empty()
+                             ? options_.object_spill_dir
+                             : fmt::format("{}/troupe-objects-{}", temporary, ::getuid()),
+         .log = log_});
+    if (!started.ok()) {
+      log_.warning("no object store: {}", started.status().to_string());
+      return;
+    }
+    objects_ = std::move(*started);
+  }
+  objects_->serve(std::move(accepted));
 }
 
 FdHandle Daemon::hold(UniqueFd fd) {

@@ -56,6 +56,10 @@ struct NodeOptions : Timing {
   std::string log_dir;         // actors' output goes to LOG_DIR/ACTOR-ID.log; empty: no files
   OutputListener on_output;    // actors' output; may be empty
   OutputLimits output_limits;  // of each actor, for on_output and for those who follow it from afar
+  // Shared memory for objects, at most; 0: 30 % of what is available when it is first used. And
+  // where they go when it is full; empty: a folder in the system's for temporary files.
+  std::uint64_t object_memory_bytes = 0;
+  std::string object_spill_dir;
   // The daemon's own lines; empty: standard error.
   LogSink log_sink;
   LogLevel log_level = LogLevel::kInfo;

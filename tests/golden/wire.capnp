@@ -918,6 +918,177 @@ struct KeeperMessage {
   }
 }
 
+struct ObjectHello {
+  protocolVersion @0 :UInt32;
+  client @1 :Id;
+  jobId @2 :Id;
+  name @3 :Text;
+  pid @4 :Int64;
+}
+
+struct NewSegment {
+  request @0 :UInt64;
+  bytes @1 :UInt64;
+}
+
+struct ObjectPlace {
+  segment @0 :UInt64;
+  offset @1 :UInt64;
+}
+
+struct PutObject {
+  objectId @0 :Id;
+  place @1 :ObjectPlace;
+  bytes @2 :UInt64;
+  typeHash @3 :UInt64;
+}
+
+struct ObjectRecord {
+  objectId @0 :Id;
+  home @1 :Id;
+  homeEndpoint @2 :Endpoint;
+  bytes @3 :UInt64;
+  typeHash @4 :UInt64;
+}
+
+struct HoldObjects {
+  request @0 :UInt64;
+  objects @1 :List(ObjectRecord);
+}
+
+struct ReleaseObjects {
+  objects @0 :List(Id);
+  unshared @1 :Bool;
+}
+
+struct GetObject {
+  request @0 :UInt64;
+  objectId @1 :Id;
+}
+
+struct ForgetObjectRequest {
+  request @0 :UInt64;
+}
+
+struct SegmentsRevoked {
+  unmapped @0 :List(UInt64);
+  inUse @1 :List(UInt64);
+}
+
+struct ObjectAnswer {
+  request @0 :UInt64;
+  pending @1 :Bool;
+  status @2 :Status;
+  place @3 :ObjectPlace;
+  bytes @4 :UInt64;
+  segmentBytes @5 :UInt64;
+  hasDescriptor @6 :Bool;
+}
+
+struct ObjectsFreed {
+  places @0 :List(ObjectPlace);
+}
+
+struct RevokeSegments {
+  segments @0 :List(UInt64);
+}
+
+struct StoreHello {
+  protocolVersion @0 :UInt32;
+  nodeId @1 :Id;
+  endpoint @2 :Endpoint;
+}
+
+struct BorrowObjects {
+  request @0 :UInt64;
+  objects @1 :List(Id);
+}
+
+struct ObjectsBorrowed {
+  request @0 :UInt64;
+  unknown @1 :List(Id);
+}
+
+struct ReturnObjects {
+  objects @0 :List(Id);
+}
+
+struct FindSource {
+  request @0 :UInt64;
+  objectId @1 :Id;
+  failed @2 :List(Id);
+}
+
+struct ObjectSource {
+  request @0 :UInt64;
+  status @1 :Status;
+  nodeId @2 :Id;
+  endpoint @3 :Endpoint;
+  bytes @4 :UInt64;
+}
+
+struct CopyChanged {
+  objectId @0 :Id;
+  isHere @1 :Bool;
+}
+
+struct ReadObject {
+  objectId @0 :Id;
+  offset @1 :UInt64;
+}
+
+struct BorrowsComplete {
+}
+
+struct ObjectWelcome {
+  status @0 :Status;
+  nodeId @1 :Id;
+  endpoint @2 :Endpoint;
+  memoryMaxBytes @3 :UInt64;
+}
+
+struct ReadStoreTotals {
+}
+
+struct StoreTotals {
+  objects @0 :UInt64;
+  memoryBytes @1 :UInt64;
+  memoryMaxBytes @2 :UInt64;
+  spilledBytes @3 :UInt64;
+  spilledBytesTotal @4 :UInt64;
+  restoredBytesTotal @5 :UInt64;
+  fetchedBytesTotal @6 :UInt64;
+  waiting @7 :UInt64;
+}
+
+struct ObjectMessage {
+  union {
+    objectHello @0 :ObjectHello;
+    newSegment @1 :NewSegment;
+    putObject @2 :PutObject;
+    holdObjects @3 :HoldObjects;
+    releaseObjects @4 :ReleaseObjects;
+    getObject @5 :GetObject;
+    forgetObjectRequest @6 :ForgetObjectRequest;
+    segmentsRevoked @7 :SegmentsRevoked;
+    objectAnswer @8 :ObjectAnswer;
+    objectsFreed @9 :ObjectsFreed;
+    revokeSegments @10 :RevokeSegments;
+    storeHello @11 :StoreHello;
+    borrowObjects @12 :BorrowObjects;
+    objectsBorrowed @13 :ObjectsBorrowed;
+    returnObjects @14 :ReturnObjects;
+    findSource @15 :FindSource;
+    objectSource @16 :ObjectSource;
+    copyChanged @17 :CopyChanged;
+    readObject @18 :ReadObject;
+    borrowsComplete @19 :BorrowsComplete;
+    objectWelcome @20 :ObjectWelcome;
+    readStoreTotals @21 :ReadStoreTotals;
+    storeTotals @22 :StoreTotals;
+  }
+}
+
 struct MethodSignature {
   name @0 :Text;
   hash @1 :UInt64;
@@ -982,6 +1153,10 @@ struct CallGivenBack {
   arguments @1 :Data;
 }
 
+struct ReferencesTaken {
+  sequence @0 :UInt64;
+}
+
 struct CallMessage {
   union {
     bind @0 :Bind;
@@ -994,5 +1169,6 @@ struct CallMessage {
     callProbe @7 :CallProbe;
     draining @8 :Draining;
     callGivenBack @9 :CallGivenBack;
+    referencesTaken @10 :ReferencesTaken;
   }
 }

@@ -60,6 +60,17 @@ inline constexpr std::array<std::string_view, 13> kTrainingCanaries = {
     "takes-ranks-for-lasting",  // a trainer is taken to have had the same rank in the world before
 };
 
+// Those of object stores (scheduler/objects), and of how processes use them.
+inline constexpr std::array<std::string_view, 7> kObjectCanaries = {
+    "frees-before-it-has-read",   // a holder that has said so, unread, is not counted
+    "borrows-without-waiting",    // a reference is taken before its home knows the new node
+    "forgets-borrowers",          // a home does not count the nodes that hold an object
+    "keeps-what-the-dead-held",   // a process that has gone holds its objects still
+    "moves-what-is-in-use",       // a segment that somebody reads is taken away
+    "drops-what-cannot-be-fetched",  // the last copy of an object is dropped as one of many
+    "forgets-what-waits-for-disk",   // who waits for an object on its way to disk is not told
+};
+
 // Plants the mistake of this name in what runs in this thread, for as long as the object lives;
 // none where it is empty.
 class PlantedCanary {

@@ -15,6 +15,7 @@
 
 #include "calls_simulation.h"
 #include "canaries.h"
+#include "objects_simulation.h"
 #include "scheduler_figures.h"
 #include "scheduler_simulation.h"
 #include "simulation.h"
@@ -27,17 +28,19 @@ constexpr int kUsageCode = 2;
 constexpr int kViolationCode = 7;
 
 constexpr const char* kUsage =
-    "simulate [--scenario training|scheduler|calls] [--seeds N] [--first-seed N] [--seed N] "
+    "simulate [--scenario training|scheduler|calls|objects] [--seeds N] [--first-seed N] [--seed N] "
     "[--trace]\n"
     "         [--nodes N] [--faults N] [--mistake NAME]\n"
     "         training:  [--elastic] [--ranks-per-node N] [--steps N] [--canary NAME]\n"
     "         scheduler: [--actors N] [--groups N] [--kills N] [--canary NAME]\n"
     "         calls:     [--actors N] [--drivers N] [--link-faults N] [--canary NAME]\n"
+    "         objects:   [--steps N] [--canary NAME]\n"
     "simulate --figures [--minutes N]\n"
     "\n"
     "Runs N seeds (200) on a simulated cluster, in virtual time: of a training run, of a\n"
-    "cluster that many drivers use while its nodes join and half of them die, or of drivers and\n"
-    "actors that call each other while connections are cut and slowed. A violation ends it\n"
+    "cluster that many drivers use while its nodes join and half of them die, of drivers and\n"
+    "actors that call each other while connections are cut and slowed, or of processes that put\n"
+    "objects, pass them on and let them go while memory is short. A violation ends it\n"
     "with code 7 and the seed; --seed N --trace shows what happened. The same seeds give the same\n"
     "trace hash, printed at the end. --elastic: the training's world changes, --nodes machines\n"
     "come, leave and are lost. --faults: of all kinds, 0 for none; --kills: of actors'\n"
@@ -102,6 +105,7 @@ void print_help(std::FILE* to) {
   fmt::print(to, "Canaries (training): {}\n", fmt::join(kTrainingCanaries, ", "));
   fmt::print(to, "Canaries (scheduler): {}\n", fmt::join(kHeadSessionCanaries, ", "));
   fmt::print(to, "Canaries (calls): {}\n", fmt::join(kCallSessionCanaries, ", "));
+  fmt::print(to, "Canaries (objects): {}\n", fmt::join(kObjectCanaries, ", "));
 }
 
 // False, and what is wrong is said, for what is no flag or no value of it.
@@ -251,6 +255,28 @@ int run_calls(int argc, char** argv) {
   return 0;
 }
 
+int run_objects(int argc, char** argv) {
+  ObjectsOptions options;
+  Seeds seeds;
+  const Flags flags = {{"--nodes", at_least(2, options.nodes)},
+                       {"--steps", at_least(1, options.steps)},
+                       {"--faults", at_least(0, options.faults)},
+                       {"--canary", canary_of(kObjectCanaries, options.canary)}};
+  if (!read_seed_flags(argc, argv, flags, seeds, {{"--trace", &options.trace}})) return kUsageCode;
+  ObjectsResult total;
+  const int code = run_seeds(seeds, options, "--scenario objects ", simulate_objects, total);
+  if (code != 0) return code;
+  fmt::print(
+      "{} objects put, {} references passed on, {} reads, {} of them of lost objects, {} without "
+      "room\n"
+      "{} segments moved to disk, {} read back; {} transfers, {} of them from copies\n"
+      "{} processes killed, {} nodes lost, {} connections cut\n",
+      total.puts, total.passed, total.reads, total.lost, total.no_room, total.spills,
+      total.restores, total.fetches, total.fetches_from_copies, total.process_deaths,
+      total.node_losses, total.cuts);
+  return 0;
+}
+
 int print_figures(int argc, char** argv) {
   int minutes = 60;
   const Flags flags = {{"--minutes", at_least(1, minutes)}};
@@ -277,7 +303,9 @@ int main(int argc, char** argv) {
   if (scenario == "training") return run_training(argc, argv);
   if (scenario == "scheduler") return run_scheduler(argc, argv);
   if (scenario == "calls") return run_calls(argc, argv);
-  fmt::print(stderr, "simulate: there is no scenario '{}': take training, scheduler or calls\n",
+  if (scenario == "objects") return run_objects(argc, argv);
+  fmt::print(stderr,
+             "simulate: there is no scenario '{}': take training, scheduler, calls or objects\n",
              scenario);
   return kUsageCode;
 }

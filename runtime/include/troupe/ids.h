@@ -58,6 +58,9 @@ struct GroupTag {
 struct SupervisorTag {
   static constexpr std::string_view kName = "supervisor id";
 };
+struct ObjectTag {
+  static constexpr std::string_view kName = "object id";
+};
 
 using NodeId = Id<NodeTag>;
 using ActorId = Id<ActorTag>;
@@ -65,6 +68,7 @@ using JobId = Id<JobTag>;
 using ClientId = Id<ClientTag>;
 using GroupId = Id<GroupTag>;
 using SupervisorId = Id<SupervisorTag>;
+using ObjectId = Id<ObjectTag>;
 
 template <typename Tag>
 Result<Id<Tag>> Id<Tag>::parse(std::string_view hex) {

@@ -40,6 +40,7 @@ enum class Code : int {
   kOverloaded = 17,         // a bounded queue is full
   kInternal = 18,           // a bug of ours that could be contained
   kProtocol = 19,           // the peer sent something that is not of the protocol or its version
+  kObjectLost = 20,         // no copy of the object is left, or nobody held it any more
 };
 
 // "InvalidArgument", … The inverse of code_from_name.

@@ -10,6 +10,7 @@
 #include "runtime/wire/control_messages.h"
 #include "runtime/wire/host_messages.h"
 #include "runtime/wire/keeper_messages.h"
+#include "runtime/wire/object_messages.h"
 #include "tests/runtime/wire/filled.h"
 
 namespace troupe::wire {
@@ -46,10 +47,18 @@ constexpr std::uint64_t kKeeperHashes[] = {
     0x273dc5964520d669, 0xaec8fe80fb8e180c, 0x2e582632f979ee7f, 0xa778a87fb847297f,
     0x8e9f22c4ab2ce6e5, 0x30d85194abf86d84, 0xcbfc0fae6f18be2e, 0x167123e506c5f8e6,
 };
+constexpr std::uint64_t kObjectHashes[] = {
+    0x82eabc4c062e9a68, 0xa30ca326c64b37fc, 0x3534587b21408950, 0x4cfae2390ebafefe,
+    0xf2f7cb2d37fe1a9a, 0x14f4da1414175b6e, 0x568f1600da1448ba, 0x9c017937037ff09f,
+    0x15b589cf1d2bf0eb, 0xdcd208fd49680157, 0x3aec49aa950fade0, 0x936902974b13dc37,
+    0xdcf7d885f6808826, 0xbf6b41d9f388ca86, 0xd4e3a0d43df9358b, 0x1acd5f499212485e,
+    0x429aa4c4c6f349a2, 0xac02cab3d870a80a, 0x97246754ed109d9d, 0x7efa42cdd7fd4912,
+    0x7f5bfe27de9d0869, 0x17d55938849a8788, 0x4a5303aaa23f01c7,
+};
 constexpr std::uint64_t kCallHashes[] = {
     0xda94acba4418739e, 0xa8c18ceb9d5fbcfd, 0x27eb962e626c5961, 0x68cbb32d065559e8,
     0x94ae858e535bccd1, 0x70987a3c47607817, 0x61761b59c5690da5, 0xa938c5c4c4b32e9a,
-    0x634492e1039fd5d6, 0xf9f46f107d121a90,
+    0x634492e1039fd5d6, 0xf9f46f107d121a90, 0xc9ea5cc013e44c8c,
 };
 
 template <typename Message>
@@ -87,6 +96,7 @@ TEST_CASE("every message has the bytes that it always had") {
   check_bytes<ControlMessage>(kControlHashes);
   check_bytes<HostMessage>(kHostHashes);
   check_bytes<KeeperMessage>(kKeeperHashes);
+  check_bytes<ObjectMessage>(kObjectHashes);
   check_bytes<CallMessage>(kCallHashes);
 }
 

@@ -4,6 +4,7 @@
 #include "runtime/wire/control_messages.h"
 #include "runtime/wire/host_messages.h"
 #include "runtime/wire/keeper_messages.h"
+#include "runtime/wire/object_messages.h"
 #include "tests/runtime/wire/filled.h"
 
 namespace troupe::wire {
@@ -32,6 +33,7 @@ TEST_CASE("every field of every message comes back") {
   check_family<ControlMessage>([](const Bytes& b) { return decode_control(b); });
   check_family<HostMessage>([](const Bytes& b) { return decode_host(b); });
   check_family<KeeperMessage>([](const Bytes& b) { return decode_keeper(b); });
+  check_family<ObjectMessage>([](const Bytes& b) { return decode_object(b); });
   check_family<CallMessage>([](const Bytes& b) { return decode_call(b); });
 }
 

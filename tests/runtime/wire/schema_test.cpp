@@ -13,6 +13,7 @@
 #include "runtime/wire/control_messages.h"
 #include "runtime/wire/host_messages.h"
 #include "runtime/wire/keeper_messages.h"
+#include "runtime/wire/object_messages.h"
 #include "tests/runtime/wire/schema_text.h"
 #include "tests/support/test_data.h"
 
@@ -24,6 +25,7 @@ SchemaText schema_of_all() {
   schema.add_family<ControlMessage>("ControlMessage");
   schema.add_family<HostMessage>("HostMessage");
   schema.add_family<KeeperMessage>("KeeperMessage");
+  schema.add_family<ObjectMessage>("ObjectMessage");
   schema.add_family<CallMessage>("CallMessage");
   return schema;
 }

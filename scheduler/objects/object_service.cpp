@@ -1,0 +1,658 @@
+#include "scheduler/objects/object_service.h"
+
+#include <algorithm>
+#include <deque>
+#include <future>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "runtime/memory/unix_socket.h"
+#include "runtime/net/connection.h"
+#include "runtime/net/event_loop.h"
+#include "runtime/process/packet_socket.h"
+#include "scheduler/objects/object_memory.h"
+#include "scheduler/objects/object_transfer.h"
+#include "scheduler/objects/spill_folder.h"
+#include "scheduler/objects/worker_threads.h"
+
+namespace troupe::scheduler {
+namespace {
+
+constexpr Duration kHelloTime = std::chrono::seconds(5);
+constexpr Duration kTickInterval = std::chrono::milliseconds(50);
+constexpr Duration kConnectTime = std::chrono::seconds(3);
+constexpr Duration kConnectPause = std::chrono::milliseconds(100);
+// How long a reader of another node waits for an object that is on disk or on its way here.
+constexpr Duration kFindTime = std::chrono::seconds(60);
+constexpr std::uint32_t kHelloBytesMax = 64u << 10;
+constexpr int kPacketsInTurn = 256;
+// Answers and notices that a process does not read.
+constexpr std::size_t kUnreadPacketsMax = 100'000;
+
+// Packets that wait until the other end has read some.
+struct Outbox {
+  struct Packet {
+    wire::Bytes bytes;
+    std::shared_ptr<ObjectMemory> memory;  // its descriptor goes with it; may be null
+  };
+  UniqueFd socket;
+  std::deque<Packet> waiting;
+};
+
+struct Client {
+  std::string name;
+  Outbox requests;  // what it sends comes by this one's socket, too
+  Outbox notices;
+};
+
+class Service final : public ObjectService {
+ public:
+  Service(ObjectServiceOptions options, std::unique_ptr<net::LoopThread> thread)
+      : options_(std::move(options)),
+        thread_(std::move(thread)),
+        loop_(thread_->loop()),
+        store_(options_.store),
+        spill_(options_.spill_parent, options_.store.node_id.to_string()) {}
+  ~Service() override;
+
+  void serve(net::AcceptedSocket socket) override;
+  ObjectStore::Totals totals() override;
+
+ private:
+  struct Home {  // this store's connection to another one, whose objects are held here
+    wire::Endpoint endpoint;
+    std::shared_ptr<net::Connection> connection;
+    bool connecting = false;
+    TimePoint down_since{};
+  };
+
+  TimePoint now() const { return loop_.clock().now(); }
+  void post(std::function<void()> work) {
+    loop_.post([this, alive = std::weak_ptr(alive_), work = std::move(work)] {
+      if (!alive.expired()) work();
+    });
+  }
+  void after(Duration delay, std::function<void()> work) {
+    loop_.call_after(delay, [alive = std::weak_ptr(alive_), work = std::move(work)] {
+      if (!alive.expired()) work();
+    });
+  }
+
+  // Processes.
+  void greet(UniqueFd socket);
+  void join(const wire::ObjectHello& hello, UniqueFd requests, UniqueFd notices);
+  void read_client(ProcessKey key, int packets_max);
+  void read_all_clients();
+  void client_gone(ProcessKey key, const Status& why);
+  void send(ProcessKey key, Outbox& outbox, wire::Bytes bytes,
+            std::shared_ptr<ObjectMemory> memory);
+  void flush(ProcessKey key, bool notices);
+
+  // Other nodes.
+  void tell_home(const NodeId& node, const wire::Endpoint& endpoint, wire::ObjectMessage message);
+  void connect_home(const NodeId& node);
+  void home_connected(const NodeId& node, Result<ByteStream> stream);
+  void serve_peer(net::AcceptedSocket socket);
+  void on_peer_frame(const std::shared_ptr<NodeId>& node,
+                     const std::weak_ptr<net::Connection>& connection,
+                     std::span<const std::byte> frame);
+  void serve_bytes(ByteStream stream, const std::string& peer);
+  Result<ReadableObject> find(ObjectId object, const std::string& peer, ProcessKey* reader);
+
+  void carry_out();
+  void carry_out(ObjectEffect& effect);
+  void tell_process(ObjectEffect& effect);
+  void create(const ObjectEffect& effect);
+  void spill(SegmentKey segment);
+  void restore(const ObjectEffect& effect);
+  void fetch(const ObjectEffect& effect);
+  void disk(std::function<void()> work);
+  void settle_soon();
+  void tick_soon();
+
+  const ObjectServiceOptions options_;
+  std::unique_ptr<net::LoopThread> thread_;
+  net::EventLoop& loop_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  OpenStreams streams_;
+  // Fetches wait for those that serve on other nodes, which wait for fetches of theirs.
+  WorkerThreads fetching_{32, 1'000'000};
+  WorkerThreads serving_{64, 1024};
+  WorkerThreads disk_{1, 1'000'000};
+  std::atomic<ProcessKey> next_key_{1};
+  // Loop thread from here on.
+  ObjectStore store_;
+  SpillFolder spill_;
+  std::map<ProcessKey, std::shared_ptr<Client>> clients_;
+  std::map<ProcessKey, std::function<void(const wire::ObjectAnswer&)>> readers_;
+  std::map<SegmentKey, std::shared_ptr<ObjectMemory>> memories_;
+  std::map<SegmentKey, Status> failed_;
+  std::map<SegmentKey, std::shared_ptr<std::uint64_t>> fetched_;  // bytes that have arrived
+  std::map<NodeId, Home> homes_;
+  std::map<NodeId, std::shared_ptr<net::Connection>> borrowers_;
+  std::set<std::shared_ptr<net::Connection>> strangers_;  // have not said who they are
+  bool settling_ = false;
+  bool ticking_ = false;
+  bool carrying_out_ = false;
+};
+
+Service::~Service() {
+  std::promise<void> done;
+  loop_.post([this, &done] {
+    alive_.reset();
+    for (auto& [key, client] : clients_) {
+      for (Outbox* outbox : {&client->requests, &client->notices}) {
+        loop_.unwatch(outbox->socket.get());
+      }
+    }
+    clients_.clear();
+    homes_.clear();
+    borrowers_.clear();
+    strangers_.clear();
+    for (auto& [segment, memory] : memories_) memory->abandon();
+    done.set_value();
+  });
+  done.get_future().wait();
+  streams_.shut_all();
+  fetching_.close();
+  serving_.close();
+  disk_.close();
+  thread_.reset();
+}
+
+void Service::serve(net::AcceptedSocket socket) {
+  if (socket.target == wire::kObjectsTarget) {
+    auto fd = std::make_shared<UniqueFd>(socket.socket.take_socket());
+    if (!fd->valid()) return;
+    (void)serving_.run([this, fd] { greet(std::move(*fd)); });
+  } else if (socket.target == wire::kObjectBytesTarget) {
+    auto stream = std::make_shared<ByteStream>(std::move(socket.socket));
+    (void)serving_.run(
+        [this, stream, peer = socket.peer] { serve_bytes(std::move(*stream), peer); });
+  } else {
+    auto held = std::make_shared<net::AcceptedSocket>(std::move(socket));
+    post([this, held] { serve_peer(std::move(*held)); });
+  }
+}
+
+ObjectStore::Totals Service::totals() {
+  auto promise = std::make_shared<std::promise<ObjectStore::Totals>>();
+  auto future = promise->get_future();
+  post([this, promise] { promise->set_value(store_.totals()); });
+  return future.get();
+}
+
+// --- processes -----------------------------------------------------------------------------------
+
+// On a thread of its own: whoever connects may be slow.
+void Service::greet(UniqueFd socket) {
+  const Deadline deadline = Deadline::after(kHelloTime);
+  std::uint32_t length = 0;
+  auto fds = memory::receive_with_fds(socket.get(), std::as_writable_bytes(std::span(&length, 1)),
+                                      2, deadline);
+  if (!fds.ok() || length == 0 || length > kHelloBytesMax) return;
+  wire::Bytes bytes(length);
+  if (!memory::receive_all(socket.get(), bytes, deadline).ok()) return;
+  auto message = wire::decode_object(bytes);
+  if (!message.ok()) return;
+  auto* hello = get_if<wire::ObjectHello>(&*message);
+  if (hello == nullptr) return;
+  auto held = std::make_shared<std::pair<wire::ObjectHello, std::vector<UniqueFd>>>(
+      std::move(*hello), std::move(*fds));
+  post([this, held] { join(held->first, std::move(held->second[0]), std::move(held->second[1])); });
+}
+
+void Service::join(const wire::ObjectHello& hello, UniqueFd requests, UniqueFd notices) {
+  const ProcessKey key = next_key_++;
+  auto client = std::make_shared<Client>();
+  client->name = hello.name;
+  client->requests.socket = std::move(requests);
+  client->notices.socket = std::move(notices);
+  const int fd = client->requests.socket.get();
+  wire::ObjectWelcome welcome{.status = {},
+                              .node_id = options_.store.node_id,
+                              .endpoint = options_.store.endpoint,
+                              .memory_max_bytes = options_.store.memory_max_bytes};
+  if (hello.protocol_version != wire::kObjectProtocolVersion) {
+    welcome.status =
+        error(Code::kProtocol,
+              "node {} speaks version {} of the object store's protocol, this process "
+              "{}. Install the same build on every node",
+              options_.store.node_name, wire::kObjectProtocolVersion, hello.protocol_version);
+    (void)process::send_packet(fd, wire::encode(wire::ObjectMessage(std::move(welcome))), {},
+                               Deadline::after({}));
+    return;
+  }
+  clients_[key] = client;
+  store_.process_joined(key, hello.name);
+  send(key, client->requests, wire::encode(wire::ObjectMessage(std::move(welcome))), nullptr);
+  loop_.watch_readable(fd, [this, key] { read_client(key, kPacketsInTurn); });
+}
+
+void Service::read_client(ProcessKey key, int packets_max) {
+  const auto found = clients_.find(key);
+  if (found == clients_.end()) return;
+  const std::shared_ptr<Client> client = found->second;
+  for (int i = 0; i < packets_max; ++i) {
+    auto packet = process::receive_packet(client->requests.socket.get());
+    if (!packet.ok()) {
+      client_gone(key, packet.status());
+      break;
+    }
+    if (!*packet) break;
+    auto message = wire::decode_object((*packet)->bytes);
+    if (message.ok() && get_if<wire::ReadStoreTotals>(&*message) != nullptr) {
+      send(key, client->requests, wire::encode(wire::ObjectMessage(store_.totals())), nullptr);
+      continue;
+    }
+    const Status status = message.ok() ? store_.on_process(key, *message, now()) : message.status();
+    if (!status.ok()) {
+      options_.log.warning("{} is disconnected from the object store: {}", client->name,
+                           status.to_string());
+      client_gone(key, status);
+      break;
+    }
+  }
+  carry_out();
+}
+
+void Service::read_all_clients() {
+  std::vector<ProcessKey> keys;
+  for (const auto& [key, client] : clients_) keys.push_back(key);
+  for (const ProcessKey key : keys) read_client(key, 1 << 30);
+}
+
+void Service::client_gone(ProcessKey key, const Status&) {
+  const auto found = clients_.find(key);
+  if (found == clients_.end()) return;
+  loop_.unwatch(found->second->requests.socket.get());
+  loop_.unwatch(found->second->notices.socket.get());
+  clients_.erase(found);
+  store_.process_gone(key);
+}
+
+void Service::send(ProcessKey key, Outbox& outbox, wire::Bytes bytes,
+                   std::shared_ptr<ObjectMemory> memory) {
+  outbox.waiting.push_back({std::move(bytes), std::move(memory)});
+  if (outbox.waiting.size() == 1) {
+    flush(key, &outbox != &clients_.at(key)->requests);
+  } else if (outbox.waiting.size() > kUnreadPacketsMax) {
+    post([this, key] {
+      client_gone(key, Status(Code::kOverloaded, "it does not read what it is told"));
+      carry_out();
+    });
+  }
+}
+
+void Service::flush(ProcessKey key, bool notices) {
+  const auto found = clients_.find(key);
+  if (found == clients_.end()) return;
+  Outbox& outbox = notices ? found->second->notices : found->second->requests;
+  while (!outbox.waiting.empty()) {
+    const Outbox::Packet& packet = outbox.waiting.front();
+    std::vector<int> fds;
+    if (packet.memory) fds.push_back(packet.memory->fd());
+    const auto sent = process::try_send_packet(outbox.socket.get(), packet.bytes, fds);
+    if (!sent.ok()) {  // its end is read on the other socket
+      outbox.waiting.clear();
+      return;
+    }
+    if (!*sent) {
+      loop_.when_writable(outbox.socket.get(), [this, key, notices] { flush(key, notices); });
+      return;
+    }
+    outbox.waiting.pop_front();
+  }
+}
+
+// --- what the store decides ----------------------------------------------------------------------
+
+void Service::carry_out() {
+  if (std::exchange(carrying_out_, true)) return;
+  for (auto effects = store_.take_effects(); !effects.empty(); effects = store_.take_effects()) {
+    for (ObjectEffect& effect : effects) carry_out(effect);
+    for (const auto& [segment, why] : std::exchange(failed_, {})) {
+      store_.segment_failed(segment, why);
+    }
+  }
+  carrying_out_ = false;
+  if (store_.wants_settling()) settle_soon();
+  if (store_.totals().waiting > 0) tick_soon();
+}
+
+void Service::settle_soon() {
+  if (std::exchange(settling_, true)) return;
+  post([this] {
+    settling_ = false;
+    read_all_clients();
+    store_.settle();
+    carry_out();
+  });
+}
+
+void Service::tick_soon() {
+  if (std::exchange(ticking_, true)) return;
+  after(kTickInterval, [this] {
+    ticking_ = false;
+    store_.tick(now());
+    carry_out();
+  });
+}
+
+void Service::carry_out(ObjectEffect& effect) {
+  switch (effect.kind) {
+    case ObjectEffect::Kind::kTellProcess:
+      return tell_process(effect);
+    case ObjectEffect::Kind::kTellPeer: {
+      if (!effect.reply) return tell_home(effect.node, effect.endpoint, std::move(effect.message));
+      const auto borrower = borrowers_.find(effect.node);
+      if (borrower != borrowers_.end()) {
+        (void)borrower->second->send(wire::encode(effect.message));
+      }
+      return;
+    }
+    case ObjectEffect::Kind::kCreateSegment:
+      return create(effect);
+    case ObjectEffect::Kind::kDropSegment: {
+      const auto memory = memories_.find(effect.segment);
+      if (memory != memories_.end()) {
+        memory->second->abandon();
+        memories_.erase(memory);
+      }
+      fetched_.erase(effect.segment);
+      return disk([this, segment = effect.segment] { spill_.remove(segment); });
+    }
+    case ObjectEffect::Kind::kSpill:
+      return spill(effect.segment);
+    case ObjectEffect::Kind::kForgetMemory:
+      memories_.erase(effect.segment);
+      return;
+    case ObjectEffect::Kind::kRestore:
+      return restore(effect);
+    case ObjectEffect::Kind::kForgetDisk:
+      return disk([this, segment = effect.segment] { spill_.remove(segment); });
+    case ObjectEffect::Kind::kFetch:
+      return fetch(effect);
+  }
+}
+
+void Service::tell_process(ObjectEffect& effect) {
+  const auto reader = readers_.find(effect.process);
+  if (reader != readers_.end()) {
+    if (const auto* answer = get_if<wire::ObjectAnswer>(&effect.message)) reader->second(*answer);
+    return;
+  }
+  const auto client = clients_.find(effect.process);
+  if (client == clients_.end()) return;
+  std::shared_ptr<ObjectMemory> memory;
+  if (effect.segment != 0) {
+    const auto found = memories_.find(effect.segment);
+    if (found != memories_.end()) {
+      memory = found->second;
+    } else if (auto* answer = get_if<wire::ObjectAnswer>(&effect.message)) {
+      const auto failed = failed_.find(effect.segment);
+      answer->has_descriptor = false;
+      answer->status = failed != failed_.end()
+                           ? failed->second
+                           : Status(Code::kUnavailable, "the object is being dropped");
+    }
+  }
+  Outbox& outbox = effect.reply ? client->second->requests : client->second->notices;
+  send(effect.process, outbox, wire::encode(effect.message), std::move(memory));
+}
+
+void Service::create(const ObjectEffect& effect) {
+  auto memory =
+      ObjectMemory::create(effect.bytes, effect.process != 0 ? ObjectMemory::Writer::kProcess
+                                                             : ObjectMemory::Writer::kStore);
+  if (memory.ok()) {
+    memories_[effect.segment] = std::move(*memory);
+  } else {
+    failed_[effect.segment] = memory.status();
+  }
+}
+
+void Service::disk(std::function<void()> work) { (void)disk_.run(std::move(work)); }
+
+void Service::spill(SegmentKey segment) {
+  disk([this, segment, memory = memories_.at(segment)] {
+    const Status status = spill_.write(segment, *memory);
+    post([this, segment, status] {
+      store_.spilled(segment, status, now());
+      carry_out();
+    });
+  });
+}
+
+void Service::restore(const ObjectEffect& effect) {
+  const SegmentKey segment = effect.segment;
+  disk([this, segment, bytes = effect.bytes] {
+    auto memory = ObjectMemory::create(bytes, ObjectMemory::Writer::kStore);
+    const Status status = memory.ok() ? spill_.read(segment, **memory) : memory.status();
+    post([this, segment, status, memory = status.ok() ? *memory : nullptr] {
+      if (memory) memories_[segment] = memory;
+      store_.restored(segment, status);
+      // (Where it was dropped meanwhile nobody asks for it again.)
+      carry_out();
+    });
+  });
+}
+
+void Service::fetch(const ObjectEffect& effect) {
+  const auto memory = memories_.find(effect.segment);
+  if (memory == memories_.end()) return;  // it failed, and the store hears of that
+  auto& have = fetched_[effect.segment];
+  if (!have) have = std::make_shared<std::uint64_t>(0);
+  memory->second->arrived(*have);
+  const net::Address from{effect.endpoint.host, effect.endpoint.port, {}};
+  const bool queued = fetching_.run([this, from, object = effect.object, bytes = effect.bytes,
+                                     segment = effect.segment, memory = memory->second, have] {
+    const Status status =
+        fetch_object(from, options_.token, object, bytes, *memory, have.get(), streams_);
+    post([this, object, segment, status] {
+      if (status.ok()) fetched_.erase(segment);
+      store_.fetched(object, status);
+      carry_out();
+    });
+  });
+  if (queued) return;
+  post([this, object = effect.object] {
+    store_.fetched(object, Status(Code::kResourceExhausted, "too many objects are being fetched"));
+    carry_out();
+  });
+}
+
+// --- other nodes: what is held here of theirs ----------------------------------------------------
+
+void Service::tell_home(const NodeId& node, const wire::Endpoint& endpoint,
+                        wire::ObjectMessage message) {
+  Home& home = homes_[node];
+  if (!endpoint.host.empty()) home.endpoint = endpoint;
+  if (home.connection) {
+    (void)home.connection->send(wire::encode(message));
+  } else if (!home.connecting) {  // then everything is said again
+    home.down_since = now();
+    connect_home(node);
+  }
+}
+
+void Service::connect_home(const NodeId& node) {
+  Home& home = homes_[node];
+  home.connecting = true;
+  net::connect(loop_, {home.endpoint.host, home.endpoint.port, {}}, wire::kObjectPeersTarget,
+               options_.token, Deadline::after(kConnectTime, loop_.clock()),
+               [this, node, alive = std::weak_ptr(alive_)](Result<ByteStream> stream) {
+                 if (!alive.expired()) home_connected(node, std::move(stream));
+               });
+}
+
+void Service::home_connected(const NodeId& node, Result<ByteStream> stream) {
+  Home& home = homes_[node];
+  home.connecting = false;
+  if (!stream.ok()) {
+    if (now() - home.down_since < options_.peer_patience) {
+      home.connecting = true;
+      after(kConnectPause, [this, node] { connect_home(node); });
+      return;
+    }
+    options_.log.warning("the object store of node {} at {} is lost: {}", node.brief(),
+                         home.endpoint.to_string(), stream.status().to_string());
+    homes_.erase(node);
+    store_.home_gone(node);
+    return carry_out();
+  }
+  home.connection = net::make_connection(loop_, std::move(*stream), home.endpoint.to_string());
+  home.connection->start(
+      {.on_frame =
+           [this, node, alive = std::weak_ptr(alive_)](std::span<const std::byte> frame) {
+             if (alive.expired()) return;
+             const auto message = wire::decode_object(frame);
+             if (!message.ok()) return;
+             store_.on_peer(node, homes_[node].endpoint, *message, now());
+             carry_out();
+           },
+       .on_close =
+           [this, node, alive = std::weak_ptr(alive_)](Status) {
+             if (alive.expired()) return;
+             Home& closed = homes_[node];
+             closed.connection.reset();
+             closed.down_since = now();
+             connect_home(node);
+           }});
+  (void)home.connection->send(wire::encode(wire::ObjectMessage(
+      wire::StoreHello{.node_id = options_.store.node_id, .endpoint = options_.store.endpoint})));
+  store_.connected(node);
+  carry_out();
+}
+
+// --- other nodes: what they hold of ours ---------------------------------------------------------
+
+void Service::serve_peer(net::AcceptedSocket socket) {
+  const auto connection = net::make_connection(loop_, std::move(socket.socket), socket.peer);
+  strangers_.insert(connection);
+  const auto node = std::make_shared<NodeId>();
+  const std::weak_ptr<net::Connection> weak = connection;
+  connection->start(
+      {.on_frame =
+           [this, node, weak, alive = std::weak_ptr(alive_)](std::span<const std::byte> frame) {
+             if (!alive.expired()) on_peer_frame(node, weak, frame);
+           },
+       .on_close =
+           [this, node, weak, alive = std::weak_ptr(alive_)](Status) {
+             if (alive.expired()) return;
+             const auto closed = weak.lock();
+             strangers_.erase(closed);
+             const auto known = borrowers_.find(*node);
+             if (known == borrowers_.end() || known->second != closed) return;
+             borrowers_.erase(known);
+             after(options_.peer_patience, [this, gone = *node] {
+               if (borrowers_.contains(gone)) return;  // it has come back
+               store_.borrower_gone(gone);
+               carry_out();
+             });
+           }});
+}
+
+void Service::on_peer_frame(const std::shared_ptr<NodeId>& node,
+                            const std::weak_ptr<net::Connection>& connection,
+                            std::span<const std::byte> frame) {
+  const auto message = wire::decode_object(frame);
+  const auto sender = connection.lock();
+  if (!message.ok() || !sender) return;
+  if (const auto* hello = get_if<wire::StoreHello>(&*message)) {
+    *node = hello->node_id;
+    strangers_.erase(sender);
+    borrowers_[*node] = sender;
+  }
+  if (get_if<wire::ReadStoreTotals>(&*message) != nullptr) {
+    (void)sender->send(wire::encode(wire::ObjectMessage(store_.totals())));
+    return;
+  }
+  if (node->empty()) return;
+  const auto known = borrowers_.find(*node);
+  if (known == borrowers_.end() || known->second != sender) return;  // there is a newer one
+  // What a process here has put and passed on may not have been read yet.
+  if (get_if<wire::BorrowObjects>(&*message) != nullptr) read_all_clients();
+  const auto* hello = get_if<wire::StoreHello>(&*message);
+  store_.on_peer(*node, hello != nullptr ? hello->endpoint : wire::Endpoint{}, *message, now());
+  carry_out();
+}
+
+void Service::serve_bytes(ByteStream stream, const std::string& peer) {
+  ProcessKey reader = 0;
+  const Status status = serve_object(
+      std::move(stream), [&](ObjectId object) { return find(object, peer, &reader); }, streams_);
+  if (!status.ok() && status.code() != Code::kUnavailable) {
+    options_.log.info("an object's bytes were not sent to {}: {}", peer, status.to_string());
+  }
+  if (reader == 0) return;
+  post([this, reader] {
+    readers_.erase(reader);
+    store_.process_gone(reader);
+    carry_out();
+  });
+}
+
+// On the serving thread.
+Result<ReadableObject> Service::find(ObjectId object, const std::string& peer, ProcessKey* reader) {
+  using Found = Result<ReadableObject>;
+  auto promise = std::make_shared<std::promise<Found>>();
+  auto future = promise->get_future();
+  const ProcessKey key = *reader = next_key_++;
+  post([this, promise, key, object, peer] {
+    readers_[key] = [this, promise](const wire::ObjectAnswer& answer) {
+      if (answer.pending) return;
+      const auto memory = memories_.find(answer.place.segment);
+      if (!answer.status.ok()) {
+        promise->set_value(answer.status);
+      } else if (memory == memories_.end()) {
+        promise->set_value(Status(Code::kUnavailable, "the object is being dropped"));
+      } else {
+        promise->set_value(ReadableObject{memory->second, answer.place.offset, answer.bytes});
+      }
+    };
+    store_.reader_joined(key, peer);
+    (void)store_.on_process(
+        key, wire::ObjectMessage(wire::GetObject{.request = 1, .object_id = object}), now());
+    carry_out();
+  });
+  if (future.wait_for(kFindTime) != std::future_status::ready) {
+    return Status(Code::kDeadlineExceeded, "the object is not in memory yet");
+  }
+  return future.get();
+}
+
+}  // namespace
+
+bool is_object_target(const std::string& target) {
+  return target == wire::kObjectsTarget || target == wire::kObjectPeersTarget ||
+         target == wire::kObjectBytesTarget;
+}
+
+Result<wire::StoreTotals> read_store_totals(const net::Address& node, const net::Token& token,
+                                            Deadline deadline) {
+  ByteStream stream =
+      TROUPE_TRY(net::connect_blocking(node, wire::kObjectPeersTarget, token, deadline));
+  const wire::Bytes question = wire::encode(wire::ObjectMessage(wire::ReadStoreTotals{}));
+  auto length = static_cast<std::uint32_t>(question.size());
+  TROUPE_RETURN_IF_ERROR(send_all(stream, std::as_bytes(std::span(&length, 1)), deadline));
+  TROUPE_RETURN_IF_ERROR(send_all(stream, question, deadline));
+  TROUPE_RETURN_IF_ERROR(
+      receive_all(stream, std::as_writable_bytes(std::span(&length, 1)), deadline));
+  if (length > kHelloBytesMax) return Status(Code::kProtocol, "not the answer of an object store");
+  wire::Bytes answer(length);
+  TROUPE_RETURN_IF_ERROR(receive_all(stream, answer, deadline));
+  const auto message = TROUPE_TRY(wire::decode_object(answer));
+  const auto* totals = get_if<wire::StoreTotals>(&message);
+  if (totals == nullptr) return Status(Code::kProtocol, "not the answer of an object store");
+  return *totals;
+}
+
+Result<std::unique_ptr<ObjectService>> ObjectService::start(ObjectServiceOptions options) {
+  auto thread = TROUPE_TRY(net::LoopThread::start("objects"));
+  return std::unique_ptr<ObjectService>(
+      std::make_unique<Service>(std::move(options), std::move(thread)));
+}
+
+}  // namespace troupe::scheduler
