@@ -123,6 +123,14 @@ void ActorChannel::send_probe(wire::CallProbe probe) {
   session_.send_probe(std::move(probe));
 }
 
+void ActorChannel::references_taken(std::uint64_t sequence) {
+  if (forked()) return;
+  // Where there is no connection now, the actor lets go of them after a while.
+  if (const auto link = this->link()) {
+    (void)link->send(wire::CallMessage(wire::ReferencesTaken{sequence}));
+  }
+}
+
 void ActorChannel::allow_items(std::uint64_t sequence, std::uint64_t items) {
   if (forked()) return;
   MutexLock lock(mutex_);

@@ -5,6 +5,7 @@
 #include "actors/actor_channel.h"
 #include "actors/call_cycles.h"
 #include "actors/client.h"
+#include "actors/objects/object_client.h"
 #include "runtime/base/check.h"
 #include "runtime/base/process_stamp.h"
 #include "runtime/base/short_slices.h"
@@ -140,6 +141,7 @@ void CallLine::send(std::uint32_t method, OutgoingArguments& arguments, const Ca
   ends_by_ = deadline.deadline;
   if (future != nullptr) future->set_ends_by(deadline.deadline);
   Encoder& encoder = arguments.encoder_;
+  kept_ = std::move(encoder.kept());
   std::unique_ptr<LentArguments> lent;
   if (encoder.in_large_memory()) {
     arguments.slabs_->lease.set_used(encoder.size());
@@ -158,6 +160,15 @@ void CallLine::send(std::uint32_t method, OutgoingArguments& arguments, const Ca
   if (nested) {
     with_outer_.emplace(outer->stop_token(), CancelWithOuter{nested, outer->deadline()});
   }
+}
+
+void CallLine::take_references(std::shared_ptr<ObjectIntake> references) const {
+  const auto client = client_.lock();
+  if (!client) return;
+  const std::uint64_t sequence = references->lent_with;
+  client->objects()->hold_all_later(std::move(*references), [channel = channel_, sequence] {
+    channel->references_taken(sequence);
+  });
 }
 
 void CallLine::CancelWithOuter::operator()() const {

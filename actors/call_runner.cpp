@@ -305,9 +305,10 @@ void CallRunner::run(QueuedCall& call) {
     const RunningCall::Scope scope(&running);
     return guarded([&] {
       return actor_->invoke(call.method, call.argument_bytes(),
-                            {.client = config_.client, .in_place = true});
+                            {.client = config_.client, .in_place = true, .takes_references = true});
     });
   }();
+  if (!running.lent().empty()) server_->lend(call, std::move(running.lent()));
   // Before the caller knows, which may send as much again at once.
   give_back_large_buffer(std::move(call.arguments));
   finish(call, std::move(result));
@@ -355,7 +356,8 @@ void CallRunner::begin_async(Group& group, QueuedCall queued, MethodKind kind) {
   auto made = guarded([&] {
     const RunningCall::Scope scope(&call->running);
     return actor_->start(method, call->call.argument_bytes(),
-                         {.client = config_.client, .in_place = true}, host);
+                         {.client = config_.client, .in_place = true, .takes_references = true},
+                         host);
   });
   if (!made.ok()) {
     answer(call->call, made.status());
@@ -420,7 +422,12 @@ void CallRunner::step(const std::shared_ptr<AsyncCall>& call, std::coroutine_han
       go_on(call, call->items % kInARow != 0);
     }
   } else if (method.done()) {
-    end_async(call, guarded([&] { return method.result(); }));
+    auto result = [&] {
+      const RunningCall::Scope scope(&call->running);
+      return guarded([&] { return method.result(); });
+    }();
+    if (!call->running.lent().empty()) server_->lend(call->call, std::move(call->running.lent()));
+    end_async(call, std::move(result));
   }
 }
 

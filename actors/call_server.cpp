@@ -71,9 +71,50 @@ void CallServer::on_frame(const std::shared_ptr<Peer>& peer, std::span<const std
     }
     if (const auto* probe = std::get_if<wire::CallProbe>(&*message)) return on_probe(peer, *probe);
     if (std::holds_alternative<wire::Draining>(*message)) return on_draining(peer);
+    if (const auto* taken = std::get_if<wire::ReferencesTaken>(&*message)) {
+      return on_taken(peer, *taken);
+    }
   }
   // Not of this protocol, or out of turn: nothing it says later can be trusted.
   on_close(peer);
+}
+
+void CallServer::lend(const QueuedCall& call, std::vector<std::shared_ptr<const void>> kept) {
+  MutexLock lock(mutex_);
+  lent_[{call.caller, call.sequence}] = {std::move(kept), loop_.clock().now() + kLentTime};
+  if (std::exchange(dropping_lent_, true)) return;
+  loop_.call_after(kLentTime, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->drop_lent();
+  });
+}
+
+void CallServer::on_taken(const std::shared_ptr<Peer>& peer, const wire::ReferencesTaken& taken) {
+  Lent gone;  // goes without the lock
+  MutexLock lock(mutex_);
+  const auto lent = lent_.find({peer->caller, taken.sequence});
+  if (lent == lent_.end()) return;
+  gone = std::move(lent->second);
+  lent_.erase(lent);
+}
+
+// What was not taken in time: its caller has gone, or never had the answer.
+void CallServer::drop_lent() {
+  std::vector<Lent> gone;
+  MutexLock lock(mutex_);
+  const TimePoint now = loop_.clock().now();
+  for (auto it = lent_.begin(); it != lent_.end();) {
+    if (it->second.until > now) {
+      ++it;
+      continue;
+    }
+    gone.push_back(std::move(it->second));
+    it = lent_.erase(it);
+  }
+  dropping_lent_ = !lent_.empty();
+  if (!dropping_lent_) return;
+  loop_.call_after(kLentTime, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->drop_lent();
+  });
 }
 
 void CallServer::on_close(const std::shared_ptr<Peer>& peer) {

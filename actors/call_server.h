@@ -32,6 +32,9 @@
 
 namespace troupe::detail {
 
+// How long what an answer refers to is kept for a caller that does not say that it has it.
+inline constexpr Duration kLentTime = std::chrono::seconds(60);
+
 // Calls that have left the mailbox and are not answered (call_runner.h). Thread-safe.
 class HeldCalls {
  public:
@@ -75,6 +78,9 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   bool holds_back(ClientId caller);
   // Requested when the caller cancels an open call, or has ended it at its deadline. Any thread.
   std::stop_token stop_token_of(ClientId caller, std::uint64_t sequence);
+  // Keeps what the call's result refers to, until its caller has taken it, or for kLentTime. Before
+  // the answer; any thread.
+  void lend(const QueuedCall& call, std::vector<std::shared_ptr<const void>> kept);
   // The index-th item, from 1, of a stream. kUnavailable: its caller has no connection. Any thread.
   Status send_item(const QueuedCall& call, std::uint64_t index, wire::Bytes item);
   // How many items of a stream its caller allows in all; nothing: nobody takes them any more. Any
@@ -126,6 +132,8 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   void on_credit(const std::shared_ptr<Peer>& peer, const wire::StreamCredit& credit);
   void on_probe(const std::shared_ptr<Peer>& peer, const wire::CallProbe& probe);
   void on_draining(const std::shared_ptr<Peer>& peer);
+  void on_taken(const std::shared_ptr<Peer>& peer, const wire::ReferencesTaken& taken);
+  void drop_lent();
   void on_close(const std::shared_ptr<Peer>& peer);
   void on_drained(const std::shared_ptr<Peer>& peer);
   void carry_out(CalleeSession::Change change, ClientId caller);
@@ -159,6 +167,12 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   Mutex mutex_;
   CalleeSession session_ TROUPE_GUARDED_BY(mutex_);
   std::set<std::shared_ptr<Peer>> peers_;  // loop thread
+  struct Lent {
+    std::vector<std::shared_ptr<const void>> kept;
+    TimePoint until;
+  };
+  std::map<std::pair<ClientId, std::uint64_t>, Lent> lent_ TROUPE_GUARDED_BY(mutex_);
+  bool dropping_lent_ TROUPE_GUARDED_BY(mutex_) = false;
   // Loop thread: sockets over which rings are being offered.
   std::map<std::uint64_t, UniqueFd> offers_;
   std::uint64_t next_offer_ = 0;

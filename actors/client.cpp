@@ -1,4 +1,6 @@
 #include "actors/client.h"
+
+#include "actors/objects/object_client.h"
 #include "actors/actor_spec.h"
 
 #include <fmt/format.h>
@@ -48,6 +50,23 @@ std::string names_of(const std::vector<wire::ActorSpec>& specs) {
 
 }  // namespace
 
+ActorClient::ActorClient(ClientOptions options)
+    : options_(std::move(options)),
+      sender_(std::make_shared<ArgumentSender>(options_.environment)),
+      objects_(std::make_shared<ObjectClient>(ObjectClientOptions{
+          .environment = options_.environment,
+          .client_id = options_.client_id,
+          .job_id = options_.job_id,
+          .name = options_.name,
+          .random = options_.random,
+          .nodes = [this](Deadline deadline) -> Result<std::vector<NodeId>> {
+            std::vector<NodeId> alive;
+            for (const auto& node : TROUPE_TRY(nodes(deadline))) {
+              if (node.state != wire::NodeState::kDead) alive.push_back(node.node_id);
+            }
+            return alive;
+          }})) {}
+
 ActorClient::~ActorClient() {
   if (!forked()) return;
   // Their connections must not be closed here.
@@ -55,6 +74,7 @@ ActorClient::~ActorClient() {
   keep_forked(new auto(std::move(channels_)));
   keep_forked(new auto(options_.environment));
   keep_forked(new auto(sender_));
+  keep_forked(new auto(objects_));
 }
 
 std::shared_ptr<ActorChannel> ActorClient::channel(ActorId actor_id,
@@ -390,6 +410,7 @@ void ActorClient::close() {
     channels_.clear();
   }
   for (const auto& channel : channels) channel->close(closed_error());
+  objects_->close();
   sender_->close();
   options_.environment->directory->close();
 }

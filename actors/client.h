@@ -30,12 +30,15 @@ namespace troupe {
 
 namespace detail {
 
+class ObjectClient;  // objects/object_client.h
+
 struct ClientOptions {
   std::shared_ptr<const ChannelEnvironment> environment;
   JobId job_id;
   ClientId client_id;
   // The program that actor processes run; asked at the first spawn.
   std::function<Result<wire::Image>()> image;
+  std::string name;  // of the actor or driver, for messages
   // In an actor: its id, the number of this process, and its thread, where continuations run.
   ActorId self;
   std::uint64_t self_generation = 0;
@@ -56,9 +59,7 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
  public:
   using OnActor = std::function<void(const wire::ActorInfo&)>;
 
-  explicit ActorClient(ClientOptions options)
-      : options_(std::move(options)),
-        sender_(std::make_shared<ArgumentSender>(options_.environment)) {}
+  explicit ActorClient(ClientOptions options);
 
   ~ActorClient();
 
@@ -125,6 +126,8 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
                                           std::uint64_t offset, std::size_t bytes_max,
                                           Deadline deadline);
 
+  // What this process has to do with objects.
+  const std::shared_ptr<ObjectClient>& objects() const { return objects_; }
   // Of this process: callbacks come there.
   net::EventLoop& loop() const { return *options_.environment->loop; }
 
@@ -167,6 +170,7 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
     std::uint32_t taken = 0;
   };
   const std::shared_ptr<ArgumentSender> sender_;
+  const std::shared_ptr<ObjectClient> objects_;
   std::vector<LightRoom> light_rooms_ TROUPE_GUARDED_BY(light_mutex_);
 };
 

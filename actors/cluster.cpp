@@ -121,6 +121,7 @@ Status Cluster::join(State& state, NodeId node_id, JobId job_id, const std::stri
   environment->tries_local = node_id.empty();
   environment->directory = std::make_shared<detail::HeadDirectory>(state.head_client);
   detail::ClientOptions options;
+  options.name = job_name;
   options.environment = std::move(environment);
   options.job_id = hello.job_id;
   options.client_id = hello.client_id;

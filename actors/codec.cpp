@@ -13,6 +13,11 @@ bool Decoder::fail(std::string_view what) {
   return false;
 }
 
+bool Decoder::fail(Status why) {
+  if (status_.ok()) status_ = std::move(why);
+  return false;
+}
+
 // Room for `size` bytes more. Who has appended much may go on to: then for twice as much.
 void Encoder::grow(std::size_t size) {
   if (size < kLargeBufferBytesMin) return;  // as a vector grows by itself

@@ -365,6 +365,7 @@ Status Host::prepare(Started& started) {
   environment->on_superseded = [actor = label()](const Status& why) { end_superseded(actor, why); };
   auto random = std::make_shared<SystemRandom>();
   ClientOptions options;
+  options.name = label();
   options.environment = std::move(environment);
   options.job_id = spec_.job_id;
   options.client_id = spec_.owner;

@@ -127,7 +127,9 @@ class LightTable final : public ActorInstance {
   Extras& extras(std::uint32_t number);
   const std::shared_ptr<LightExecutor>& executor_of(std::uint32_t number);
   ActorContext& context_of(std::uint32_t number);
-  DecodeContext decode_context() const { return {.client = parts_.client}; }
+  DecodeContext decode_context() const {
+    return {.client = parts_.client, .takes_references = true};
+  }
 
   const Parts parts_;
   const ActorClass& class_;

@@ -33,6 +33,8 @@ Result<Cluster> Cluster::start_embedded(const EmbeddedOptions& options) {
     embedded.log_level = options.log_level;
     embedded.on_output = std::move(on_output);
     embedded.output_limits = options.output_limits;
+    embedded.object_memory_bytes = options.object_memory_bytes;
+    embedded.object_spill_dir = options.object_spill_dir;
     embedded.host = options.host;
     embedded.port = options.port;
     embedded.token = options.token;

@@ -17,6 +17,7 @@
 #include "troupe/handle.h"
 #include "troupe/info.h"
 #include "troupe/light_actors.h"
+#include "troupe/object.h"
 #include "troupe/options.h"
 #include "troupe/spawn.h"
 #include "troupe/supervision.h"
@@ -70,6 +71,34 @@ class Actors {
   // A group of actors that is restarted together (supervision.h). Waits for the head.
   Result<Supervisor> supervise(const SupervisorOptions& options,
                                Duration timeout = kControlTimeout);
+
+  // --- objects (object.h) -------------------------------------------------------------------------
+  // Puts a value into shared memory of this node. Waits for room. kResourceExhausted: there was none
+  // within the time, and what is in the way, or it can never be; kFailedPrecondition: this machine
+  // is no node of the cluster.
+  template <typename T>
+  Result<ObjectRef<T>> put(const T& value, Duration timeout = kObjectTimeout) {
+    return detail::put_object<T>(TROUPE_TRY(usable()), value, timeout);
+  }
+  // ObjectRef::get().
+  template <typename T>
+  Result<Object<T>> get(const ObjectRef<T>& ref, Duration timeout = kObjectTimeout) {
+    return ref.get(timeout);
+  }
+  // Waits until `count` of the objects can be read on this node without waiting (or are lost), or
+  // the time is over; returns which, by position, in order.
+  template <typename T>
+  Result<std::vector<std::size_t>> wait(const std::vector<ObjectRef<T>>& refs, std::size_t count,
+                                        Duration timeout = kObjectTimeout) {
+    std::vector<detail::HeldObjectPtr> objects;
+    for (const auto& ref : refs) objects.push_back(detail::Access::object(ref));
+    return detail::wait_for_objects(objects, count, timeout);
+  }
+
+  // What is in the store of the node on which this process runs.
+  Result<ObjectStoreInfo> object_store(Duration timeout = kControlTimeout) {
+    return detail::object_store_info(TROUPE_TRY(usable()), timeout);
+  }
 
   // --- finding ----------------------------------------------------------------------------------
   // The living actor of this name. kNotFound; kInvalidArgument when it is of another class.

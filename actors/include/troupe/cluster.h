@@ -59,6 +59,10 @@ struct EmbeddedOptions {
   OnOutput on_output = {};
   Duration tell_waiting_after = std::chrono::seconds(2);
   OutputLimits output_limits = {};
+  // Shared memory for objects, at most; 0: 30 % of what is available. And where they go when it is
+  // full; empty: a folder in the system's for temporary files.
+  std::uint64_t object_memory_bytes = 0;
+  std::string object_spill_dir = {};
   std::string log_dir = {};  // the node's own log files; empty: none
   std::string job_name = "driver";
   std::string program = {};         // that hosts the job's actors (host_main); empty: this one

@@ -21,7 +21,8 @@
 namespace troupe {
 
 namespace detail {
-class ActorClient;  // what a decoded handle calls through
+class ActorClient;    // what a decoded handle calls through
+struct ObjectIntake;  // references to objects that were decoded
 using Bytes = std::vector<std::byte>;
 
 // What decoding needs besides the bytes: handles among the arguments call through `client`.
@@ -29,6 +30,10 @@ struct DecodeContext {
   std::shared_ptr<ActorClient> client;
   // The bytes outlive what is decoded from them: a BytesView may refer to them.
   bool in_place = false;
+  // References to objects are taken: whoever decodes sees to it that their homes hear of it
+  // (hold_decoded) before their sender lets go of them.
+  bool takes_references = false;
+  mutable std::shared_ptr<ObjectIntake> intake = nullptr;  // those that came; null: none
 
   // Without handles, without views.
   static const DecodeContext& none() {
@@ -84,6 +89,9 @@ class Encoder {
   // Whether the bytes are in the large memory: take() then returns nothing.
   bool in_large_memory() const { return !room_.empty(); }
   std::vector<std::byte> take() { return std::move(bytes_); }
+  // Something that must live until whoever decodes the bytes has them.
+  void keep(std::shared_ptr<const void> kept) { kept_.push_back(std::move(kept)); }
+  std::vector<std::shared_ptr<const void>>& kept() { return kept_; }
 
  private:
   void append_large(const std::byte* bytes, std::size_t size);
@@ -97,6 +105,7 @@ class Encoder {
   LargeMemory* large_ = nullptr;
   std::span<std::byte> room_;  // of large_; empty: bytes_ holds what there is
   std::size_t room_used_ = 0;
+  std::vector<std::shared_ptr<const void>> kept_;
 };
 
 using detail::DecodeContext;
@@ -144,6 +153,8 @@ class Decoder {
   }
   // Records the first failure; returns false for `return decoder.fail("…")`.
   bool fail(std::string_view what);
+  // The same where the failure is another one than wrong bytes.
+  bool fail(Status why);
   // The next `size` bytes where they are; they live as long as what is decoded only where
   // context().in_place says so.
   bool get_view(std::span<const std::byte>& out, std::size_t size) {

@@ -93,7 +93,7 @@ class StreamState final : public CallSink,
   }
 
   void item(std::uint64_t index, std::span<const std::byte> bytes) override {
-    auto value = decode_value<T>(bytes, line_->decode_context());
+    auto value = decode_value<T>(bytes, line_->item_context());
     std::optional<Promise<std::optional<T>>> waiting;
     Status wrong = value.status();
     {

@@ -30,6 +30,10 @@ struct Access {
   static const auto& channel(const T& handle) {
     return handle.channel_;
   }
+  template <typename T>
+  static const auto& object(const T& ref) {
+    return ref.held_;
+  }
 };
 
 }  // namespace troupe::detail

@@ -109,10 +109,14 @@ Status unhealthy_error(std::string_view type);
 
 // --- methods
 
+// What the result refers to is kept until the caller has it: of the method that runs on this thread.
+void lend(std::vector<std::shared_ptr<const void>> kept);
+
 template <typename V>
 Result<Bytes> encode_result(V&& value) {
   Encoder out;
   Codec<std::remove_cvref_t<V>>::encode(out, value);
+  if (!out.kept().empty()) lend(std::move(out.kept()));
   return out.take();
 }
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <stop_token>
 #include <string_view>
+#include <vector>
 
 #include "troupe/clock.h"
 #include "troupe/codec.h"
@@ -100,7 +101,15 @@ class CallLine {
   // A method of an actor waits for `future`, and has for a while, until the result goes.
   std::shared_ptr<void> begin_long_wait(FutureCore& future, const RunningCall& call);
   // The context for decoding its result: handles in the result call through this client.
-  DecodeContext decode_context() const { return DecodeContext{client_.lock()}; }
+  DecodeContext decode_context() const {
+    return {.client = client_.lock(), .takes_references = true};
+  }
+  // An item of a stream, which refers to no objects.
+  DecodeContext item_context() const { return {.client = client_.lock()}; }
+  // Nobody needs the arguments any more.
+  void answered() { kept_.clear(); }
+  // What came with the result: the actor may let go of it when its homes know of this process.
+  void take_references(std::shared_ptr<ObjectIntake> references) const;
 
  private:
   struct Awaited;
@@ -117,6 +126,7 @@ class CallLine {
   std::atomic<std::uint64_t> sequence_{0};
   std::optional<Deadline> ends_by_;  // written before others have the call
   std::optional<std::stop_callback<CancelWithOuter>> with_outer_;
+  std::vector<std::shared_ptr<const void>> kept_;  // objects among the arguments
 };
 
 }  // namespace detail

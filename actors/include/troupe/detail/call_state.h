@@ -25,6 +25,7 @@ class CallState final : public FutureState<NonVoid<Value>>, public CallSink {
 
   void answer(const Status& status, std::span<const std::byte> result,
               Continuations* later) override {
+    line_.answered();
     Base::set(decode(status, result), later);
   }
   void abandon() override { Base::end_with(broken_promise()); }
@@ -39,7 +40,10 @@ class CallState final : public FutureState<NonVoid<Value>>, public CallSink {
     if constexpr (std::is_void_v<Value>) {
       return Unit{};
     } else {
-      return decode_value<Value>(result, line_.decode_context());
+      const DecodeContext context = line_.decode_context();
+      auto value = decode_value<Value>(result, context);
+      if (context.intake) line_.take_references(std::move(context.intake));
+      return value;
     }
   }
   void help(Deadline deadline) override { line_.help(*this, deadline); }

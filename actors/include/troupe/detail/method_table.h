@@ -360,12 +360,15 @@ Bytes encode_arguments(const std::tuple<T...>& arguments) {
   encode_arguments(out, arguments);
   return out.take();
 }
+// The homes of the references that were decoded know of this process when it returns.
+Status hold_decoded(const DecodeContext& context);
 template <typename... T>
 Status decode_arguments(std::span<const std::byte> bytes, const DecodeContext& context,
                         std::tuple<T...>& arguments) {
   Decoder in(bytes, context);
   std::apply([&](T&... value) { (void)(Codec<T>::decode(in, value) && ...); }, arguments);
   if (in.ok() && in.remaining() > 0) in.fail("bytes after the last argument");
+  if (context.intake != nullptr && in.ok()) return hold_decoded(context);
   return in.status();
 }
 

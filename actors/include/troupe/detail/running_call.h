@@ -4,7 +4,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <stop_token>
+#include <vector>
 
 #include "troupe/clock.h"
 #include "troupe/detail/interface.h"
@@ -62,6 +64,8 @@ class RunningCall {
   std::uint64_t sequence() const { return sequence_; }
   int lane() const { return lane_; }
   CallHost& host() const { return host_; }
+  // Objects that its result refers to: kept until the caller has them.
+  std::vector<std::shared_ptr<const void>>& lent() { return lent_; }
   // Made when it is first asked for: most methods never look.
   const std::stop_token& stop_token();
 
@@ -89,6 +93,7 @@ class RunningCall {
   const bool asynchronous_;
   bool asked_ = false;
   std::stop_token token_;
+  std::vector<std::shared_ptr<const void>> lent_;
 };
 
 }  // namespace troupe::detail
