@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <filesystem>
 
 #include <memory>
 
@@ -39,6 +40,8 @@ std::optional<std::string> source_address(const net::Address& head) {
   return std::nullopt;
 }
 
+constexpr std::int64_t kObjectMemoryMin = 1 << 20;
+
 Status override_amount(wire::Resources& resources, std::string_view name,
                        const std::optional<std::string>& text) {
   if (!text) return {};
@@ -67,6 +70,11 @@ void declare_node_flags(Command& command, NodeFlags& flags) {
               "amounts of resources with names of your own: ssd=2,licence=1 (default: none)")
       .option("--labels", flags.labels, "K=V,...",
               "labels, by which actors choose the node: rack=7,zone=b (default: none)")
+      .option("--object-store-memory", flags.object_memory, "BYTES",
+              "shared memory for objects, at most, also as 8Gi or 500M (default: 30 % of what is "
+              "available when the first object is put)")
+      .option("--object-spill-dir", flags.object_spill_dir, "DIR",
+              "where objects go when that is full (default: a folder in TMPDIR)")
       .option("--log-dir", flags.log_dir, "DIR",
               "write the actors' output to files there (default: the last lines stay in memory)")
       .option(
@@ -123,6 +131,20 @@ Result<scheduler::NodeOptions> node_options(CommandContext& context, const NodeF
   options.nvml = std::move(gpus.nvml);
   options.resources = TROUPE_TRY(node_resources(context, flags, options.gpus));
   options.labels = TROUPE_TRY(node_labels(flags));
+  if (flags.object_memory) {
+    auto bytes = scheduler::parse_amount(scheduler::kMemory, *flags.object_memory);
+    if (!bytes.ok()) return bytes.status().prefixed("--object-store-memory");
+    if (*bytes / wire::kResourceUnit < kObjectMemoryMin) {
+      return error(Code::kInvalidArgument, "--object-store-memory: {} is less than 1 MiB",
+                   *flags.object_memory);
+    }
+    options.object_memory_bytes = static_cast<std::uint64_t>(*bytes / wire::kResourceUnit);
+  }
+  if (flags.object_spill_dir) {
+    std::error_code ec;
+    options.object_spill_dir = std::filesystem::absolute(*flags.object_spill_dir, ec).string();
+    if (ec) return error(Code::kInvalidArgument, "--object-spill-dir: {}", ec.message());
+  }
   if (flags.log_dir) {
     TROUPE_RETURN_IF_ERROR(context.files.create_directories(*flags.log_dir));
     options.log_dir = *flags.log_dir;

@@ -19,10 +19,13 @@ struct NodeFlags {
   std::optional<std::string> memory;
   std::vector<std::string> resources;
   std::vector<std::string> labels;
+  std::optional<std::string> object_memory;
+  std::optional<std::string> object_spill_dir;
   std::optional<std::string> log_dir;
   std::optional<std::string> node_id;  // no reason by itself to be a node
   bool any() const {
-    return num_cpus || num_gpus || memory || !resources.empty() || !labels.empty() || log_dir;
+    return num_cpus || num_gpus || memory || !resources.empty() || !labels.empty() || log_dir ||
+           object_memory || object_spill_dir;
   }
 };
 

@@ -11,6 +11,7 @@
 #include "tools/commands/export.h"
 #include "tools/commands/generate.h"
 #include "tools/commands/groups.h"
+#include "tools/commands/objects.h"
 #include "tools/commands/head.h"
 #include "tools/commands/help.h"
 #include "tools/commands/jobs.h"
@@ -66,6 +67,7 @@ void declare(CLI::App& app, CommandContext& context) {
   add_drain_command(app, context);
   add_actors_command(app, context);
   add_groups_command(app, context);
+  add_objects_command(app, context);
   add_events_command(app, context);
   add_logs_command(app, context);
   add_timeline_command(app, context);

@@ -1,0 +1,209 @@
+// Objects, on this machine, with the raw limit beside each figure in the same run. "name value
+// unit" lines.
+//
+//   bench_objects [--mib N] [--repeats N]
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "runtime/base/status.h"
+#include "troupe/actor.h"
+#include "troupe/chaos_cluster.h"
+#include "troupe/cluster.h"
+#include "troupe/object.h"
+
+namespace {
+
+using namespace troupe;
+using namespace std::chrono_literals;
+
+using Floats = std::vector<float>;
+
+void must(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "bench_objects: %s\n", status.to_string().c_str());
+  std::exit(exit_code(status.code()));
+}
+template <typename T>
+T must(Result<T> result) {
+  must(result.status());
+  return std::move(*result);
+}
+
+double seconds_of(const std::function<void()>& work) {
+  const TimePoint start = SystemClock().now();
+  work();
+  return std::chrono::duration<double>(SystemClock().now() - start).count();
+}
+
+double median_of(int repeats, const std::function<double()>& measure) {
+  std::vector<double> values;
+  for (int i = 0; i < repeats; ++i) values.push_back(measure());
+  std::ranges::nth_element(values, values.begin() + repeats / 2);
+  return values[static_cast<std::size_t>(repeats / 2)];
+}
+
+void figure(const char* name, double value, const char* unit, const char* bar = "") {
+  std::printf("%-66s %12.3f %-6s %s\n", name, value, unit, bar);
+  std::fflush(stdout);
+}
+
+class Reader {
+ public:
+  explicit Reader(ActorContext& context) : context_(context) {}
+  ObjectRef<Floats> make(std::size_t count) { return must(context_.put(Floats(count, 1.0f))); }
+  float ends(Object<Floats> numbers) const { return (*numbers).front() + (*numbers).back(); }
+  std::uint64_t count(std::vector<ObjectRef<Floats>> refs) const { return refs.size(); }
+  // Seconds until its first and last number are read.
+  double read(ObjectRef<Floats> ref) const {
+    return seconds_of([&] {
+      const auto object = must(ref.get(120s));
+      if ((*object).front() + (*object).back() != 2) std::abort();
+    });
+  }
+  static constexpr auto methods =
+      troupe::methods<&Reader::make, &Reader::ends, &Reader::count, &Reader::read>;
+
+ private:
+  ActorContext& context_;
+};
+
+void on_one_node(std::size_t mib, int repeats) {
+  auto cluster = must(Cluster::start_embedded({.num_cpus = 4, .object_memory_bytes = 4ull << 30}));
+  auto reader = must(cluster.spawn<Reader>({}));
+  for (const std::size_t bytes : {std::size_t{4096}, std::size_t{1} << 20, mib << 20}) {
+    const auto ref = must(cluster.put(Floats(bytes / sizeof(float), 1.0f)));
+    constexpr int kReads = 100'000;
+    (void)must(ref.get());
+    const double seconds = median_of(repeats, [&] {
+      return seconds_of([&] {
+        float sum = 0;
+        for (int i = 0; i < kReads; ++i) {
+          const auto object = *ref.get();
+          sum += (*object).front() + (*object).back();
+        }
+        if (sum == 0) std::abort();
+      });
+    });
+    const std::string name = fmt::format("get, {} KiB, mapped already", bytes / 1024);
+    figure(name.c_str(), seconds / kReads * 1e6, "µs", "bar 5");
+  }
+  // Each object of a segment that this process has not mapped yet.
+  figure("get, 1 MiB, of another process, mapped for it",
+         median_of(repeats * 5,
+                   [&] {
+                     const auto ref = must(reader.call<&Reader::make>(1u << 18).get());
+                     return seconds_of([&] {
+                       const auto object = must(ref.get());
+                       if ((*object).front() + (*object).back() != 2) std::abort();
+                     });
+                   }) *
+             1e6,
+         "µs", "bar 50");
+
+  const std::size_t bytes = mib << 20;
+  const Floats numbers(bytes / sizeof(float), 1.0f);
+  const int fd = ::memfd_create("raw", MFD_CLOEXEC);
+  if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0) std::abort();
+  void* const raw = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  std::memset(raw, 1, bytes);
+  std::vector<double> ratios, puts, copies;
+  for (int i = 0; i < 2; ++i) (void)must(cluster.put(numbers));
+  for (int i = 0; i < repeats * 3; ++i) {
+    copies.push_back(seconds_of([&] { std::memcpy(raw, numbers.data(), bytes); }));
+    ObjectRef<Floats> ref;
+    puts.push_back(seconds_of([&] { ref = must(cluster.put(numbers)); }));
+    ratios.push_back(copies.back() / puts.back());
+  }
+  ::munmap(raw, bytes);
+  ::close(fd);
+  const auto median = [](std::vector<double> v) {
+    std::ranges::nth_element(v, v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2));
+    return v[v.size() / 2];
+  };
+  const double gib = static_cast<double>(bytes) / (1u << 30);
+  figure(fmt::format("put, {} MiB, memory that was used before", mib).c_str(), gib / median(puts),
+         "GiB/s");
+  figure("  memcpy of the same bytes", gib / median(copies), "GiB/s");
+  figure("  put to memcpy", median(ratios), "", "bar 0.8");
+
+  std::vector<ObjectRef<Floats>> refs;
+  for (int i = 0; i < 10'000; ++i) refs.push_back(must(cluster.put(Floats(4, 1.0f))));
+  const std::vector<ObjectRef<Floats>> thousand(refs.begin(), refs.begin() + 1000);
+  figure(
+      "wait for 1,000 references",
+      median_of(repeats, [&] { return seconds_of([&] { must(cluster.wait(thousand, 1000)); }); }) *
+          1e3,
+      "ms", "bar 1");
+  figure("10,000 references as arguments of one call",
+         median_of(repeats,
+                   [&] {
+                     return seconds_of([&] {
+                       if (must(reader.call<&Reader::count>(refs).get()) != 10'000) std::abort();
+                     });
+                   }),
+         "s", "bar 0.2");
+}
+
+void on_several_nodes(std::size_t mib, int repeats) {
+  auto chaos = must(ChaosCluster::start({.nodes = 5, .cpus_per_node = 2}, Deadline::after(60s)));
+  auto cluster = must(chaos->connect());
+  std::vector<ActorHandle<Reader>> readers;
+  for (int i = 0; i < 5; ++i) {
+    readers.push_back(must(cluster.spawn<Reader>({.label_selector = on_node(i)})));
+  }
+  const std::size_t count = (mib << 20) / sizeof(float);
+  const double gib = static_cast<double>(mib) / 1024;
+  const CallOptions patient{.timeout = 300s};
+  double one = 0;
+  one = median_of(repeats, [&] {
+    const auto ref = must(readers[0].with(patient).call<&Reader::make>(count).get());
+    return must(readers[1].with(patient).call<&Reader::read>(ref).get());
+  });
+  figure(fmt::format("{} MiB to another node (loopback, through a proxy)", mib).c_str(), gib / one,
+         "GiB/s");
+  const double four = median_of(repeats, [&] {
+    const auto ref = must(readers[0].with(patient).call<&Reader::make>(count).get());
+    return seconds_of([&] {
+      std::vector<Future<double>> reads;
+      for (int i = 1; i < 5; ++i) {
+        reads.push_back(
+            readers[static_cast<std::size_t>(i)].with(patient).call<&Reader::read>(ref));
+      }
+      for (auto& read : reads) must(read.get());
+    });
+  });
+  figure("  to 4 nodes, against 4 times one", four / (4 * one), "", "bar 1.15");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (const auto code = host_main(argc, argv, actors<Reader>)) return *code;
+  std::size_t mib = 100;
+  int repeats = 7;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string option = argv[i];
+    if (option == "--mib") {
+      mib = std::max(1ul, std::strtoul(argv[i + 1], nullptr, 10));
+    } else if (option == "--repeats") {
+      repeats = std::max(1, std::atoi(argv[i + 1]));
+    } else {
+      std::fprintf(stderr, "bench_objects [--mib N] [--repeats N]\n");
+      return 2;
+    }
+  }
+  on_one_node(mib, repeats);
+  on_several_nodes(mib, std::min(repeats, 3));
+  return 0;
+}
