@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "actors/guarded.h"
+#include "actors/session/light_batch.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/limits.h"
+#include "troupe/detail/running_call.h"
 
 namespace troupe::detail {
 namespace {
@@ -278,16 +280,17 @@ Status LightTable::create_one(std::uint32_t number,
 // --- calls
 
 bool LightTable::hold(QueuedCall& call) {
-  const auto number = number_in(call.argument_bytes());
-  if (!number || *number >= lights_.size()) return false;
-  const State state = lights_[*number].state;
   const std::size_t own_methods = class_.interface.methods.size();
   const bool plain = call.method < own_methods;
-  if (plain && state != State::kUnmade && held_.empty()) return false;  // as good as always
-  if (state == State::kUnmade && forgetful_) return false;
   const auto is = [&](LightMethod method) {
     return !plain && call.method - own_methods == static_cast<std::size_t>(method);
   };
+  const auto number = is(LightMethod::kEach) ? first_that_holds(call.argument_bytes())
+                                             : number_in(call.argument_bytes());
+  if (!number || *number >= lights_.size()) return false;
+  const State state = lights_[*number].state;
+  if (plain && state != State::kUnmade && held_.empty()) return false;  // as good as always
+  if (state == State::kUnmade && forgetful_) return false;
   if (is(LightMethod::kCreate)) return false;
   if (is(LightMethod::kWatch)) {
     if (state == State::kDead || call.deadline.passed(SystemClock().now())) return false;
@@ -302,6 +305,20 @@ bool LightTable::hold(QueuedCall& call) {
   ++held_count_;
   held_[*number].push_back(std::move(call));
   return true;
+}
+
+// (Once that one is made the call comes here again, and may wait for another one.)
+std::optional<std::uint32_t> LightTable::first_that_holds(std::span<const std::byte> bytes) const {
+  if (start_ != LightStart::kLater) return std::nullopt;  // all were made at the start
+  Decoder in(bytes);
+  LightBatch batch;
+  if (!batch.read(in, lights_.size())) return std::nullopt;
+  for (const LightRun& run : batch.runs) {
+    for (std::uint32_t number = run.first; number < run.first + run.count; ++number) {
+      if (lights_[number].state == State::kUnmade || held_.contains(number)) return number;
+    }
+  }
+  return std::nullopt;
 }
 
 void LightTable::run_held(std::uint32_t number) {
@@ -347,29 +364,72 @@ Result<wire::Bytes> LightTable::invoke(std::size_t method, std::span<const std::
                                        const DecodeContext& context) {
   const std::size_t own_methods = class_.interface.methods.size();
   if (method >= own_methods) {
-    return own_method(static_cast<LightMethod>(method - own_methods), arguments);
+    return own_method(static_cast<LightMethod>(method - own_methods), arguments, context);
   }
   const auto number = number_in(arguments);
   if (!number || *number >= lights_.size()) {
     return error(Code::kProtocol, "a call of a light actor that its host has no room for");
   }
-  Light& light = lights_[*number];
-  if (light.state != State::kAlive) return not_alive(*number);
+  return call(*number, method, arguments.subspan(sizeof *number), context);
+}
+
+Result<wire::Bytes> LightTable::call(std::uint32_t number, std::size_t method,
+                                     std::span<const std::byte> arguments,
+                                     const DecodeContext& context) {
+  Light& light = lights_[number];
+  if (light.state != State::kAlive) return not_alive(number);
   Result<wire::Bytes> result = [&] {
-    const Running running(*this, *number);
-    return guarded(
-        [&] { return light.instance->invoke(method, arguments.subspan(sizeof *number), context); });
+    const Running running(*this, number);
+    return guarded([&] { return light.instance->invoke(method, arguments, context); });
   }();
   // Also after a failure: the method may have changed the state before it failed.
-  if (const Status saved = save_after(*number, method); !saved.ok()) {
+  if (const Status saved = save_after(number, method); !saved.ok()) {
     result = saved.prefixed("the call ran, but the actor's state could not be saved");
   }
-  if (light.leaving) (void)end(*number, Status(Code::kActorDied, "it has ended by itself"));
+  if (light.leaving) (void)end(number, Status(Code::kActorDied, "it has ended by itself"));
   return result;
 }
 
-Result<wire::Bytes> LightTable::own_method(LightMethod method,
-                                           std::span<const std::byte> arguments) {
+// Each answers for itself. Those that it does not come to before the deadline, or before the caller
+// cancels, do not begin, as calls of their own would not.
+Result<wire::Bytes> LightTable::call_each(std::span<const std::byte> arguments,
+                                          const DecodeContext& context) {
+  Decoder in(arguments);
+  LightBatch batch;
+  if (!batch.read(in, lights_.size())) return in.status();
+  const auto& methods = class_.interface.methods;
+  if (batch.method >= methods.size()) {
+    return error(Code::kProtocol, "{} has no method {}", class_.interface.type, batch.method);
+  }
+  RunningCall* const running = RunningCall::current();
+  const auto may_begin = [running, clock = SystemClock(),
+                          stop = running != nullptr ? running->stop_token() : std::stop_token()] {
+    if (stop.stop_requested()) return Status(Code::kCancelled, "the caller cancelled it");
+    if (running == nullptr || !running->deadline().passed(clock.now())) return Status();
+    return Status(Code::kDeadlineExceeded, "others of its host had their turn until then");
+  };
+  std::span<const std::byte> own = arguments.subspan(arguments.size() - in.remaining());
+  Encoder out;
+  for (const LightRun& run : batch.runs) {
+    for (std::uint32_t number = run.first; number < run.first + run.count; ++number) {
+      if (batch.one_each && !get_light_arguments(in, own)) return in.status();
+      const Status may = may_begin();
+      Result<wire::Bytes> result = may.ok() ? call(number, batch.method, own, context) : may;
+      if (!result.ok()) {
+        result = std::move(result)
+                     .with("actor", parts_.label)
+                     .with("method", MethodLabel{class_.interface.type, methods[batch.method].name})
+                     .with("node", parts_.node_id.brief());
+      }
+      put_light_answer(out, result);
+    }
+  }
+  return out.take();
+}
+
+Result<wire::Bytes> LightTable::own_method(LightMethod method, std::span<const std::byte> arguments,
+                                           const DecodeContext& context) {
+  if (method == LightMethod::kEach) return call_each(arguments, context);
   const DecodeContext none;
   Decoder in(arguments, none);
   std::uint32_t number = 0;
@@ -395,6 +455,8 @@ Result<wire::Bytes> LightTable::own_method(LightMethod method,
       if (lights_[number].state != State::kDead) return not_alive(number);
       return encode_value(lights_[number].extras->death.message());
     }
+    case LightMethod::kEach:
+      break;  // above
   }
   return error(Code::kProtocol, "hosts of light actors have no such method");
 }

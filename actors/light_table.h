@@ -114,7 +114,13 @@ class LightTable final : public ActorInstance {
   // Its constructor; a failure of it ends the light actor, and only a log that cannot be written is
   // an error.
   Status make(std::uint32_t number, std::span<const std::byte> arguments);
-  Result<wire::Bytes> own_method(LightMethod method, std::span<const std::byte> arguments);
+  Result<wire::Bytes> call(std::uint32_t number, std::size_t method,
+                           std::span<const std::byte> arguments, const DecodeContext& context);
+  Result<wire::Bytes> call_each(std::span<const std::byte> arguments, const DecodeContext& context);
+  // Of those that a call is for, one for which it has to wait.
+  std::optional<std::uint32_t> first_that_holds(std::span<const std::byte> batch) const;
+  Result<wire::Bytes> own_method(LightMethod method, std::span<const std::byte> arguments,
+                                 const DecodeContext& context);
   Status create_one(std::uint32_t number, std::span<const std::byte> constructor_arguments);
   Status end(std::uint32_t number, Status why);
   void bury(std::uint32_t number, Status why);

@@ -55,7 +55,8 @@ std::uint64_t CallerSession::call(CallRequest&& request, CallerOutcome& out) {
 void CallerSession::send(std::uint64_t sequence, PendingCall& call, CallerOutcome& out) {
   // One that was sent before may have run: the next one is told instead.
   if (!call.request.despite_state_loss && !call.sent_before) {
-    if (Status loss = state_loss_.tell(call.request.argument_bytes()); !loss.ok()) {
+    if (Status loss = state_loss_.tell(call.request.method, call.request.argument_bytes());
+        !loss.ok()) {
       end_call(calls_.find(sequence), std::move(loss), out);
       return;
     }

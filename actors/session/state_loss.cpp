@@ -4,7 +4,10 @@
 #include <cstring>
 #include <utility>
 
+#include "actors/session/light_batch.h"
 #include "runtime/base/canary.h"
+#include "runtime/base/limits.h"
+#include "troupe/detail/light_actor.h"
 
 namespace troupe::detail {
 
@@ -22,17 +25,32 @@ void StateLoss::bound(std::uint64_t generation, const wire::ActorInfo& info) {
   untold_lights_ = called_;
 }
 
-Status StateLoss::tell(std::span<const std::byte> arguments) {
+Status StateLoss::tell(std::uint32_t method, std::span<const std::byte> arguments) {
   if (!interface_.light) return untold_.ok() ? Status() : std::exchange(untold_, Status());
-  std::uint32_t number = 0;  // light_actor.h
   if (!interface_.saves) return {};
-  if (arguments.size() < sizeof number) return {};
-  std::memcpy(&number, arguments.data(), sizeof number);
+  bool untold = false;
+  if (method == light_method(interface_, LightMethod::kEach)) {
+    Decoder in(arguments);
+    LightBatch batch;
+    if (!batch.read(in, limits::kLightPerHostMax)) return {};  // which its host says, too
+    for (const LightRun& run : batch.runs) {
+      for (std::uint32_t i = 0; i < run.count; ++i) untold |= take_untold(run.first + i);
+    }
+  } else {
+    std::uint32_t number = 0;  // light_actor.h
+    if (arguments.size() < sizeof number) return {};
+    std::memcpy(&number, arguments.data(), sizeof number);
+    untold = take_untold(number);
+  }
+  return untold ? untold_ : Status();
+}
+
+bool StateLoss::take_untold(std::uint32_t number) {
   if (number >= called_.size()) called_.resize(number + std::size_t{1});
   called_[number] = true;
-  if (number >= untold_lights_.size() || !untold_lights_[number]) return {};
+  if (number >= untold_lights_.size() || !untold_lights_[number]) return false;
   untold_lights_[number] = false;
-  return untold_;
+  return true;
 }
 
 }  // namespace troupe::detail

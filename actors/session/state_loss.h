@@ -5,7 +5,8 @@
 // talked to a process of before is told nothing.
 //
 // Light actors are told apart: of each that saves, and to which the caller has sent a call, one
-// call ends so. Calls with CallOptions::despite_state_loss are sent, and nobody is told by them.
+// call ends so; a call of many of a host's (light_batch.h) ends so for all of them, where it is the
+// next one of any. Calls with CallOptions::despite_state_loss are sent, and nobody is told by them.
 
 #include <cstdint>
 #include <span>
@@ -29,9 +30,11 @@ class StateLoss {
   // The process to which the channel is connected, or was last; 0: none so far.
   std::uint64_t generation() const { return generation_; }
   // A call is about to be sent. Not ok: it ends with this instead, and the caller has been told.
-  Status tell(std::span<const std::byte> arguments);
+  Status tell(std::uint32_t method, std::span<const std::byte> arguments);
 
  private:
+  // Of a light actor that a call is for: whether its caller has to be told.
+  bool take_untold(std::uint32_t number);
   const ActorInterface interface_;
   std::uint64_t generation_ = 0;
   NodeId node_;  // where that process was

@@ -336,7 +336,7 @@ TEST_CASE("whom a loss concerns") {
   detail::StateLoss loss(interface);
   wire::ActorInfo info;
   info.state_lost_generation = 3;
-  const auto tell = [&] { return loss.tell({}).code(); };
+  const auto tell = [&] { return loss.tell(0, {}).code(); };
   SUBCASE("one that was bound before") {
     loss.bound(1, {});
     CHECK(tell() == Code::kOk);

@@ -2,10 +2,10 @@
 // What callers and host processes of light actors (ActorOptions::isolation = kShared) agree upon.
 //
 // To the head a host of light actors is one actor like others, of type "T[]"; its spec says for how
-// many it has room. It has T's methods and a few of its own, and the arguments of every call begin
-// with the number of the light actor in its host, as a u32. So placement, restarts, channels,
-// order, deadlines and retries of light actors are those of the host, and no other code knows of
-// them.
+// many it has room. It has T's methods and a few of its own, and the arguments of every call but
+// kEach begin with the number of the light actor in its host, as a u32. So placement, restarts,
+// channels, order, deadlines and retries of light actors are those of the host, and no other code
+// knows of them.
 //
 // The constructor arguments of a host: the hash of T's own (method_table.h), a LightStart, the
 // index of its first light actor among those that were spawned together (u64), and then, by
@@ -36,9 +36,11 @@ enum class LightMethod : std::uint32_t {
   kCreate = 0,  // (number, bytes of detail::encode_constructor); without effect when it was made
   kEnd = 1,     // (number, reason): its destructor runs, and it is dead for good
   kWatch = 2,   // (number) → Status: answered when it has ended, with why
+  kEach = 3,    // a method of many of them, one after the other (light_batch.h)
 };
-inline constexpr std::array<MethodSignature, 3> kLightMethods{
-    MethodSignature{".create", 1}, MethodSignature{".end", 1}, MethodSignature{".watch", 1}};
+inline constexpr std::array<MethodSignature, 4> kLightMethods{
+    MethodSignature{".create", 1}, MethodSignature{".end", 1}, MethodSignature{".watch", 1},
+    MethodSignature{".each", 1}};
 
 // What follows T's name in the type of its hosts.
 inline constexpr std::string_view kLightSuffix = "[]";

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/base/large_buffers.h"
+#include "runtime/base/status.h"
+
 namespace troupe {
 
 bool Decoder::fail(std::string_view what) {
