@@ -150,27 +150,33 @@ Result<wire::ActorSpec> ActorClient::spec_for(const ActorOptions& options,
 
 Result<std::shared_ptr<ActorChannel>> ActorClient::create(const ActorOptions& options,
                                                           const ActorInterface& interface,
-                                                          wire::Bytes constructor_arguments) {
+                                                          wire::Bytes constructor_arguments,
+                                                          OnRefused on_refused) {
   auto spec = TROUPE_TRY(spec_for(options, interface, std::move(constructor_arguments)));
   auto channel = this->channel(spec.actor_id, interface);
-  place(std::make_shared<const wire::ActorSpec>(std::move(spec)), channel);
+  place(std::make_shared<const wire::ActorSpec>(std::move(spec)), channel, std::move(on_refused));
   return channel;
 }
 
 // Where the head has been away for too long the calls that wait end, and it is asked again, which
 // places the actor once: the head knows it by its id.
 void ActorClient::place(std::shared_ptr<const wire::ActorSpec> spec,
-                        std::shared_ptr<ActorChannel> channel) {
+                        std::shared_ptr<ActorChannel> channel, OnRefused on_refused) {
   directory().create({*spec}, false, false,
-                     [weak = weak_from_this(), spec, channel](const Status& status) {
+                     [weak = weak_from_this(), spec, channel, on_refused](const Status& status) {
                        const auto self = weak.lock();
                        if (self && status.ok()) return self->sender_->begin(spec->actor_id);
                        if (status.ok()) return;
                        if (self && !head_is_away(status)) self->sender_->forget(spec->actor_id);
-                       if (!self || !head_is_away(status)) return channel->fail(status);
+                       if (!self || !head_is_away(status)) {
+                         channel->fail(status);
+                         if (on_refused) on_refused(status);
+                         return;
+                       }
                        channel->fail_waiting(status);
-                       self->loop().call_after(kPlaceAgainAfter, [weak, spec, channel] {
-                         if (const auto client = weak.lock()) client->place(spec, channel);
+                       self->loop().call_after(kPlaceAgainAfter, [weak, spec, channel, on_refused] {
+                         if (const auto client = weak.lock())
+                           client->place(spec, channel, on_refused);
                        });
                      });
 }
@@ -399,20 +405,37 @@ Result<wire::SegmentBytes> ActorClient::read_segment(ActorId actor_id, const std
   return std::move(*piece);
 }
 
+void ActorClient::tell_of_close(const std::weak_ptr<Closing>& who) {
+  bool closed = false;
+  {
+    MutexLock lock(mutex_);
+    std::erase_if(closings_, [](const auto& before) { return before.expired(); });
+    closed = closed_;
+    if (!closed) closings_.push_back(who);
+  }
+  const auto alive = closed ? who.lock() : nullptr;
+  if (alive) alive->closed(closed_error());
+}
+
 void ActorClient::close() {
   if (forked()) return;
   std::vector<std::shared_ptr<ActorChannel>> channels;
+  std::vector<std::weak_ptr<Closing>> closings;
   {
     MutexLock lock(mutex_);
     if (closed_) return;
     closed_ = true;
     for (auto& [key, channel] : channels_) channels.push_back(std::move(channel));
     channels_.clear();
+    closings.swap(closings_);
   }
   for (const auto& channel : channels) channel->close(closed_error());
   objects_->close();
   sender_->close();
   options_.environment->directory->close();
+  for (const auto& who : closings) {
+    if (const auto alive = who.lock()) alive->closed(closed_error());
+  }
 }
 
 }  // namespace troupe::detail

@@ -69,10 +69,12 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   FutureOptions future_options(ActorId target) const;
 
   // Places an actor of the class; returns its channel before it runs. A refusal of the head ends
-  // its calls.
+  // its calls, and is told to `on_refused` after that (on the loop's thread).
+  using OnRefused = std::function<void(const Status& why)>;
   Result<std::shared_ptr<ActorChannel>> create(const ActorOptions& options,
                                                const ActorInterface& interface,
-                                               wire::Bytes constructor_arguments);
+                                               wire::Bytes constructor_arguments,
+                                               OnRefused on_refused = nullptr);
   // A process for `count` light actors; `start` is what light_actor.h says. As create().
   Result<std::shared_ptr<ActorChannel>> create_light_host(const ActorOptions& options,
                                                           const ActorInterface& hosts,
@@ -133,6 +135,14 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
 
   // Ends every call with kCancelled; afterwards nothing is called back.
   void close();
+  // Who makes calls later, of what it keeps itself: told at the end of close(), once. After that it
+  // does not ask for the loop, which may go.
+  class Closing {
+   public:
+    virtual ~Closing() = default;
+    virtual void closed(const Status& why) = 0;
+  };
+  void tell_of_close(const std::weak_ptr<Closing>& who);
   // How many channels it keeps, of actors that may live: for tests.
   std::size_t channel_count();
 
@@ -149,7 +159,8 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   void make_light(const std::shared_ptr<ActorChannel>& host, std::uint32_t number,
                   std::shared_ptr<const wire::Bytes> constructor_arguments);
   // Asks the head to place the actor, until it has accepted or refused.
-  void place(std::shared_ptr<const wire::ActorSpec> spec, std::shared_ptr<ActorChannel> channel);
+  void place(std::shared_ptr<const wire::ActorSpec> spec, std::shared_ptr<ActorChannel> channel,
+             OnRefused on_refused = nullptr);
   void forget_channels_locked() TROUPE_REQUIRES(mutex_);
   bool forked() const { return options_.environment->process.is_forked(); }
 
@@ -163,6 +174,7 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   std::size_t channels_many_ TROUPE_GUARDED_BY(mutex_) = 64;
   std::optional<wire::Image> image_ TROUPE_GUARDED_BY(mutex_);
   bool closed_ TROUPE_GUARDED_BY(mutex_) = false;
+  std::vector<std::weak_ptr<Closing>> closings_ TROUPE_GUARDED_BY(mutex_);
   // Hosts whose light actors come one by one.
   struct LightRoom {
     wire::ActorSpec like;  // without id and arguments

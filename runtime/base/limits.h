@@ -87,6 +87,8 @@ inline constexpr std::size_t kLightMailboxCallsMax = 100'000;
 inline constexpr std::size_t kLightPerHostMax = 1'000'000;
 // Members of a group: a call of all of them has a result for each in one process's memory.
 inline constexpr std::size_t kGroupMembersMax = 1'000'000;
+// Members of a pool, which looks at all of them for each call: beyond that, several pools.
+inline constexpr std::size_t kPoolMembersMax = 1'000;
 
 // Living actors of a cluster: as many as a head keeps in some 250 MiB and reads from its journal in
 // less than two seconds (tools/bench journal).

@@ -154,6 +154,7 @@ class Actors {
   virtual ~Actors() = default;
 
  private:
+  friend struct detail::Access;
   // What everything here asks through, or why nothing can be asked.
   virtual Result<Client> usable() const = 0;
 };

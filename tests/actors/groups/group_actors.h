@@ -12,6 +12,7 @@
 
 #include "troupe/actor.h"
 #include "troupe/actor_group.h"
+#include "troupe/actor_pool.h"
 
 namespace troupe::tests {
 
@@ -58,6 +59,40 @@ class Member {
   ActorContext& context_;
   const int number_;
   int sum_ = 0;
+};
+
+// Has a pool of its own.
+class Foreman {
+ public:
+  explicit Foreman(ActorContext& context) : context_(context) {}
+  Status hire(int number) {
+    pool_ = TROUPE_TRY(ActorPool<Member>::create(
+        context_, {.member = {.num_cpus = 0}, .members_min = 2, .members_max = 2}, number));
+    return {};
+  }
+  Result<int> ask() { return pool_.call<&Member::number>().get(); }
+  Result<std::int64_t> ask_to_wait(const std::string& file) {
+    return pool_.call<&Member::wait_for>(file).get();
+  }
+  Task<Result<std::string>> greet_all(std::vector<std::tuple<std::string, int>> greetings) {
+    auto map = pool_.map<&Member::greet>(std::move(greetings));
+    std::string all;
+    for (;;) {
+      const auto item = co_await map.next();
+      if (!item.ok()) co_return item.status();
+      if (!*item) co_return all;
+      if (!(*item)->result.ok()) co_return (*item)->result.status();
+      all += *(*item)->result + " ";
+    }
+  }
+  std::size_t calls() const { return pool_.status().calls_under_way; }
+  static constexpr auto methods =
+      troupe::methods<&Foreman::hire, &Foreman::ask, &Foreman::ask_to_wait, &Foreman::greet_all,
+                      &Foreman::calls>;
+
+ private:
+  ActorContext& context_;
+  ActorPool<Member> pool_;
 };
 
 // A member with collectives.

@@ -3,5 +3,5 @@
 
 int main(int argc, char** argv) {
   using namespace troupe::tests;
-  return troupe::host_main(argc, argv, troupe::actors<Member, Ranked>).value_or(2);
+  return troupe::host_main(argc, argv, troupe::actors<Member, Foreman, Ranked>).value_or(2);
 }

@@ -26,6 +26,11 @@ struct Access {
   static auto client(const T& of) {
     return of.client();
   }
+  // … or why nothing can be asked through it: of an Actors (actors.h).
+  template <typename T>
+  static auto usable(const T& actors) {
+    return actors.usable();
+  }
   template <typename T>
   static const auto& channel(const T& handle) {
     return handle.channel_;
