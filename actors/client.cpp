@@ -1,7 +1,7 @@
 #include "actors/client.h"
 
-#include "actors/objects/object_client.h"
 #include "actors/actor_spec.h"
+#include "actors/objects/object_client.h"
 
 #include <fmt/format.h>
 
@@ -53,19 +53,20 @@ std::string names_of(const std::vector<wire::ActorSpec>& specs) {
 ActorClient::ActorClient(ClientOptions options)
     : options_(std::move(options)),
       sender_(std::make_shared<ArgumentSender>(options_.environment)),
-      objects_(std::make_shared<ObjectClient>(ObjectClientOptions{
-          .environment = options_.environment,
-          .client_id = options_.client_id,
-          .job_id = options_.job_id,
-          .name = options_.name,
-          .random = options_.random,
-          .nodes = [this](Deadline deadline) -> Result<std::vector<NodeId>> {
-            std::vector<NodeId> alive;
-            for (const auto& node : TROUPE_TRY(nodes(deadline))) {
-              if (node.state != wire::NodeState::kDead) alive.push_back(node.node_id);
-            }
-            return alive;
-          }})) {}
+      objects_(std::make_shared<ObjectClient>(
+          ObjectClientOptions{.environment = options_.environment,
+                              .client_id = options_.client_id,
+                              .job_id = options_.job_id,
+                              .name = options_.name,
+                              .random = options_.random,
+                              .nodes = [this](Deadline deadline) -> Result<std::vector<NodeId>> {
+                                std::vector<NodeId> alive;
+                                for (const auto& node : TROUPE_TRY(nodes(deadline))) {
+                                  if (node.state != wire::NodeState::kDead)
+                                    alive.push_back(node.node_id);
+                                }
+                                return alive;
+                              }})) {}
 
 ActorClient::~ActorClient() {
   if (!forked()) return;
