@@ -30,7 +30,7 @@ class GroupCast::Part final : public CallSink, public Cancellable {
     const std::uint32_t method =
         batched() ? light_method(call.hosts, LightMethod::kEach) : call.method;
     batched() ? write_batch(arguments.encoder(), call)
-              : append(arguments.encoder(), call.arguments.of(ranks_.front()));
+              : call.arguments.of(ranks_.front()).append_to(arguments.encoder());
     line_.send(method, arguments, call.options, self, *this, nullptr);
     if (given_up_) line_.cancel();
   }
@@ -38,6 +38,7 @@ class GroupCast::Part final : public CallSink, public Cancellable {
   void answer(const Status& status, std::span<const std::byte> result,
               Continuations* later) override {
     const auto cast = std::exchange(cast_, nullptr);
+    line_.answered();
     const bool failed =
         batched() && status.ok() ? answer_each(*cast, result) : answer_all(*cast, status, result);
     done_.store(true, std::memory_order_release);
@@ -61,16 +62,18 @@ class GroupCast::Part final : public CallSink, public Cancellable {
 
  private:
   bool batched() const { return ranks_.size() > 1; }
-  static void append(Encoder& out, const Bytes& bytes) { out.append(bytes.data(), bytes.size()); }
-
   void write_batch(Encoder& out, const GroupCall& call) const {
     const GroupArguments& own = call.arguments;
     LightBatch batch{.method = call.method, .one_each = own.each != nullptr, .runs = {}};
     const auto& members = cast_->group().members();
     for (const std::uint32_t rank : ranks_) batch.add(members[rank].light_number);
     batch.write(out);
-    if (!batch.one_each) return append(out, own.same);
-    for (const std::uint32_t rank : ranks_) put_light_arguments(out, own.each(rank));
+    if (!batch.one_each) return own.same.append_to(out);
+    for (const std::uint32_t rank : ranks_) {
+      const PackedArguments arguments = own.each(rank);
+      put_light_arguments(out, arguments.bytes);
+      arguments.keep_in(out);
+    }
   }
 
   Status of_member(const GroupCast& cast, std::uint32_t rank, Status status) const {

@@ -64,7 +64,7 @@ class PoolAttempt final : public CallSink,
   void send() {
     if (given_up_) return abandon();
     OutgoingArguments arguments(*channel, kNoLightNumber, /*lends=*/true);
-    arguments.encoder().append(call->arguments.data(), call->arguments.size());
+    call->arguments.append_to(arguments.encoder());
     // (The pool has seen to what the call takes over from one inside which it is made.)
     CallOptions options = call->options;
     options.inherit = false;
@@ -75,6 +75,7 @@ class PoolAttempt final : public CallSink,
   }
   void answer(const Status& status, std::span<const std::byte> result,
               Continuations* later) override {
+    line_.answered();
     // (It may be the last to hold the pool.)
     if (const auto pool = std::exchange(pool_, nullptr)) {
       pool->answered(*this, status, result, later);

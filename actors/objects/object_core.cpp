@@ -5,6 +5,7 @@
 #include "actors/client.h"
 #include "actors/objects/object_client.h"
 #include "troupe/detail/actor_class.h"
+#include "troupe/detail/method_call.h"
 #include "troupe/detail/method_table.h"
 #include "troupe/detail/running_call.h"
 #include "troupe/serialize.h"
@@ -130,6 +131,10 @@ Status hold_decoded(const DecodeContext& context) {
   const RunningCall* const call = RunningCall::current();
   const Deadline deadline = call != nullptr ? call->deadline() : Deadline::after(kObjectTimeout);
   return context.client->objects()->hold_all(*context.intake, deadline);
+}
+
+void hold_decoded_later(const DecodeContext& context) {
+  context.client->objects()->hold_all_later(std::move(*context.intake), [] {});
 }
 
 void lend(std::vector<std::shared_ptr<const void>> kept) {

@@ -64,7 +64,7 @@ class CastState final : public FutureState<NonVoid<Out>>, public GroupCast {
     } else if constexpr (std::is_void_v<Value>) {
       items_[rank].emplace(Unit{});
     } else {
-      items_[rank].emplace(decode_value<Value>(result, decode_context()));
+      items_[rank].emplace(decode_result<Value>(result, decode_context()));
     }
   }
   void finish(Continuations* later) override {

@@ -107,7 +107,7 @@ class PoolCallState final : public FutureState<NonVoid<Value>>, public PoolCall 
     } else if constexpr (std::is_void_v<Value>) {
       Base::set(Unit{}, later);
     } else {
-      Base::set(decode_value<Value>(result, decode_context()), later);
+      Base::set(decode_result<Value>(result, decode_context()), later);
     }
   }
   Status late() const override {
@@ -354,7 +354,7 @@ class ActorPool {
   template <auto Method>
   static std::shared_ptr<detail::PoolCallState<Value<Method>>> start(
       const std::shared_ptr<detail::Pool>& pool, const CallOptions& options,
-      detail::Bytes arguments, bool counts) {
+      detail::PackedArguments arguments, bool counts) {
     auto call = std::make_shared<detail::PoolCallState<Value<Method>>>(pool->future_options());
     call->method = detail::MethodCall<T, Method>::kNumber;
     call->arguments = std::move(arguments);

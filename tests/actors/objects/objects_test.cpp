@@ -12,6 +12,8 @@
 
 #include "tests/actors/objects/test_actors.h"
 #include "tests/support/test_data.h"
+#include "troupe/actor_group.h"
+#include "troupe/actor_pool.h"
 #include "troupe/cluster.h"
 
 namespace troupe::tests {
@@ -119,6 +121,21 @@ TEST_CASE("what an actor alone held is freed with it") {
   CHECK(cluster.object_store().value().objects == 1);
   (void)reader.call<&Reader::die>().get();
   CHECK(objects_become(cluster, 0));
+}
+
+TEST_CASE("pools and groups pass references on, too") {
+  Cluster cluster = start();
+  {
+    const auto pool =
+        ActorPool<Reader>::create(cluster, {.member = {.num_cpus = 1}, .members_max = 2}).value();
+    CHECK(pool.call<&Reader::sum>(cluster.put(Floats(10, 2)).value()).get().value() == 20);
+    const auto made = pool.call<&Reader::make>(10, 3.0f).get().value();
+    CHECK((*made.get().value())[9] == 3);
+    const auto group = ActorGroup<Reader>::spawn(cluster, {{"rank", 2}}, {.num_cpus = 1}).value();
+    const auto sums = group.gather<&Reader::sum>(cluster.put(Floats(10, 4)).value()).get().value();
+    CHECK(sums == std::vector<double>{40, 40});
+    CHECK((*group.gather<&Reader::make>(10, 5.0f).get().value().at(1).get().value())[9] == 5);
+  }
 }
 
 TEST_CASE("many references are arguments of one call") {

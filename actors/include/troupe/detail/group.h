@@ -15,6 +15,7 @@
 #include "troupe/detail/call_line.h"
 #include "troupe/detail/call_sink.h"
 #include "troupe/detail/future_core.h"
+#include "troupe/detail/method_call.h"
 #include "troupe/detail/verbs.h"
 #include "troupe/options.h"
 #include "troupe/status.h"
@@ -75,9 +76,9 @@ void check_group_rank(std::size_t rank, std::size_t size);
 Status group_failure(const MemberTable& group, const std::function<Status(std::size_t)>& status_of);
 
 struct GroupArguments {
-  Bytes same;                                   // of all
-  std::function<Bytes(std::size_t rank)> each;  // or, where there is one, of each
-  Bytes of(std::size_t rank) const { return each ? each(rank) : same; }
+  PackedArguments same;                                   // of all
+  std::function<PackedArguments(std::size_t rank)> each;  // or, where there is one, of each
+  PackedArguments of(std::size_t rank) const { return each ? each(rank) : same; }
 };
 
 // What is called, and how.
@@ -107,7 +108,9 @@ class GroupCast : public std::enable_shared_from_this<GroupCast> {
   const MemberTable& group() const { return *group_; }
   // Continuations where the caller is an actor; and who must not wait for it.
   static FutureOptions future_options(const MemberTable& group);
-  DecodeContext decode_context() const { return {group_->client()}; }
+  DecodeContext decode_context() const {
+    return {.client = group_->client(), .takes_references = true};
+  }
 
  private:
   class Part;

@@ -3,14 +3,41 @@
 // and its arguments as they travel. What does not fit does not compile.
 
 #include <cstdint>
+#include <memory>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "troupe/detail/method_table.h"
 #include "troupe/light_actors.h"
 
 namespace troupe::detail {
+
+// A call's arguments as they travel, and the objects that they refer to.
+struct PackedArguments {
+  Bytes bytes;
+  std::vector<std::shared_ptr<const void>> kept;
+  void append_to(Encoder& out) const {
+    out.append(bytes.data(), bytes.size());
+    keep_in(out);
+  }
+  // The call keeps the objects.
+  void keep_in(Encoder& out) const {
+    for (const auto& one : kept) out.keep(one);
+  }
+};
+
+// The homes of what was decoded hear of it, some time. Its actor keeps it for a while.
+void hold_decoded_later(const DecodeContext& context);
+
+// Of a call that is made for somebody else (a pool, a group).
+template <typename Value>
+Result<Value> decode_result(std::span<const std::byte> result, const DecodeContext& context) {
+  auto value = decode_value<Value>(result, context);
+  if (context.intake) hold_decoded_later(context);
+  return value;
+}
 
 template <typename T, auto Method>
 struct MethodCall {
@@ -26,13 +53,17 @@ struct MethodCall {
   static constexpr auto kNumber = static_cast<std::uint32_t>(kIndex);
 
   template <typename... A>
-  static Bytes encode(A&&... arguments) {
+  static PackedArguments encode(A&&... arguments) {
     static_assert(CallArguments<Method, typename Traits::Parameters, A&&...>::kGood);
-    return encode_arguments(typename Traits::Stored(std::forward<A>(arguments)...));
+    Encoder out;
+    encode_arguments(out, typename Traits::Stored(std::forward<A>(arguments)...));
+    PackedArguments packed{out.take(), {}};
+    packed.kept = std::move(out.kept());
+    return packed;
   }
   // Of a tuple of the arguments, or of the only one.
   template <typename A>
-  static Bytes encode_packed(A&& packed) {
+  static PackedArguments encode_packed(A&& packed) {
     if constexpr (kIsTuple<std::remove_cvref_t<A>>) {
       return std::apply([](auto&&... a) { return encode(std::forward<decltype(a)>(a)...); },
                         std::forward<A>(packed));

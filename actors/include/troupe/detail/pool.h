@@ -9,6 +9,7 @@
 
 #include "troupe/detail/call_sink.h"
 #include "troupe/detail/future_core.h"
+#include "troupe/detail/method_call.h"
 #include "troupe/detail/verbs.h"
 #include "troupe/options.h"
 #include "troupe/status.h"
@@ -61,7 +62,7 @@ class PoolCall {
   virtual FutureCore& future() = 0;
 
   std::uint32_t method = 0;
-  Bytes arguments;
+  PackedArguments arguments;
   CallOptions options;
   bool counts = true;  // against PoolOptions::waiting_max
   std::weak_ptr<Pool> pool;
@@ -74,7 +75,7 @@ class PoolCall {
   }
   DecodeContext decode_context() const {
     const auto alive = pool.lock();
-    return {alive ? alive->client() : nullptr};
+    return {.client = alive ? alive->client() : nullptr, .takes_references = alive != nullptr};
   }
 };
 
