@@ -570,13 +570,15 @@ Result<ObjectBytes> ObjectClient::read_locked(std::unique_lock<std::mutex>& lock
                                               HeldObject& object, Deadline deadline) {
   if (closed_) return closed_error();
   if (auto mapped = mapped_locked(object)) return std::move(*mapped);
-  if (!connected_ || object.connection != connection_) {
+  const auto lost = [&] {
     return error(Code::kObjectLost,
                  "object {}: the object store of this node that knew of it has ended",
                  object.record.object_id.brief());
-  }
+  };
+  if (!connected_ || object.connection != connection_) return lost();
   auto answered = locate(lock, object, deadline);
   if (!answered.ok()) {
+    if (!connected_ && !closed_) return lost();
     return answered.status().with("object", object.record.object_id.brief());
   }
   if (!answered->answer.status.ok()) return answered->answer.status;

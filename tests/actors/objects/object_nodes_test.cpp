@@ -52,12 +52,14 @@ TEST_CASE("with its node an object is lost, where no copy of it was read") {
   Nodes nodes(3);
   const auto a = nodes.reader_on(1);
   const auto b = nodes.reader_on(2);
+  const auto c = nodes.reader_on(0);
   const auto read = a.call<&Reader::make>(1000, 1.0f).get().value();
   const auto unread = a.call<&Reader::make>(1000, 2.0f).get().value();
   REQUIRE(b.call<&Reader::keep>(read).get().ok());
   REQUIRE(b.call<&Reader::sum_of_kept>().get().value() == 1000);
+  REQUIRE(c.call<&Reader::keep>(unread).get().ok());
   REQUIRE(nodes.cluster->kill_node(1).ok());
-  const Status lost = unread.get(std::chrono::seconds(30)).status();
+  const Status lost = c.call<&Reader::sum_of_kept>().get().status();
   CHECK_MESSAGE(lost.code() == Code::kObjectLost, lost.to_string());
   CHECK(b.call<&Reader::sum_of_kept>().get().value() == 1000);
 }
