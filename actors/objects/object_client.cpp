@@ -184,7 +184,7 @@ bool ObjectClient::send_locked(const wire::ObjectMessage& message) {
 Result<ObjectClient::Answered> ObjectClient::ask(std::unique_lock<std::mutex>& lock,
                                                  std::uint64_t request,
                                                  const wire::ObjectMessage& message,
-                                                 Deadline deadline) {
+                                                 Deadline deadline, ObjectId object) {
   Waiting& waiting = waiting_[request];
   const auto unavailable = [&] {
     waiting_.erase(request);
@@ -210,7 +210,8 @@ Result<ObjectClient::Answered> ObjectClient::ask(std::unique_lock<std::mutex>& l
     return answered;
   }
   if (options_.environment->loop->in_loop_thread()) {
-    (void)send_locked(wire::ObjectMessage(wire::ForgetObjectRequest{.request = request}));
+    (void)send_locked(
+        wire::ObjectMessage(wire::ForgetObjectRequest{.request = request, .object_id = object}));
     waiting_.erase(request);
     return Status(Code::kFailedPrecondition,
                   "an object that is not on this node yet is waited for on a thread of Troupe's: "
@@ -219,7 +220,8 @@ Result<ObjectClient::Answered> ObjectClient::ask(std::unique_lock<std::mutex>& l
   const bool done =
       changed_.wait_until(lock, deadline.time(), [&] { return waiting.done || closed_; });
   if (!done || !waiting.done) {
-    (void)send_locked(wire::ObjectMessage(wire::ForgetObjectRequest{.request = request}));
+    (void)send_locked(
+        wire::ObjectMessage(wire::ForgetObjectRequest{.request = request, .object_id = object}));
     waiting_.erase(request);
     if (closed_) return closed_error();
     return Status(Code::kDeadlineExceeded, "the object store has not answered in time");
@@ -663,7 +665,8 @@ Result<std::vector<std::size_t>> ObjectClient::wait(std::span<const HeldObjectPt
   (void)changed_.wait_until(lock, deadline.time(), collect);
   gets_.erase(&get);
   for (const auto& [request, i] : asked) {
-    (void)send_locked(wire::ObjectMessage(wire::ForgetObjectRequest{.request = request}));
+    (void)send_locked(wire::ObjectMessage(
+        wire::ForgetObjectRequest{.request = request, .object_id = objects[i]->record.object_id}));
     waiting_.erase(request);
   }
   if (closed_) return closed_error();

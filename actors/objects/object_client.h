@@ -126,7 +126,7 @@ class ObjectClient : public std::enable_shared_from_this<ObjectClient> {
   // Sends a request and waits for its final answer. The lock is held at the beginning and at the
   // end, not meanwhile.
   Result<Answered> ask(std::unique_lock<std::mutex>& lock, std::uint64_t request,
-                       const wire::ObjectMessage& message, Deadline deadline);
+                       const wire::ObjectMessage& message, Deadline deadline, ObjectId object = {});
   void on_notices(std::uint64_t connection);
   void on_notice_locked(const wire::ObjectMessage& message, std::vector<UniqueFd>& descriptors);
   void revoke_locked(const wire::RevokeSegments& message);

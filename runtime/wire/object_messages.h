@@ -93,7 +93,8 @@ struct GetObject {
 };
 struct ForgetObjectRequest {
   std::uint64_t request = 0;
-  TROUPE_WIRE(ForgetObjectRequest, request);
+  ObjectId object_id;  // of a GetObject; empty: of another request
+  TROUPE_WIRE(ForgetObjectRequest, request, object_id);
 };
 // Answers RevokeSegments, each segment in one of the two lists.
 struct SegmentsRevoked {

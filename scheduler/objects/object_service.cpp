@@ -57,7 +57,6 @@ class Service final : public ObjectService {
   ~Service() override;
 
   void serve(net::AcceptedSocket socket) override;
-  ObjectStore::Totals totals() override;
 
  private:
   struct Home {  // this store's connection to another one, whose objects are held here
@@ -151,6 +150,7 @@ Service::~Service() {
     borrowers_.clear();
     strangers_.clear();
     for (auto& [segment, memory] : memories_) memory->abandon();
+    readers_.clear();  // who waits in find() hears of it
     done.set_value();
   });
   done.get_future().wait();
@@ -176,17 +176,11 @@ void Service::serve(net::AcceptedSocket socket) {
   }
 }
 
-ObjectStore::Totals Service::totals() {
-  auto promise = std::make_shared<std::promise<ObjectStore::Totals>>();
-  auto future = promise->get_future();
-  post([this, promise] { promise->set_value(store_.totals()); });
-  return future.get();
-}
-
 // --- processes -----------------------------------------------------------------------------------
 
 // On a thread of its own: whoever connects may be slow.
 void Service::greet(UniqueFd socket) {
+  const OpenStreams::Entry entry(streams_, socket.get());
   const Deadline deadline = Deadline::after(kHelloTime);
   std::uint32_t length = 0;
   auto fds = memory::receive_with_fds(socket.get(), std::as_writable_bytes(std::span(&length, 1)),
@@ -617,10 +611,15 @@ Result<ReadableObject> Service::find(ObjectId object, const std::string& peer, P
         key, wire::ObjectMessage(wire::GetObject{.request = 1, .object_id = object}), now());
     carry_out();
   });
+  promise.reset();  // the loop has it; where that lets go of it, the store ends
   if (future.wait_for(kFindTime) != std::future_status::ready) {
     return Status(Code::kDeadlineExceeded, "the object is not in memory yet");
   }
-  return future.get();
+  try {
+    return future.get();
+  } catch (const std::future_error&) {
+    return Status(Code::kUnavailable, "the object store ends");
+  }
 }
 
 }  // namespace

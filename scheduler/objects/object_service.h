@@ -40,8 +40,6 @@ class ObjectService {
   virtual ~ObjectService() = default;  // ends everything; not on its own threads
   // A connection with one of the targets. Any thread.
   virtual void serve(net::AcceptedSocket socket) = 0;
-  // Any thread; waits for the store's loop.
-  virtual ObjectStore::Totals totals() = 0;
 };
 
 }  // namespace troupe::scheduler

@@ -375,7 +375,10 @@ Status ObjectStore::on(ProcessKey process, const wire::ForgetObjectRequest& mess
   const auto is_it = [&](const Waiter& waiter) {
     return waiter.process == process && waiter.request == message.request;
   };
-  for (auto& [id, object] : objects_) std::erase_if(object.getting, is_it);
+  if (const auto object = objects_.find(message.object_id); object != objects_.end()) {
+    std::erase_if(object->second.getting, is_it);
+    return {};
+  }
   std::erase_if(wants_, [&](const Want& want) {
     return want.kind == Want::Kind::kSegment && is_it(want.waiter);
   });

@@ -13,6 +13,7 @@
 namespace troupe::scheduler {
 namespace {
 
+constexpr Duration kConnectPatience = std::chrono::seconds(3);
 constexpr std::uint32_t kRequestBytesMax = 4096;
 constexpr std::uint32_t kErrorBytesMax = 4096;
 constexpr std::uint64_t kPieceBytes = 1u << 20;
@@ -63,9 +64,9 @@ void OpenStreams::shut_all() {
 Status fetch_object(const net::Address& from, const net::Token& token, ObjectId object,
                     std::uint64_t bytes, ObjectMemory& memory, std::uint64_t* have,
                     OpenStreams& streams) {
-  Deadline deadline = Deadline::after(kTransferPatience);
-  ByteStream stream =
-      TROUPE_TRY(net::connect_blocking(from, wire::kObjectBytesTarget, token, deadline));
+  const Deadline deadline = Deadline::after(kTransferPatience);
+  ByteStream stream = TROUPE_TRY(net::connect_blocking(from, wire::kObjectBytesTarget, token,
+                                                       Deadline::after(kConnectPatience)));
   const OpenStreams::Entry entry(streams, stream.fd());
   const wire::Bytes request =
       wire::encode(wire::ObjectMessage(wire::ReadObject{.object_id = object, .offset = *have}));

@@ -968,6 +968,7 @@ struct GetObject {
 
 struct ForgetObjectRequest {
   request @0 :UInt64;
+  objectId @1 :Id;
 }
 
 struct SegmentsRevoked {
