@@ -29,9 +29,12 @@ class Member {
     return number_;
   }
   void crash() { ::_exit(3); }
-  // Until the file is there, or the call's time is over; the process's number.
-  std::int64_t wait_for(const std::string& file) const {
-    while (::access(file.c_str(), F_OK) != 0 && !context_.deadline()->passed()) ::usleep(1000);
+  // The process's number, once the file is there.
+  Result<std::int64_t> wait_for(const std::string& file) const {
+    while (::access(file.c_str(), F_OK) != 0) {
+      if (context_.deadline()->passed()) return Status(Code::kDeadlineExceeded, "no file");
+      ::usleep(1000);
+    }
     return ::getpid();
   }
   // Dies in the first call that any member has, and not in the next.
