@@ -150,11 +150,13 @@ class Promise {
   Future<R> future() { return Future<R>(state_); }
   // Ends the future. False, without effect, when it has ended already (cancelled).
   bool set(ResultOf<R> result) {
-    if (!state_) return false;
+    // Whoever is woken may destroy this promise before its waiters have all been told.
+    const std::shared_ptr<State> state = state_;
+    if (!state) return false;
     if constexpr (std::is_void_v<R>) {
-      return state_->set(detail::from_status(std::move(result)));
+      return state->set(detail::from_status(std::move(result)));
     } else {
-      return state_->set(std::move(result));
+      return state->set(std::move(result));
     }
   }
   void set_cancel(std::function<void()> cancel) {
