@@ -2,6 +2,7 @@
 
 #include "actors/actor_spec.h"
 #include "actors/objects/object_client.h"
+#include "actors/tasks/task_pool.h"
 
 #include <fmt/format.h>
 
@@ -66,7 +67,8 @@ ActorClient::ActorClient(ClientOptions options)
                                     alive.push_back(node.node_id);
                                 }
                                 return alive;
-                              }})) {}
+                              }})),
+      tasks_(std::make_shared<TaskPools>()) {}
 
 ActorClient::~ActorClient() {
   if (!forked()) return;
@@ -76,6 +78,7 @@ ActorClient::~ActorClient() {
   keep_forked(new auto(options_.environment));
   keep_forked(new auto(sender_));
   keep_forked(new auto(objects_));
+  keep_forked(new auto(tasks_));
 }
 
 std::shared_ptr<ActorChannel> ActorClient::channel(ActorId actor_id,
@@ -430,6 +433,7 @@ void ActorClient::close() {
     channels_.clear();
     closings.swap(closings_);
   }
+  tasks_->close(closed_error());
   for (const auto& channel : channels) channel->close(closed_error());
   objects_->close();
   sender_->close();

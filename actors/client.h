@@ -31,6 +31,7 @@ namespace troupe {
 namespace detail {
 
 class ObjectClient;  // objects/object_client.h
+class TaskPools;     // tasks/task_pool.h
 
 struct ClientOptions {
   std::shared_ptr<const ChannelEnvironment> environment;
@@ -130,6 +131,8 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
 
   // What this process has to do with objects.
   const std::shared_ptr<ObjectClient>& objects() const { return objects_; }
+  // What it has to do with tasks: those that it submits, and those that it runs.
+  TaskPools& tasks() const { return *tasks_; }
   // Of this process: callbacks come there.
   net::EventLoop& loop() const { return *options_.environment->loop; }
 
@@ -183,6 +186,7 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   };
   const std::shared_ptr<ArgumentSender> sender_;
   const std::shared_ptr<ObjectClient> objects_;
+  const std::shared_ptr<TaskPools> tasks_;
   std::vector<LightRoom> light_rooms_ TROUPE_GUARDED_BY(light_mutex_);
 };
 

@@ -72,7 +72,7 @@ MailboxWords shared_by(const std::shared_ptr<HostPageSegment>& page) {
   return {&page->page().host_word, &page->page().mailbox_calls, page};
 }
 
-class Host final : public HostServices {
+class Host final : public HostServices, private CallControl {
  public:
   Host(std::vector<ActorClass> classes, UniqueFd node_socket,
        const DirectoryFactory& make_directory, OnSaved on_saved)
@@ -141,6 +141,7 @@ class Host final : public HostServices {
   std::shared_ptr<CallServer> server();
   void begin_draining(const wire::HostStop& stop);
   void look_at_drain(Deadline deadline);
+  void refuse_waiting(const Status& why) override;
   std::size_t give_up_waiting(CallServer& server);
   void end_draining(std::size_t calls_dropped);
   void ask_health();
@@ -549,6 +550,7 @@ Status Host::check_state_loss(const std::string& node) const {
 }
 
 Status Host::begin() {
+  actor_->begin(*this);
   runner_->begin(*actor_, *calls_);
   // Callers that came before wait in waiting_: what was answered must be known first.
   MutexLock lock(acceptors_mutex_);
@@ -752,9 +754,16 @@ void Host::look_at_drain(Deadline deadline) {
   drain_timer_ = loop_.call_after(kDrainLook, [this, deadline] { look_at_drain(deadline); });
 }
 
+void Host::refuse_waiting(const Status& why) {
+  const auto server = this->server();
+  if (!server) return;
+  server->read_rings();
+  for (const QueuedCall& call : mailbox_->take_calls()) runner_->refuse(call, why);
+}
+
 // Those that have not begun can be told so for certain. How many of them nothing is lost of.
 std::size_t Host::give_up_waiting(CallServer& server) {
-  std::deque<QueuedCall> waiting = mailbox_->drain();
+  std::deque<QueuedCall> waiting = mailbox_->take_calls();
   for (QueuedCall& call : runner_->take_waiting()) waiting.push_back(std::move(call));
   for (const QueuedCall& call : waiting) {
     if (gives_back_) {

@@ -179,13 +179,14 @@ void Mailbox::stop() {
   wake();
 }
 
-std::deque<QueuedCall> Mailbox::drain() {
+std::deque<QueuedCall> Mailbox::take_calls() {
   MutexLock lock(mutex_);
   std::deque<QueuedCall> calls;
-  for (auto& item : items_) {
-    if (auto* call = std::get_if<QueuedCall>(&item)) calls.push_back(std::move(*call));
-  }
-  items_.clear();
+  std::erase_if(items_, [&](Item& item) {
+    auto* const call = std::get_if<QueuedCall>(&item);
+    if (call != nullptr) calls.push_back(std::move(*call));
+    return call != nullptr;
+  });
   calls_ = 0;
   changed();
   return calls;

@@ -101,10 +101,10 @@ class Mailbox final : public Executor {
   std::optional<Item> next();
   // The next item if there is one, without waiting.
   std::optional<Item> poll();
-  // Ends next(). What waits stays for drain().
+  // Ends next(). What waits stays for take_calls().
   void stop();
-  // The calls that were never run.
-  std::deque<QueuedCall> drain();
+  // The calls that wait, none of which has begun.
+  std::deque<QueuedCall> take_calls();
   std::size_t calls() const { return waiting_calls_.load(std::memory_order_acquire); }
   // Another limit of the calls that wait, at least 1. Before next() is called.
   void limit_calls(std::size_t calls_max) TROUPE_EXCLUDES(mutex_);

@@ -593,8 +593,28 @@ Result<ObjectBytes> ObjectClient::read_locked(std::unique_lock<std::mutex>& lock
   return *mapped_locked(object);
 }
 
+// Of those that have come in a result the homes are told later (hold_all_later()): who asks for one
+// before that tells its home first.
+Status ObjectClient::hold_new(std::unique_lock<std::mutex>& lock,
+                              std::span<const HeldObject* const> objects, Deadline deadline) {
+  ObjectIntake intake;
+  for (const HeldObject* const object : objects) {
+    if (object->connection != 0) continue;
+    if (auto held = held_[object->record.object_id].second.lock()) {
+      intake.objects.push_back(std::move(held));
+    }
+  }
+  if (intake.objects.empty()) return {};
+  lock.unlock();
+  const Status held = hold_all(intake, deadline);
+  lock.lock();
+  return held;
+}
+
 Result<ObjectBytes> ObjectClient::read(HeldObject& object, Deadline deadline) {
   std::unique_lock lock(mutex_);
+  const HeldObject* const one = &object;
+  TROUPE_RETURN_IF_ERROR(hold_new(lock, std::span(&one, 1), deadline));
   return read_locked(lock, object, deadline);
 }
 
@@ -615,6 +635,9 @@ Result<wire::StoreTotals> ObjectClient::totals(Deadline deadline) {
 Result<std::vector<std::size_t>> ObjectClient::wait(std::span<const HeldObjectPtr> objects,
                                                     std::size_t count, Deadline deadline) {
   std::unique_lock lock(mutex_);
+  std::vector<const HeldObject*> all;
+  for (const HeldObjectPtr& object : objects) all.push_back(object.get());
+  TROUPE_RETURN_IF_ERROR(hold_new(lock, all, deadline));
   std::vector<std::size_t> ready;
   std::map<std::uint64_t, std::size_t> asked;  // by request
   const auto ask_for = [&](std::size_t i) {

@@ -131,6 +131,8 @@ class ObjectClient : public std::enable_shared_from_this<ObjectClient> {
   void on_notice_locked(const wire::ObjectMessage& message, std::vector<UniqueFd>& descriptors);
   void revoke_locked(const wire::RevokeSegments& message);
   void let_go(HeldObject& object);
+  Status hold_new(std::unique_lock<std::mutex>& lock, std::span<const HeldObject* const> objects,
+                  Deadline deadline);
   std::optional<ObjectBytes> mapped_locked(const HeldObject& object) const;
   Status map_locked(const wire::ObjectAnswer& answer, UniqueFd descriptor);
   Result<Answered> locate(std::unique_lock<std::mutex>& lock, const HeldObject& object,

@@ -75,7 +75,14 @@ TEST_CASE("04_chaos_test loses nothing") { check_example("04_chaos_test"); }
 TEST_CASE("05_own_training trains with parts of its own, the same bits over a kill") {
   check_example("05_own_training");
 }
-TEST_CASE("06_machine_loss loses a machine, and no step") { check_example("06_machine_loss"); }
+TEST_CASE("06_objects counts words by tasks that read one object") { check_example("06_objects"); }
+TEST_CASE("08_map_reduce sorts more than the memory for objects holds") {
+  check_example("08_map_reduce");
+}
+TEST_CASE("08_map_reduce sorts the same when a worker is killed") {
+  check_example("08_map_reduce", " --kill");
+}
+TEST_CASE("09_machine_loss loses a machine, and no step") { check_example("09_machine_loss"); }
 
 }  // namespace
 }  // namespace troupe::tests

@@ -62,13 +62,23 @@ inline constexpr std::array<std::string_view, 13> kTrainingCanaries = {
 
 // Those of object stores (scheduler/objects), and of how processes use them.
 inline constexpr std::array<std::string_view, 7> kObjectCanaries = {
-    "frees-before-it-has-read",   // a holder that has said so, unread, is not counted
-    "borrows-without-waiting",    // a reference is taken before its home knows the new node
-    "forgets-borrowers",          // a home does not count the nodes that hold an object
-    "keeps-what-the-dead-held",   // a process that has gone holds its objects still
-    "moves-what-is-in-use",       // a segment that somebody reads is taken away
+    "frees-before-it-has-read",      // a holder that has said so, unread, is not counted
+    "borrows-without-waiting",       // a reference is taken before its home knows the new node
+    "forgets-borrowers",             // a home does not count the nodes that hold an object
+    "keeps-what-the-dead-held",      // a process that has gone holds its objects still
+    "moves-what-is-in-use",          // a segment that somebody reads is taken away
     "drops-what-cannot-be-fetched",  // the last copy of an object is dropped as one of many
     "forgets-what-waits-for-disk",   // who waits for an object on its way to disk is not told
+};
+
+// Those in who decides where tasks run (actors/tasks/lease_queue.cpp).
+inline constexpr std::array<std::string_view, 6> kTaskCanaries = {
+    "counts-no-tries",                 // a task that kills its workers runs without end
+    "runs-again-unasked",              // one that may not run twice does
+    "forgets-tasks-of-the-dead",       // what a worker had is lost with it
+    "keeps-workers-of-the-cancelled",  // a worker that may run a cancelled task counts as free
+    "forgets-what-is-given-back",      // what a worker has not begun does not wait again
+    "keeps-idle-workers",              // those that have nothing to do are not ended
 };
 
 // Plants the mistake of this name in what runs in this thread, for as long as the object lives;

@@ -19,6 +19,7 @@
 #include "scheduler_figures.h"
 #include "scheduler_simulation.h"
 #include "simulation.h"
+#include "tasks_simulation.h"
 
 namespace {
 
@@ -28,19 +29,22 @@ constexpr int kUsageCode = 2;
 constexpr int kViolationCode = 7;
 
 constexpr const char* kUsage =
-    "simulate [--scenario training|scheduler|calls|objects] [--seeds N] [--first-seed N] [--seed N] "
+    "simulate [--scenario training|scheduler|calls|objects|tasks] [--seeds N] [--first-seed N] "
+    "[--seed N] "
     "[--trace]\n"
     "         [--nodes N] [--faults N] [--mistake NAME]\n"
     "         training:  [--elastic] [--ranks-per-node N] [--steps N] [--canary NAME]\n"
     "         scheduler: [--actors N] [--groups N] [--kills N] [--canary NAME]\n"
     "         calls:     [--actors N] [--drivers N] [--link-faults N] [--canary NAME]\n"
     "         objects:   [--steps N] [--canary NAME]\n"
+    "         tasks:     [--tasks N] [--canary NAME]\n"
     "simulate --figures [--minutes N]\n"
     "\n"
     "Runs N seeds (200) on a simulated cluster, in virtual time: of a training run, of a\n"
     "cluster that many drivers use while its nodes join and half of them die, of drivers and\n"
-    "actors that call each other while connections are cut and slowed, or of processes that put\n"
-    "objects, pass them on and let them go while memory is short. A violation ends it\n"
+    "actors that call each other while connections are cut and slowed, of processes that put\n"
+    "objects, pass them on and let them go while memory is short, or of tasks whose workers die,\n"
+    "are late or have no room. A violation ends it\n"
     "with code 7 and the seed; --seed N --trace shows what happened. The same seeds give the same\n"
     "trace hash, printed at the end. --elastic: the training's world changes, --nodes machines\n"
     "come, leave and are lost. --faults: of all kinds, 0 for none; --kills: of actors'\n"
@@ -106,6 +110,7 @@ void print_help(std::FILE* to) {
   fmt::print(to, "Canaries (scheduler): {}\n", fmt::join(kHeadSessionCanaries, ", "));
   fmt::print(to, "Canaries (calls): {}\n", fmt::join(kCallSessionCanaries, ", "));
   fmt::print(to, "Canaries (objects): {}\n", fmt::join(kObjectCanaries, ", "));
+  fmt::print(to, "Canaries (tasks): {}\n", fmt::join(kTaskCanaries, ", "));
 }
 
 // False, and what is wrong is said, for what is no flag or no value of it.
@@ -277,6 +282,24 @@ int run_objects(int argc, char** argv) {
   return 0;
 }
 
+int run_tasks(int argc, char** argv) {
+  TasksOptions options;
+  Seeds seeds;
+  const Flags flags = {{"--tasks", at_least(1, options.tasks)},
+                       {"--faults", at_least(0, options.faults)},
+                       {"--canary", canary_of(kTaskCanaries, options.canary)}};
+  if (!read_seed_flags(argc, argv, flags, seeds, {{"--trace", &options.trace}})) return kUsageCode;
+  TasksResult total;
+  const int code = run_seeds(seeds, options, "--scenario tasks ", simulate_tasks, total);
+  if (code != 0) return code;
+  fmt::print(
+      "{} tasks, {} begun: {} answered, {} failed, {} cancelled, {} late; {} given back\n"
+      "{} workers, {} of which ran and ended\n",
+      total.submitted, total.begun, total.answered, total.failed, total.cancelled, total.late,
+      total.given_back, total.workers, total.deaths);
+  return 0;
+}
+
 int print_figures(int argc, char** argv) {
   int minutes = 60;
   const Flags flags = {{"--minutes", at_least(1, minutes)}};
@@ -304,8 +327,10 @@ int main(int argc, char** argv) {
   if (scenario == "scheduler") return run_scheduler(argc, argv);
   if (scenario == "calls") return run_calls(argc, argv);
   if (scenario == "objects") return run_objects(argc, argv);
+  if (scenario == "tasks") return run_tasks(argc, argv);
   fmt::print(stderr,
-             "simulate: there is no scenario '{}': take training, scheduler, calls or objects\n",
+             "simulate: there is no scenario '{}': take training, scheduler, calls, objects or "
+             "tasks\n",
              scenario);
   return kUsageCode;
 }

@@ -26,6 +26,7 @@
 #include "tools/commands/status.h"
 #include "tools/commands/stop.h"
 #include "tools/commands/submit.h"
+#include "tools/commands/tasks.h"
 #include "tools/commands/timeline.h"
 #include "tools/commands/tokenizer.h"
 #include "tools/commands/train.h"
@@ -68,6 +69,7 @@ void declare(CLI::App& app, CommandContext& context) {
   add_actors_command(app, context);
   add_groups_command(app, context);
   add_objects_command(app, context);
+  add_tasks_command(app, context);
   add_events_command(app, context);
   add_logs_command(app, context);
   add_timeline_command(app, context);

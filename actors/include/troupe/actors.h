@@ -25,6 +25,16 @@
 namespace troupe {
 
 struct RawConnection;  // raw_connection.h
+struct TaskOptions;    // tasks.h
+class Tasks;
+
+namespace detail {
+template <auto Function>
+struct TaskCallOf;
+}
+// What a task's future has of the function's result: as that of a method.
+template <auto Function>
+using TaskValue = typename detail::TaskCallOf<Function>::Value;
 
 class Actors {
  public:
@@ -72,10 +82,20 @@ class Actors {
   Result<Supervisor> supervise(const SupervisorOptions& options,
                                Duration timeout = kControlTimeout);
 
-  // --- objects (object.h) -------------------------------------------------------------------------
-  // Puts a value into shared memory of this node. Waits for room. kResourceExhausted: there was none
-  // within the time, and what is in the way, or it can never be; kFailedPrecondition: this machine
-  // is no node of the cluster.
+  // --- tasks (tasks.h, which a program that has some includes)
+  // -------------------------------------- Runs a function of the program, listed in its host_main,
+  // on some node that has room.
+  template <auto Function, typename... A>
+  Future<TaskValue<Function>> submit(A&&... arguments) const;
+  // What submits tasks that have these options.
+  Tasks tasks(const TaskOptions& options) const;
+  Tasks tasks() const;
+
+  // --- objects (object.h)
+  // ------------------------------------------------------------------------- Puts a value into
+  // shared memory of this node. Waits for room. kResourceExhausted: there was none within the time,
+  // and what is in the way, or it can never be; kFailedPrecondition: this machine is no node of the
+  // cluster.
   template <typename T>
   Result<ObjectRef<T>> put(const T& value, Duration timeout = kObjectTimeout) {
     return detail::put_object<T>(TROUPE_TRY(usable()), value, timeout);

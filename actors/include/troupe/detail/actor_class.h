@@ -57,6 +57,16 @@ class AsyncMethod {
   virtual std::optional<Result<Bytes>> take_item() = 0;
 };
 
+// What an actor's process does about its calls besides running them.
+class CallControl {
+ public:
+  // Ends the calls that have come and have not begun, with this. Loop's thread.
+  virtual void refuse_waiting(const Status& why) = 0;
+
+ protected:
+  ~CallControl() = default;
+};
+
 // A living actor of some class. One thread at a time, but for methods of groups with threads of
 // their own (concurrency.h). Methods of the user's class may throw; these let it through.
 class ActorInstance {
@@ -79,6 +89,8 @@ class ActorInstance {
   virtual Status load_lost(const std::string& why) = 0;
   // What the class's `Status health()` or `bool healthy()` says; ok where it has neither.
   virtual Status health() = 0;
+  // Before its first call. `control` outlives it.
+  virtual void begin(CallControl& control) { (void)control; }
 };
 
 struct ActorClass {
@@ -109,7 +121,8 @@ Status unhealthy_error(std::string_view type);
 
 // --- methods
 
-// What the result refers to is kept until the caller has it: of the method that runs on this thread.
+// What the result refers to is kept until the caller has it: of the method that runs on this
+// thread.
 void lend(std::vector<std::shared_ptr<const void>> kept);
 
 template <typename V>
@@ -120,11 +133,29 @@ Result<Bytes> encode_result(V&& value) {
   return out.take();
 }
 
+// What a method, or a function, returns, as it travels: nothing, a Status, a Result or a value.
+template <typename Traits, typename F>
+Result<Bytes> encode_returned(F&& call) {
+  using Returned = std::remove_cvref_t<typename Traits::Returned>;
+  if constexpr (std::is_void_v<Returned>) {
+    call();
+    return Bytes{};
+  } else if constexpr (std::is_same_v<Returned, Status>) {
+    TROUPE_RETURN_IF_ERROR(call());
+    return Bytes{};
+  } else if constexpr (!std::is_same_v<Returned, typename Traits::Value>) {
+    auto result = call();  // Result<V>
+    if (!result.ok()) return result.status();
+    return encode_result(*result);
+  } else {
+    return encode_result(call());
+  }
+}
+
 template <typename T, auto Method>
 Result<Bytes> invoke_method(T& actor, std::span<const std::byte> arguments,
                             const DecodeContext& context) {
   using Traits = MethodTraits<Method>;
-  using Returned = std::remove_cvref_t<typename Traits::Returned>;
   typename Traits::Stored stored;
   TROUPE_RETURN_IF_ERROR(decode_arguments(arguments, context, stored));
   // Each argument as the parameter wants it: moved for T and T&&, the lvalue for const T&.
@@ -133,20 +164,8 @@ Result<Bytes> invoke_method(T& actor, std::span<const std::byte> arguments,
         [&](auto&... a) -> decltype(auto) { return (actor.*Method)(static_cast<P&&>(a)...); },
         stored);
   };
-  auto* parameters = static_cast<typename Traits::Parameters*>(nullptr);
-  if constexpr (std::is_void_v<Returned>) {
-    call(parameters);
-    return Bytes{};
-  } else if constexpr (std::is_same_v<Returned, Status>) {
-    TROUPE_RETURN_IF_ERROR(call(parameters));
-    return Bytes{};
-  } else if constexpr (!std::is_same_v<Returned, typename Traits::Value>) {
-    auto result = call(parameters);  // Result<V>
-    if (!result.ok()) return result.status();
-    return encode_result(*result);
-  } else {
-    return encode_result(call(parameters));
-  }
+  return encode_returned<Traits>(
+      [&]() -> decltype(auto) { return call(static_cast<typename Traits::Parameters*>(nullptr)); });
 }
 
 template <typename T, auto Method>

@@ -39,6 +39,28 @@ Result<Value> decode_result(std::span<const std::byte> result, const DecodeConte
   return value;
 }
 
+template <auto Method, typename... A>
+PackedArguments pack_arguments(A&&... arguments) {
+  using Traits = MethodTraits<Method>;
+  static_assert(CallArguments<Method, typename Traits::Parameters, A&&...>::kGood);
+  Encoder out;
+  encode_arguments(out, typename Traits::Stored(std::forward<A>(arguments)...));
+  PackedArguments packed{out.take(), {}};
+  packed.kept = std::move(out.kept());
+  return packed;
+}
+// Of a tuple of the arguments, or of the only one.
+template <auto Method, typename A>
+PackedArguments pack_tuple(A&& packed) {
+  if constexpr (kIsTuple<std::remove_cvref_t<A>>) {
+    return std::apply(
+        [](auto&&... a) { return pack_arguments<Method>(std::forward<decltype(a)>(a)...); },
+        std::forward<A>(packed));
+  } else {
+    return pack_arguments<Method>(std::forward<A>(packed));
+  }
+}
+
 template <typename T, auto Method>
 struct MethodCall {
   using Traits = MethodTraits<Method>;
@@ -54,22 +76,12 @@ struct MethodCall {
 
   template <typename... A>
   static PackedArguments encode(A&&... arguments) {
-    static_assert(CallArguments<Method, typename Traits::Parameters, A&&...>::kGood);
-    Encoder out;
-    encode_arguments(out, typename Traits::Stored(std::forward<A>(arguments)...));
-    PackedArguments packed{out.take(), {}};
-    packed.kept = std::move(out.kept());
-    return packed;
+    return pack_arguments<Method>(std::forward<A>(arguments)...);
   }
   // Of a tuple of the arguments, or of the only one.
   template <typename A>
   static PackedArguments encode_packed(A&& packed) {
-    if constexpr (kIsTuple<std::remove_cvref_t<A>>) {
-      return std::apply([](auto&&... a) { return encode(std::forward<decltype(a)>(a)...); },
-                        std::forward<A>(packed));
-    } else {
-      return encode(std::forward<A>(packed));
-    }
+    return pack_tuple<Method>(std::forward<A>(packed));
   }
 };
 

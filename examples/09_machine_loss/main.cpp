@@ -2,7 +2,7 @@
 // node of a rank is killed whole, with all its memory; the rank goes on on the third one, from the
 // copy of its state that the other rank keeps.
 //
-//   06_machine_loss [STRATEGY]     zero1, zero2, zero3, ddp
+//   09_machine_loss [STRATEGY]     zero1, zero2, zero3, ddp
 
 #include <chrono>
 #include <cstdio>
@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
   if (auto code = troupe::host_main(argc, argv, tr::training_actors<SequenceTrainer>)) return *code;
   const std::string strategy = argc > 1 ? argv[1] : "zero3";
   if (argc > 2 || !std::set<std::string>{"zero1", "zero2", "zero3", "ddp"}.contains(strategy)) {
-    std::fprintf(stderr, "usage: 06_machine_loss [zero1|zero2|zero3|ddp]\n");
+    std::fprintf(stderr, "usage: 09_machine_loss [zero1|zero2|zero3|ddp]\n");
     return 2;
   }
   auto cluster = troupe::ChaosCluster::start({.nodes = 3}, Deadline::after(30s));

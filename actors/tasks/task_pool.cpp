@@ -1,0 +1,600 @@
+#include "actors/tasks/task_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "actors/actor_spec.h"
+#include "actors/guarded.h"
+#include "actors/objects/object_client.h"
+#include "actors/session/head_is_away.h"
+#include "actors/tasks/task_worker.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/hash.h"
+#include "runtime/base/short_slices.h"
+#include "scheduler/client/actor_words.h"
+#include "troupe/detail/running_call.h"
+
+namespace troupe::detail {
+namespace {
+
+// For a worker to end: a task that was given up sees its stop token before it.
+constexpr std::chrono::milliseconds kWorkerGrace{5'000};
+constexpr const char* kNotGot = "no result before the deadline of get()";
+
+ActorOptions worker_options(const TaskOptions& options) {
+  return {.num_cpus = options.num_cpus,
+          .num_gpus = options.num_gpus,
+          .memory_bytes = options.memory_bytes,
+          .resources = options.resources,
+          .node_affinity = options.node_affinity,
+          .node_affinity_soft = options.node_affinity_soft,
+          .label_selector = options.label_selector,
+          .label_preference = options.label_preference,
+          .placement_group = options.placement_group,
+          .bundle_index = options.bundle_index,
+          .awaits_nodes = options.awaits_nodes,
+          .priority = options.priority,
+          .environment = options.environment};
+}
+
+WorkerRoom room_of(const ActorOptions& o) {
+  WorkerRoom room{.resources = o.resources};
+  room.resources["CPU"] = o.num_cpus;
+  room.resources["GPU"] = o.num_gpus;
+  room.resources["memory"] = o.memory_bytes;
+  Encoder place;
+  Codec<std::optional<NodeId>>::encode(place, o.node_affinity);
+  place.put(o.node_affinity_soft);
+  Codec<std::map<std::string, std::string>>::encode(place, o.label_selector);
+  Codec<std::map<std::string, std::string>>::encode(place, o.label_preference);
+  Codec<GroupId>::encode(place, o.placement_group);
+  place.put(o.bundle_index);
+  Codec<std::map<std::string, std::string>>::encode(place, o.environment);
+  room.anywhere = !o.node_affinity && o.label_selector.empty() && o.placement_group.empty() &&
+                  o.environment.empty();
+  place.put(o.awaits_nodes);
+  place.put(o.priority);
+  Codec<std::map<std::string, double>>::encode(place, room.resources);
+  const auto bytes = place.take();
+  room.key = fmt::format("{:016x}{:x}", xxh3_64(bytes), bytes.size());
+  return room;
+}
+
+// Where most bytes are of the objects that the arguments refer to; nowhere where those are few.
+NodeId node_of_objects(const PackedArguments& arguments) {
+  constexpr std::uint64_t kManyBytes = 64 * 1024;
+  NodeId node;
+  std::uint64_t most = kManyBytes;
+  std::map<NodeId, std::uint64_t> bytes;
+  for (const auto& kept : arguments.kept) {
+    const auto& record = static_cast<const HeldObject*>(kept.get())->record;
+    const std::uint64_t here = bytes[record.home] += record.bytes;
+    if (here >= most) node = record.home, most = here;
+  }
+  return node;
+}
+
+}  // namespace
+
+// A task at a worker.
+class TaskAttempt final : public CallSink,
+                          public Cancellable,
+                          public std::enable_shared_from_this<TaskAttempt> {
+ public:
+  TaskAttempt(std::shared_ptr<TaskPool> of, std::shared_ptr<TaskCall> what, ChannelPtr where)
+      : task(std::move(what)),
+        lease(task->lease),
+        channel(std::move(where)),
+        pool_(std::move(of)),
+        line_(pool_->client(), channel) {}
+
+  void send() {
+    if (given_up_) return abandon();
+    OutgoingArguments arguments(*channel, kNoLightNumber, /*lends=*/true);
+    arguments.encoder().put(task->function);
+    task->arguments.append_to(arguments.encoder());
+    // (The pool has seen to what the task takes over from a call inside which it was submitted.)
+    CallOptions options;
+    options.inherit = false;
+    options.timeout = Deadline::at(task->ends_by).remaining();
+    options.retry = task->retries > 0;
+    line_.send(kRunTask, arguments, options, shared_from_this(), *this, nullptr);
+    if (given_up_) line_.cancel();
+  }
+  void answer(const Status& status, std::span<const std::byte> result,
+              Continuations* later) override {
+    line_.answered();
+    over.store(true, std::memory_order_release);
+    // (It may be the last to hold the pool.)
+    if (const auto pool = std::exchange(pool_, nullptr)) {
+      pool->answered(*this, status, result, later);
+    }
+  }
+  void abandon() override { answer(broken_promise(), {}, nullptr); }
+  void cancel(const char*) override { give_up(); }
+  void give_up() {
+    given_up_ = true;
+    line_.cancel();
+  }
+  std::optional<Status> late() const { return line_.late(kNotGot); }
+  const CallLine& line() const { return line_; }
+
+  const std::shared_ptr<TaskCall> task;
+  const std::uint64_t lease;
+  const ChannelPtr channel;
+  std::atomic<bool> over{false};
+
+ private:
+  std::shared_ptr<TaskPool> pool_;
+  CallLine line_;
+  std::atomic<bool> given_up_{false};
+};
+
+// --- what the templates ask ----------------------------------------------------------------------
+
+Result<std::shared_ptr<TaskPool>> task_pool(const ClientPtr& client, const TaskOptions& options) {
+  return client->tasks().pool(client, options);
+}
+
+FutureOptions task_future_options(const ClientPtr& client) {
+  return client->future_options(ActorId{});
+}
+
+void submit_task(const std::shared_ptr<TaskPool>& pool, const TaskOptions& options,
+                 std::shared_ptr<TaskCall> task) {
+  pool->submit(std::move(task), options);
+}
+
+void TaskCall::cancel_in_pool() {
+  if (const auto alive = pool.lock()) alive->cancel(*this);
+}
+Status TaskCall::late_in_pool() const {
+  if (const auto alive = pool.lock()) return alive->late(*this);
+  return Status(Code::kDeadlineExceeded, kNotGot);
+}
+void TaskCall::help_in_pool(Deadline deadline) {
+  if (const auto alive = pool.lock()) alive->help(*this, deadline);
+}
+DecodeContext TaskCall::local_context() const {
+  const auto alive = pool.lock();
+  const auto client = alive ? alive->client() : nullptr;
+  return {.client = client, .takes_references = client != nullptr};
+}
+
+}  // namespace troupe::detail
+
+namespace troupe {
+
+Tasks::Tasks(Result<detail::ClientPtr> client, TaskOptions options)
+    : client_(client.ok() ? *client : nullptr),
+      pool_(client.ok() ? detail::task_pool(*client, options)
+                        : Result<std::shared_ptr<detail::TaskPool>>(client.status())),
+      options_(std::move(options)) {}
+
+Tasks Actors::tasks(const TaskOptions& options) const {
+  return detail::Access::make<Tasks>(usable(), options);
+}
+Tasks Actors::tasks() const { return tasks(TaskOptions()); }
+
+}  // namespace troupe
+
+namespace troupe::detail {
+
+// --- a pool's life -------------------------------------------------------------------------------
+
+TaskPool::TaskPool(std::weak_ptr<ActorClient> client, ActorOptions worker, WorkerRoom room)
+    : client_(std::move(client)),
+      worker_(std::move(worker)),
+      room_(std::move(room)),
+      queue_(LeaseLimits{}) {}
+
+TaskPool::~TaskPool() = default;
+
+void TaskPool::closed(const Status& why) {
+  std::vector<LeaseQueue::TaskPtr> waiting;
+  {
+    MutexLock lock(mutex_);
+    if (!closed_.ok()) return;
+    closed_ = why;
+    waiting = queue_.take_all();
+    workers_.clear();
+  }
+  for (const auto& task : waiting) {
+    finish(static_cast<TaskCall&>(*task), why, {}, nullptr, nullptr);
+  }
+}
+
+// --- tasks ---------------------------------------------------------------------------------------
+
+void TaskPool::submit(TaskPtr task, const TaskOptions& options) {
+  RunningCall* const outer = RunningCall::current();
+  const bool inherits = outer != nullptr && options.inherit;
+  const Deadline own = Deadline::after(options.timeout);
+  const Deadline deadline = inherits ? earlier(own, outer->deadline()) : own;
+  task->retries = options.retries;
+  task->ends_by = deadline.time();
+  task->prefers = node_of_objects(task->arguments);
+  task->pool = weak_from_this();
+  task->future().set_ends_by(deadline);
+  if (inherits) {
+    task->with_outer.emplace(outer->stop_token(), [weak = std::weak_ptr(task)] {
+      if (const auto alive = weak.lock()) {
+        alive->future().cancel("the call inside which it was submitted was cancelled");
+      }
+    });
+  }
+  Status closed;
+  {
+    MutexLock lock(mutex_);
+    closed = closed_;
+    if (closed.ok() && !task->future().ready()) queue_.submit(task);
+  }
+  if (!closed.ok()) return finish(*task, closed, {}, nullptr, nullptr);
+  go_on();
+}
+
+void TaskPool::cancel(TaskCall& task) {
+  std::shared_ptr<TaskAttempt> attempt;
+  {
+    MutexLock lock(mutex_);
+    attempt = std::exchange(task.attempt, nullptr);
+    queue_.drop(task);
+  }
+  if (attempt) attempt->give_up();
+  go_on();
+}
+
+Status TaskPool::late(const TaskCall& task) const {
+  std::shared_ptr<TaskAttempt> attempt;
+  std::string lacking;
+  {
+    MutexLock lock(mutex_);
+    attempt = task.attempt;
+    if (!attempt) lacking = what_is_lacking_locked();
+  }
+  std::optional<Status> why = attempt ? attempt->late() : std::nullopt;
+  if (!why) {
+    why = error(Code::kDeadlineExceeded, "{}: the task waits for a worker: {}", kNotGot,
+                lacking.empty() ? "it has just been answered" : lacking);
+  }
+  return std::move(why->with("task", task.name));
+}
+
+void TaskPool::help(TaskCall& task, Deadline deadline) {
+  const auto client = client_.lock();
+  if (!client) return;
+  const TaskFunction* const here = client->tasks().function_here(room_, task.function);
+  std::shared_ptr<TaskAttempt> attempt;
+  bool taken = false;
+  {
+    MutexLock lock(mutex_);
+    taken = here != nullptr && queue_.take(task);
+    attempt = task.attempt;
+  }
+  if (taken) {
+    const DecodeContext context{.client = client, .takes_references = true};
+    const auto result = guarded(
+        [&] { return here->invoke(client->tasks().context(), task.arguments.bytes, context); });
+    return finish(task, result.status(), result.ok() ? *result : std::span<const std::byte>(),
+                  nullptr, nullptr);
+  }
+  if (!attempt) return;
+  take_short_slices();
+  attempt->channel->read_answers(deadline, [&] {
+    return attempt->over.load(std::memory_order_acquire) || task.future().ready();
+  });
+}
+
+void TaskPool::answered(TaskAttempt& attempt, const Status& status,
+                        std::span<const std::byte> result, Continuations* later) {
+  TaskCall& task = *attempt.task;
+  const bool died = status.code() == Code::kActorDied && attempt.channel->ended();
+  bool over = false;
+  {
+    MutexLock lock(mutex_);
+    if (task.attempt.get() != &attempt) return;
+    if (!closed_.ok()) {
+      over = queue_.answered(task, attempt.lease, SystemClock().now());
+    } else if (died) {
+      lost_locked(attempt.lease, status, false);
+    } else if (is_not_begun(status)) {
+      (void)queue_.given_back(task, attempt.lease, SystemClock().now());
+    } else {
+      over = queue_.answered(task, attempt.lease, SystemClock().now());
+    }
+    // (Of those that lie at a lease that was lost the pool ends some below.)
+    if (over || !died) task.attempt.reset();
+  }
+  if (over) finish(task, status, result, &attempt.line(), later);
+  go_on(later);
+}
+
+void TaskPool::finish(TaskCall& task, const Status& status, std::span<const std::byte> result,
+                      const CallLine* line, Continuations* later) {
+  task.with_outer.reset();
+  task.arguments = {};
+  if (status.ok()) return task.end(status, result, line, later);
+  Status named = status;
+  task.end(std::move(named.with("task", task.name)), {}, line, later);
+}
+
+// --- what follows --------------------------------------------------------------------------------
+
+// One thread at a time does it, with what others bring meanwhile.
+void TaskPool::go_on(Continuations* later) {
+  for (bool first = true;; first = false) {
+    LeaseQueue::Todo todo;
+    bool starved = false;
+    {
+      MutexLock lock(mutex_);
+      if (!closed_.ok() || (first && going_on_)) return;
+      going_on_ = true;
+      const TimePoint now = SystemClock().now();
+      todo = queue_.plan(now);
+      starved = queue_.starved();
+      if (todo.empty()) {
+        going_on_ = false;
+        arm_locked(now);
+      }
+    }
+    if (starved) {
+      if (const auto client = client_.lock()) client->tasks().starved(*this);
+    }
+    if (todo.empty()) return;
+    carry_out(std::move(todo), later);
+  }
+}
+
+void TaskPool::carry_out(LeaseQueue::Todo todo, Continuations* later) {
+  for (const auto& [task, why] : todo.ended) {
+    auto& call = static_cast<TaskCall&>(*task);
+    {
+      MutexLock lock(mutex_);
+      call.attempt.reset();
+    }
+    finish(call, why, {}, nullptr, later);
+  }
+  std::vector<std::shared_ptr<TaskAttempt>> attempts;
+  attempts.reserve(todo.sends.size());
+  {
+    MutexLock lock(mutex_);
+    for (auto& task : todo.sends) {
+      if (task->state != QueuedTask::State::kAtLease) continue;  // (cancelled meanwhile)
+      const auto worker = workers_.find(task->lease);
+      if (worker == workers_.end()) continue;
+      auto call = std::static_pointer_cast<TaskCall>(std::move(task));
+      attempts.push_back(
+          std::make_shared<TaskAttempt>(shared_from_this(), call, worker->second.channel));
+      call->attempt = attempts.back();
+    }
+  }
+  for (const auto& attempt : attempts) attempt->send();
+  for (const auto& [lease, near] : todo.asks) ask(lease, near);
+  for (const std::uint64_t lease : todo.ends) end(lease);
+}
+
+void TaskPool::arm_locked(TimePoint now) {
+  const auto next = queue_.next();
+  if (!next || (armed_ && *armed_ <= *next)) return;
+  const auto client = client_.lock();
+  if (!client) return;
+  armed_ = next;
+  client->loop().call_after(std::max(*next - now, Duration::zero()),
+                            [weak = weak_from_this(), due = *next] {
+                              const auto self = weak.lock();
+                              if (!self) return;
+                              {
+                                MutexLock lock(self->mutex_);
+                                if (self->armed_ == due) self->armed_.reset();
+                              }
+                              self->go_on();
+                            });
+}
+
+void TaskPool::give_up_idle() {
+  {
+    MutexLock lock(mutex_);
+    if (!closed_.ok() || queue_.waiting() > 0) return;
+    queue_.give_up_idle();
+  }
+  go_on();
+}
+
+// --- workers -------------------------------------------------------------------------------------
+
+void TaskPool::ask(std::uint64_t lease, NodeId near) {
+  const auto client = client_.lock();
+  if (!client) return;
+  const auto on_info = [weak = weak_from_this(), lease](const Result<wire::ActorInfo>& info) {
+    if (const auto self = weak.lock()) self->on_worker(lease, info);
+  };
+  const auto on_refused = [loop = &client->loop(), weak = weak_from_this(),
+                           lease](const Status& why) {
+    loop->post([weak, lease, why] {
+      const auto self = weak.lock();
+      if (!self) return;
+      {
+        MutexLock lock(self->mutex_);
+        self->lost_locked(lease, why, true);
+      }
+      self->go_on();
+    });
+  };
+  ActorOptions options = worker_;
+  {
+    // While others run, nobody is told that there is no room for more.
+    MutexLock lock(mutex_);
+    options.awaits_nodes = options.awaits_nodes || queue_.running_leases() > 0;
+  }
+  if (!near.empty() && !options.node_affinity) {
+    options.node_affinity = near;
+    options.node_affinity_soft = true;
+  }
+  auto channel =
+      client->create(options, task_worker_interface(), task_worker_arguments(room_), on_refused);
+  if (!channel.ok()) {
+    {
+      MutexLock lock(mutex_);
+      lost_locked(lease, channel.status(), true);
+    }
+    return;  // (go_on() goes on.)
+  }
+  const ActorId id = (*channel)->actor_id();
+  {
+    MutexLock lock(mutex_);
+    workers_[lease].channel = std::move(*channel);
+  }
+  const auto watch = client->directory().watch(id, "", on_info);
+  MutexLock lock(mutex_);
+  const auto worker = workers_.find(lease);
+  if (worker != workers_.end()) {
+    worker->second.watch = watch;
+  } else {
+    client->unwatch(watch);
+  }
+}
+
+// That it has ended its watch tells.
+void TaskPool::end(std::uint64_t lease) {
+  const auto client = client_.lock();
+  if (!client) return;
+  ActorId id;
+  bool runs = false;
+  {
+    MutexLock lock(mutex_);
+    const auto worker = workers_.find(lease);
+    if (worker == workers_.end()) return;
+    // (It may have ended by itself, which nobody tells again.)
+    if (worker->second.state == ActorState::kDead) return lost_locked(lease, Status(), false);
+    id = worker->second.channel->actor_id();
+    runs = worker->second.state == ActorState::kAlive;
+  }
+  constexpr const char* kReason = "no task needs it";
+  if (runs) {
+    client->directory().drain(id, kWorkerGrace.count(), kReason, [](const Status&) {});
+  } else {
+    client->directory().kill(id, false, 0, kReason, [](const Status&) {});
+  }
+}
+
+void TaskPool::on_worker(std::uint64_t lease, const Result<wire::ActorInfo>& info) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = workers_.find(lease);
+    if (found == workers_.end() || (!info.ok() && head_is_away(info.status()))) return;
+    Worker& worker = found->second;
+    if (!info.ok()) {
+      lost_locked(lease, info.status(), false);
+    } else {
+      worker.state = info->state;
+      worker.waits_for = info->state == ActorState::kAlive
+                             ? ""
+                             : scheduler::actor_waits_for(*info, info->node_id.brief());
+      switch (info->state) {
+        case ActorState::kAlive:
+          queue_.runs(lease, info->node_id, SystemClock().now());
+          break;
+        case ActorState::kDead:
+          // Answers that have come before its end are read first: the last of its tasks tells.
+          if (queue_.has_tasks(lease)) {
+            queue_.closing(lease);
+          } else {
+            lost_locked(lease, info->death, false);
+          }
+          break;
+        default:
+          if (!info->pending_why.empty()) queue_.has_no_room(lease);
+          break;
+      }
+    }
+  }
+  go_on();
+}
+
+void TaskPool::lost_locked(std::uint64_t lease, const Status& why, bool refused) {
+  queue_.lost(lease, why, refused, SystemClock().now());
+  const auto worker = workers_.find(lease);
+  if (worker == workers_.end()) return;
+  if (const auto client = client_.lock(); client && worker->second.watch != 0) {
+    client->unwatch(worker->second.watch);
+  }
+  workers_.erase(worker);
+}
+
+std::string TaskPool::what_is_lacking_locked() const {
+  std::size_t running = 0;
+  std::string waits_for;
+  for (const auto& [lease, worker] : workers_) {
+    if (worker.state == ActorState::kAlive) {
+      ++running;
+    } else if (waits_for.empty()) {
+      waits_for = worker.waits_for;
+    }
+  }
+  std::string text = running == 0 ? "none runs"
+                                  : std::to_string(running) + " run, and have " +
+                                        std::to_string(queue_.at_leases()) + " tasks";
+  if (!waits_for.empty()) text += "; one does not yet: " + waits_for;
+  if (!queue_.trouble().ok()) text += "; the last loss: " + queue_.trouble().to_string();
+  return text;
+}
+
+// --- all of a process ----------------------------------------------------------------------------
+
+Result<std::shared_ptr<TaskPool>> TaskPools::pool(const ClientPtr& client,
+                                                  const TaskOptions& options) {
+  ActorOptions worker = worker_options(options);
+  TROUPE_RETURN_IF_ERROR(make_spec(worker).status());
+  WorkerRoom room = room_of(worker);
+  MutexLock lock(mutex_);
+  auto& pool = pools_[room.key];
+  if (!pool) {
+    pool = std::make_shared<TaskPool>(client, std::move(worker), std::move(room));
+    if (!closed_.ok()) pool->closed(closed_);
+  }
+  return pool;
+}
+
+void TaskPools::close(const Status& why) {
+  std::map<std::string, std::shared_ptr<TaskPool>> pools;
+  {
+    MutexLock lock(mutex_);
+    closed_ = why;
+    pools.swap(pools_);
+  }
+  for (const auto& [key, pool] : pools) pool->closed(why);
+}
+
+void TaskPools::starved(const TaskPool& pool) {
+  std::vector<std::shared_ptr<TaskPool>> others;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [key, other] : pools_) {
+      if (other.get() != &pool) others.push_back(other);
+    }
+  }
+  for (const auto& other : others) other->give_up_idle();
+}
+
+void TaskPools::set_worker(WorkerRoom room, std::span<const TaskFunction> functions,
+                           ActorContext& context) {
+  own_ = std::move(room);
+  functions_ = functions;
+  context_ = &context;
+}
+
+const TaskFunction* TaskPools::function_here(const WorkerRoom& room, std::uint64_t function) const {
+  if (context_ == nullptr || RunningCall::current() == nullptr || !own_.holds(room)) return nullptr;
+  for (const TaskFunction& own : functions_) {
+    if (own.id == function) return &own;
+  }
+  return nullptr;
+}
+
+}  // namespace troupe::detail

@@ -1,0 +1,173 @@
+#include "actors/tasks/task_worker.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "actors/client.h"
+#include "actors/tasks/task_pool.h"
+#include "runtime/base/status.h"
+#include "runtime/net/event_loop.h"
+#include "troupe/detail/access.h"
+#include "troupe/detail/task_core.h"
+
+namespace troupe::detail {
+namespace {
+
+// A task that runs longer keeps no others behind it.
+constexpr Duration kLookEvery = std::chrono::milliseconds(5);
+// So often it looks after the last task.
+constexpr int kIdleLooksMax = 40;
+
+constexpr std::uint64_t kConstructorHash = TypeHash::of("TaskWorker(string)");
+constexpr std::array<MethodSignature, 1> kMethods{
+    MethodSignature{"run", TypeHash::of("TaskWorker::run 1"), "bytes (function, arguments)"}};
+constexpr std::array<bool, 1> kIsConst{true};
+constexpr std::array<MethodKind, 1> kKinds{MethodKind::kPlain};
+constexpr std::array<std::uint16_t, 1> kGroups{0};
+constexpr ActorInterface kInterface{kTaskWorkerType, kMethods, false, false};
+constexpr std::string_view kNotBegun = "a worker gave the task back: another one takes long there";
+
+// Looks, while tasks come, whether one takes long.
+class LongTasks : public std::enable_shared_from_this<LongTasks> {
+ public:
+  explicit LongTasks(net::EventLoop& loop) : loop_(loop) {}
+  void watch(CallControl& control) { control_ = &control; }
+
+  void begin() {
+    running_.store(++begun_, std::memory_order_release);
+    if (!looking_.exchange(true, std::memory_order_acq_rel)) {
+      loop_.post([weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->look_later();
+      });
+    }
+  }
+  void end() { running_.store(0, std::memory_order_release); }
+
+ private:
+  void look_later() {
+    loop_.call_after(kLookEvery, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->look();
+    });
+  }
+  void look() {
+    const std::uint64_t running = running_.load(std::memory_order_acquire);
+    const bool goes_on = running != 0 && running == seen_;
+    idle_looks_ = running == 0 ? idle_looks_ + 1 : 0;
+    seen_ = running;
+    if (goes_on && control_ != nullptr) control_->refuse_waiting(not_begun());
+    if (idle_looks_ < kIdleLooksMax) return look_later();
+    idle_looks_ = 0;
+    looking_.store(false, std::memory_order_release);
+    // (One may have begun just before.)
+    if (running_.load(std::memory_order_acquire) != 0 && !looking_.exchange(true)) look_later();
+  }
+
+  net::EventLoop& loop_;
+  CallControl* control_ = nullptr;
+  std::uint64_t begun_ = 0;  // the actor's thread's
+  std::atomic<std::uint64_t> running_{0};
+  std::atomic<bool> looking_{false};
+  // The loop's thread's.
+  std::uint64_t seen_ = 0;
+  int idle_looks_ = 0;
+};
+
+class TaskWorker final : public ActorInstance {
+ public:
+  TaskWorker(ActorContext& context, std::span<const TaskFunction> functions, net::EventLoop& loop)
+      : context_(context), functions_(functions), long_tasks_(std::make_shared<LongTasks>(loop)) {}
+
+  Result<Bytes> invoke(std::size_t, std::span<const std::byte> arguments,
+                       const DecodeContext& decode) override {
+    Decoder in(arguments);
+    std::uint64_t id = 0;
+    if (!in.get(id)) return in.status();
+    for (const TaskFunction& function : functions_) {
+      if (function.id != id) continue;
+      struct Running {
+        explicit Running(LongTasks& of) : tasks(of) { tasks.begin(); }
+        ~Running() { tasks.end(); }
+        LongTasks& tasks;
+      } const running(*long_tasks_);
+      return function.invoke(context_, arguments.subspan(sizeof id), decode);
+    }
+    return error(Code::kNotFound,
+                 "the worker's program has no such task: list the function in "
+                 "host_main(argc, argv, troupe::tasks<…>), with the same parameters and result");
+  }
+  void begin(CallControl& control) override { long_tasks_->watch(control); }
+
+  Result<std::unique_ptr<AsyncMethod>> start(std::size_t, std::span<const std::byte>,
+                                             const DecodeContext&,
+                                             std::shared_ptr<TaskHost>) override {
+    return Status(Code::kInternal, "a task worker has no asynchronous methods");
+  }
+  std::optional<SavedState> save() const override { return std::nullopt; }
+  Status load(const SavedState&, const DecodeContext&) override {
+    return Status(Code::kInternal, "a task worker saves nothing");
+  }
+  Status load_lost(const std::string&) override { return {}; }
+  Status health() override { return {}; }
+
+ private:
+  ActorContext& context_;
+  const std::span<const TaskFunction> functions_;
+  const std::shared_ptr<LongTasks> long_tasks_;
+};
+
+}  // namespace
+
+const ActorInterface& task_worker_interface() { return kInterface; }
+
+Bytes task_worker_arguments(const WorkerRoom& room) {
+  Encoder out;
+  out.put(kConstructorHash);
+  Codec<std::string>::encode(out, room.key);
+  Codec<std::map<std::string, double>>::encode(out, room.resources);
+  return out.take();
+}
+
+bool WorkerRoom::holds(const WorkerRoom& other) const {
+  if (key == other.key) return true;
+  return other.anywhere && std::ranges::all_of(other.resources, [this](const auto& wanted) {
+           const auto own = resources.find(wanted.first);
+           return wanted.second == 0 || (own != resources.end() && wanted.second <= own->second);
+         });
+}
+
+Status not_begun() { return Status(Code::kAborted, std::string(kNotBegun)); }
+bool is_not_begun(const Status& status) {
+  return status.code() == Code::kAborted && status.message() == kNotBegun;
+}
+
+ActorClass task_worker_class(CreateTaskWorker create) {
+  ActorClass own;
+  own.interface = kInterface;
+  own.constructor_hash = kConstructorHash;
+  own.method_is_const = kIsConst;
+  own.method_kinds = kKinds;
+  own.method_groups = kGroups;
+  own.create = create;
+  return own;
+}
+
+Result<std::unique_ptr<ActorInstance>> make_task_worker(ActorContext& context,
+                                                        std::span<const TaskFunction> functions,
+                                                        std::span<const std::byte> arguments) {
+  Decoder in(arguments);
+  WorkerRoom room;
+  if (!Codec<std::string>::decode(in, room.key) ||
+      !Codec<std::map<std::string, double>>::decode(in, room.resources)) {
+    return in.status();
+  }
+  const ClientPtr client = TROUPE_TRY(Access::usable(context));
+  client->tasks().set_worker(std::move(room), functions, context);
+  return std::unique_ptr<ActorInstance>(
+      std::make_unique<TaskWorker>(context, functions, client->loop()));
+}
+
+}  // namespace troupe::detail

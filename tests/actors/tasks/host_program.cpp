@@ -1,0 +1,67 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <numeric>
+#include <stdexcept>
+
+#include "tests/actors/tasks/test_tasks.h"
+
+namespace troupe::tests {
+
+int twice(int n) { return 2 * n; }
+std::int64_t process_id() { return ::getpid(); }
+void nothing() {}
+Status fail(const std::string& why) { return Status(Code::kNotFound, why); }
+int throws(int n) { throw std::runtime_error("it threw " + std::to_string(n)); }
+
+Result<std::int64_t> wait_for(ActorContext& context, const std::string& file) {
+  const auto token = context.call_stop_token();
+  while (::access(file.c_str(), F_OK) != 0) {
+    if (token.stop_requested()) {
+      std::ofstream(file + ".given_up") << "x";
+      return Status(Code::kCancelled, "given up");
+    }
+    ::usleep(1000);
+  }
+  return ::getpid();
+}
+
+int crash_times(const std::string& file, int times) {
+  struct stat now {};
+  const int before = ::stat(file.c_str(), &now) == 0 ? static_cast<int>(now.st_size) : 0;
+  std::ofstream(file, std::ios::app) << "x";
+  if (before < times) ::_exit(3);
+  return before;
+}
+
+void stay(const std::string& began) {
+  std::ofstream(began) << ::getpid();
+  for (;;) ::usleep(1000);
+}
+
+Result<int> leaves(ActorContext& context, int depth) {
+  if (depth == 0) return 1;
+  auto left = context.submit<&leaves>(depth - 1);
+  auto right = context.submit<&leaves>(depth - 1);
+  const int a = TROUPE_TRY(left.get());
+  return a + TROUPE_TRY(right.get());
+}
+
+Result<ObjectRef<Floats>> filled(ActorContext& context, std::size_t count, float value) {
+  return context.put(Floats(count, value));
+}
+
+double sum(Object<Floats> numbers) {
+  return std::accumulate((*numbers).begin(), (*numbers).end(), 0.0);
+}
+
+int add(int a, int b) { return a + b; }
+std::string join(std::string a, std::string b) { return a + b; }
+std::string text_of(int n) { return std::to_string(n) + " "; }
+
+}  // namespace troupe::tests
+
+int main(int argc, char** argv) {
+  return troupe::host_main(argc, argv, troupe::tests::kTestTasks).value_or(2);
+}

@@ -1,0 +1,217 @@
+// Tasks, with workers that are processes.
+
+#include "troupe/tasks.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/actors/tasks/test_tasks.h"
+#include "tests/support/test_data.h"
+#include "troupe/cluster.h"
+
+// The driver knows their signatures; their code is the workers' (host_program.cpp).
+namespace troupe::tests {
+int twice(int) { return 0; }
+std::int64_t process_id() { return 0; }
+void nothing() {}
+Status fail(const std::string&) { return {}; }
+int throws(int) { return 0; }
+Result<std::int64_t> wait_for(ActorContext&, const std::string&) { return 0; }
+int crash_times(const std::string&, int) { return 0; }
+void stay(const std::string&) {}
+Result<int> leaves(ActorContext&, int) { return 0; }
+Result<ObjectRef<Floats>> filled(ActorContext&, std::size_t, float) { return ObjectRef<Floats>(); }
+double sum(Object<Floats>) { return 0; }
+int add(int, int) { return 0; }
+std::string join(std::string, std::string) { return {}; }
+std::string text_of(int) { return {}; }
+int unlisted(int) { return 0; }
+
+namespace {
+
+using namespace std::chrono_literals;
+
+struct TaskCluster {
+  Cluster cluster =
+      Cluster::start_embedded({.num_cpus = 2,
+                               .on_output = [](const std::string&, std::string_view) {},
+                               .tell_waiting_after = 10min,
+                               .program = bin_dir() + "/test_actors_tasks_host"})
+          .value();
+  TemporaryDirectory folder;
+};
+
+bool appears(const std::string& file) {
+  const Deadline patience = Deadline::after(20s);
+  while (::access(file.c_str(), F_OK) != 0) {
+    if (patience.passed()) return false;
+    std::this_thread::sleep_for(1ms);
+  }
+  return true;
+}
+void touch(const std::string& file) { std::ofstream(file) << "x"; }
+
+TEST_CASE_FIXTURE(TaskCluster, "a task's result, its failure, what it throws") {
+  CHECK(cluster.submit<&twice>(21).get().value() == 42);
+  CHECK(cluster.submit<&nothing>().get().ok());
+  const Status failed = cluster.submit<&fail>("no such page").get();
+  CHECK(failed.code() == Code::kNotFound);
+  CHECK(failed.to_string().find("no such page") != std::string::npos);
+  CHECK(failed.to_string().find("task=fail") != std::string::npos);
+  const Status thrown = cluster.submit<&throws>(7).get().status();
+  CHECK(thrown.code() == Code::kActorError);
+  CHECK(thrown.to_string().find("it threw 7") != std::string::npos);
+  const Status unknown = cluster.submit<&unlisted>(7).get().status();
+  CHECK(unknown.code() == Code::kNotFound);
+  CHECK(unknown.to_string().find("host_main") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(TaskCluster, "tasks share few workers, at most as many as there is room for") {
+  std::vector<Future<std::int64_t>> futures;
+  for (int i = 0; i < 2'000; ++i) futures.push_back(cluster.submit<&process_id>());
+  std::set<std::int64_t> workers;
+  for (auto& future : futures) workers.insert(future.get().value());
+  CHECK(workers.size() <= 2);
+  CHECK(workers.count(::getpid()) == 0);
+}
+
+TEST_CASE_FIXTURE(TaskCluster, "a task behind a long one goes to another worker") {
+  // The worker is known to be quick, so that several tasks lie there.
+  for (int i = 0; i < 200; ++i) REQUIRE(cluster.submit<&twice>(i).get().value() == 2 * i);
+  const std::string gate = folder.file("gate");
+  auto slow = cluster.submit<&wait_for>(gate);
+  std::vector<Future<int>> quick;
+  for (int i = 0; i < 50; ++i) quick.push_back(cluster.submit<&twice>(i));
+  for (int i = 0; i < 50; ++i) CHECK(quick[static_cast<std::size_t>(i)].get().value() == 2 * i);
+  CHECK_FALSE(slow.ready());
+  touch(gate);
+  CHECK(slow.get().ok());
+}
+
+TEST_CASE_FIXTURE(TaskCluster, "a task whose worker dies runs again, so often as it may") {
+  CHECK(cluster.submit<&crash_times>(folder.file("twice"), 2).get().value() == 2);
+  const Status poison = cluster.submit<&crash_times>(folder.file("poison"), 100).get().status();
+  CHECK(poison.code() == Code::kActorDied);
+  CHECK(std::filesystem::file_size(folder.file("poison")) == 4);
+  const Status once =
+      cluster.tasks({.retries = 0}).submit<&crash_times>(folder.file("once"), 1).get().status();
+  CHECK(once.code() == Code::kActorDied);
+  CHECK(std::filesystem::file_size(folder.file("once")) == 1);
+  CHECK(cluster.submit<&twice>(1).get().value() == 2);
+}
+
+TEST_CASE_FIXTURE(TaskCluster, "beside tasks that kill their worker all others end well") {
+  std::vector<Future<int>> good;
+  std::vector<Future<int>> bad;
+  for (int i = 0; i < 400; ++i) {
+    good.push_back(cluster.submit<&twice>(i));
+    if (i % 100 == 50) {
+      bad.push_back(cluster.submit<&crash_times>(folder.file(std::to_string(i)), 100));
+    }
+  }
+  for (int i = 0; i < 400; ++i) CHECK(good[static_cast<std::size_t>(i)].get().value() == 2 * i);
+  for (auto& future : bad) CHECK(future.get().status().code() == Code::kActorDied);
+}
+
+TEST_CASE_FIXTURE(TaskCluster,
+                  "a task that is cancelled does not begin, or hears of it, or is ended") {
+  const std::string gate = folder.file("gate");
+  auto runs = cluster.submit<&wait_for>(gate);
+  auto also = cluster.submit<&wait_for>(folder.file("second"));
+  auto waits = cluster.submit<&crash_times>(folder.file("never"), 0);
+  waits.cancel();
+  CHECK(waits.get().status().code() == Code::kCancelled);
+  auto next = cluster.submit<&twice>(4);
+  CHECK_FALSE(runs.ready());
+  // (It has begun, if this one does.)
+  const std::string began = folder.file("began");
+  also.cancel();
+  CHECK(next.get().value() == 8);
+  runs.cancel();
+  CHECK(runs.get().status().code() == Code::kCancelled);
+  auto stays = cluster.submit<&stay>(began);
+  REQUIRE(appears(began));
+  pid_t pid = 0;
+  for (const Deadline patience = Deadline::after(20s); pid == 0 && !patience.passed();) {
+    std::ifstream(began) >> pid;
+  }
+  stays.cancel();
+  const Deadline patience = Deadline::after(20s);
+  while (::kill(pid, 0) == 0 && !patience.passed()) std::this_thread::sleep_for(5ms);
+  CHECK(::kill(pid, 0) != 0);
+  CHECK_FALSE(std::filesystem::exists(folder.file("never")));
+}
+
+TEST_CASE_FIXTURE(TaskCluster, "nested tasks end however few workers there are") {
+  CHECK(cluster.submit<&leaves>(7).get().value() == 128);
+}
+
+TEST_CASE_FIXTURE(TaskCluster, "references to objects, in arguments and results") {
+  auto made = cluster.submit<&filled>(100'000u, 2.0f).get().value();
+  // (Nothing of this process had to do with objects before.)
+  CHECK((*made.get().value()).size() == 100'000);
+  CHECK(cluster.submit<&sum>(made).get().value() == 200'000);
+  const auto own = cluster.put(Floats(1'000, 1.0f)).value();
+  CHECK(cluster.submit<&sum>(own).get().value() == 1'000);
+}
+
+TEST_CASE_FIXTURE(TaskCluster,
+                  "map, in order and by a window; map_reduce, in the order of inputs") {
+  std::vector<int> numbers(500);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  auto map = cluster.tasks().map<&twice>(numbers, {.window = 20});
+  for (int i = 0; i < 500; ++i) {
+    const auto item = map.next().get().value();
+    REQUIRE(item.has_value());
+    CHECK(item->index == static_cast<std::size_t>(i));
+    CHECK(item->result.value() == 2 * i);
+  }
+  CHECK_FALSE(map.next().get().value().has_value());
+  std::string expected;
+  for (int i = 0; i < 101; ++i) expected += std::to_string(i) + " ";
+  CHECK(
+      cluster.tasks()
+          .map_reduce<&text_of, &join>(std::vector<int>(numbers.begin(), numbers.begin() + 101), 8)
+          .value() == expected);
+  CHECK(cluster.tasks().map_reduce<&text_of, &join>(std::vector<int>()).status().code() ==
+        Code::kInvalidArgument);
+}
+
+TEST_CASE_FIXTURE(TaskCluster,
+                  "what no node can hold is refused; tasks of other options have room") {
+  const Status never = cluster.tasks({.num_cpus = 100}).submit<&twice>(1).get().status();
+  CHECK(never.code() == Code::kResourceExhausted);
+  CHECK(cluster.tasks({.num_cpus = -1}).submit<&twice>(1).get().status().code() ==
+        Code::kInvalidArgument);
+  // Workers that have nothing to do give their CPUs to others.
+  for (int i = 0; i < 20; ++i) {
+    CHECK(cluster.tasks({.num_cpus = 2}).submit<&twice>(i).get().value() == 2 * i);
+    CHECK(cluster.submit<&twice>(i).get().value() == 2 * i);
+  }
+}
+
+TEST_CASE_FIXTURE(TaskCluster, "a deadline ends a task that waits; the end of the cluster all") {
+  const std::string gate = folder.file("gate");
+  std::vector<Future<std::int64_t>> busy;
+  for (int i = 0; i < 2; ++i) busy.push_back(cluster.submit<&wait_for>(gate));
+  const Status late = cluster.tasks({.timeout = 50ms}).submit<&twice>(1).get(20s).status();
+  CHECK(late.code() == Code::kDeadlineExceeded);
+  auto waits = cluster.submit<&twice>(2);
+  cluster.close();
+  CHECK(waits.get().status().code() == Code::kCancelled);
+  for (auto& future : busy) CHECK(future.get().status().code() == Code::kCancelled);
+  CHECK_FALSE(cluster.submit<&twice>(3).get().ok());
+}
+
+}  // namespace
+}  // namespace troupe::tests
