@@ -177,6 +177,7 @@ TEST_CASE("what does not fit into memory goes to disk and comes back") {
   CHECK(std::filesystem::is_empty(folder.path()));
 }
 
+// peer: test_memory_deadlock
 TEST_CASE("an object that can never fit is named at once, one for which nobody makes room soon") {
   TemporaryDirectory folder;
   Cluster cluster = start(8 * kMiB, folder.path());
@@ -227,6 +228,7 @@ TEST_CASE("damage on disk is found, and named") {
   CHECK((*second.get().value())[5] == 2);
 }
 
+// peer: test_object_spilling.not_writable
 TEST_CASE("a disk that takes nothing is named, and what is in memory stays") {
   TemporaryDirectory folder;
   const std::string no_folder = folder.file("no-folder");
@@ -239,6 +241,7 @@ TEST_CASE("a disk that takes nothing is named, and what is in memory stays") {
   CHECK((*first.get().value())[5] == 1);
 }
 
+// peer: test_object_spilling.unlinked
 TEST_CASE("a folder that is removed under way loses what was in it, by name") {
   TemporaryDirectory folder;
   const std::string inner = folder.file("objects");

@@ -98,6 +98,7 @@ TEST_CASE_FIXTURE(TaskCluster, "a task behind a long one goes to another worker"
   CHECK(slow.get().ok());
 }
 
+// peer: test_reconstruction.retries
 TEST_CASE_FIXTURE(TaskCluster, "a task whose worker dies runs again, so often as it may") {
   CHECK(cluster.submit<&crash_times>(folder.file("twice"), 2).get().value() == 2);
   const Status poison = cluster.submit<&crash_times>(folder.file("poison"), 100).get().status();
@@ -152,6 +153,7 @@ TEST_CASE_FIXTURE(TaskCluster,
   CHECK_FALSE(std::filesystem::exists(folder.file("never")));
 }
 
+// peer: test_nested_get
 TEST_CASE_FIXTURE(TaskCluster, "nested tasks end however few workers there are") {
   CHECK(cluster.submit<&leaves>(7).get().value() == 128);
 }
