@@ -71,6 +71,12 @@ inline constexpr std::size_t kLogTailBytes = 64u << 10;
 inline constexpr std::size_t kLogLineBytesMax = 8u << 10;
 // A piece of a kept segment that a node sends at once: enough for any progress record.
 inline constexpr std::size_t kSegmentReadBytesMax = 64u << 10;
+// A piece of a package that goes to a node at once: small beside what a connection holds, large
+// beside what a message costs.
+inline constexpr std::size_t kPackagePieceBytes = 1u << 20;
+// Files, folders and links in a package. What has more of them is a file system, not a program.
+inline constexpr std::size_t kPackageEntriesMax = 100'000;
+inline constexpr std::size_t kPackageManifestBytesMax = 32u << 20;
 // What a node keeps for an actor's process that does not read its socket: the start and some more
 // messages, and no more descriptors than a process has to spare. Callers' connections are counted
 // apart: however many come, they take no room of what the node itself must tell the process.
@@ -118,6 +124,8 @@ static_assert(kJournalLivingBytesMax + kActorsMax * kActorChangesBytesMax +
                   (16u << 20) <=
               kJournalBytesMax);
 static_assert(kHandshakeTargetBytesMax < kFrameBytesMax);
+static_assert(kPackageEntriesMax <= kWireListCountMax);
+static_assert(kPackageManifestBytesMax <= kFrameBytesMax);
 static_assert(kUnsentArgumentBytesMax < kConnectionQueueBytesMax / 2);
 static_assert(kUnreadAnswerBytesMax + kFrameBytesMax < kConnectionQueueBytesMax);
 static_assert(kSmallFrameBytesMax < kSmallFramesReserveBytes);

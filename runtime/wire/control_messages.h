@@ -404,6 +404,48 @@ struct FollowOutput {
   TROUPE_WIRE(FollowOutput, request_id, job_id, actor_id);
 };
 
+// --- packages (scheduler/packages) ---------------------------------------------------------------
+
+// Asked by nodes and tools: which nodes have the package. The head only knows who has what; the
+// bytes go from node to node.
+struct FindPackage {
+  std::uint64_t request_id = 0;
+  Package package;
+  TROUPE_WIRE(FindPackage, request_id, package);
+};
+// Its answer: some of those that are there and have it, as many as anybody asks in turn.
+struct PackageSources {
+  std::uint64_t request_id = 0;
+  Package package;
+  std::vector<Endpoint> nodes;
+  TROUPE_WIRE(PackageSources, request_id, package, nodes);
+};
+// Node → head: the hashes of all packages that it has, at each change and behind a registration.
+struct NodePackages {
+  std::vector<std::string> sha256s;
+  TROUPE_WIRE(NodePackages, sha256s);
+};
+// A piece of a package's file, at most limits::kPackagePieceBytes. Sent to the node's own port
+// (target "packages"); answered by SegmentBytes, with kNotFound where the node does not have it.
+struct ReadPackage {
+  std::uint64_t request_id = 0;
+  Package package;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes_max = 0;
+  TROUPE_WIRE(ReadPackage, request_id, package, offset, bytes_max);
+};
+// The next piece of a package's file, to the same port, from the first byte to the last on one
+// connection, behind one without bytes, which asks whether it is wanted. Each is answered by a
+// Reply: that of the last one comes when the node has the package and has found its hash right;
+// kAlreadyExists: it has it, and wants no more of it.
+struct WritePackage {
+  std::uint64_t request_id = 0;
+  Package package;
+  std::uint64_t offset = 0;
+  Bytes bytes;
+  TROUPE_WIRE(WritePackage, request_id, package, offset, bytes);
+};
+
 // --- head → client -------------------------------------------------------------------------------
 
 // The answer to every request that returns nothing but success or failure.
@@ -507,17 +549,17 @@ struct OutputLine {
 
 // In the order of their numbers on the wire: a new one goes to the end.
 struct ControlMessages
-    : Alternatives<ClientHello, RegisterNode, RegisterNodeReply, Heartbeat, StartActor, StopActor,
-                   ShutdownNode, ActorStarted, ActorReady, ActorExited, CreateActors, KillActor,
-                   WatchActor, WatchNodes, ListNodes, ListActors, ListEvents, EndJob, StopCluster,
-                   ReadLogs, Reply, ActorUpdate, NodeUpdate, NodeList, ActorList, EventList,
-                   LogText, ReadSegment, SegmentBytes, NodeNote, PrepareBundles, CommitBundles,
-                   ReleaseBundles, BundlesPrepared, CreatePlacementGroup, RemovePlacementGroup,
-                   WatchPlacementGroup, ListPlacementGroups, PlacementGroupUpdate,
-                   PlacementGroupList, FollowOutput, OutputLine, SubmitJob, StopJob, ListJobs,
-                   JobList, CreateSupervisor, EndSupervisor, WatchSupervisor, ListSupervisors,
-                   SupervisorUpdate, SupervisorList, DrainNode, ReadGpus, GpuList, ActorSaved,
-                   ReadSavedState> {};
+    : Alternatives<
+          ClientHello, RegisterNode, RegisterNodeReply, Heartbeat, StartActor, StopActor,
+          ShutdownNode, ActorStarted, ActorReady, ActorExited, CreateActors, KillActor, WatchActor,
+          WatchNodes, ListNodes, ListActors, ListEvents, EndJob, StopCluster, ReadLogs, Reply,
+          ActorUpdate, NodeUpdate, NodeList, ActorList, EventList, LogText, ReadSegment,
+          SegmentBytes, NodeNote, PrepareBundles, CommitBundles, ReleaseBundles, BundlesPrepared,
+          CreatePlacementGroup, RemovePlacementGroup, WatchPlacementGroup, ListPlacementGroups,
+          PlacementGroupUpdate, PlacementGroupList, FollowOutput, OutputLine, SubmitJob, StopJob,
+          ListJobs, JobList, CreateSupervisor, EndSupervisor, WatchSupervisor, ListSupervisors,
+          SupervisorUpdate, SupervisorList, DrainNode, ReadGpus, GpuList, ActorSaved,
+          ReadSavedState, FindPackage, PackageSources, NodePackages, ReadPackage, WritePackage> {};
 using ControlMessage = Variant<ControlMessages>;
 
 // The message's bytes, ready to be a frame.

@@ -6,6 +6,7 @@
 #include "runtime/wire/host_messages.h"
 #include "runtime/wire/keeper_messages.h"
 #include "runtime/wire/object_messages.h"
+#include "runtime/wire/package_manifest.h"
 
 namespace troupe::wire {
 namespace {
@@ -29,6 +30,21 @@ Bytes encode(const ControlMessage& message) { return encode_family(message); }
 Bytes encode(const HostMessage& message) { return encode_family(message); }
 Bytes encode(const KeeperMessage& message) { return encode_family(message); }
 Bytes encode(const ObjectMessage& message) { return encode_family(message); }
+
+Bytes encode(const PackageManifest& manifest) {
+  capnp::MallocMessageBuilder builder(codec::segment_words(0));
+  codec::write_new_struct(capnp::_::PointerHelpers<capnp::AnyPointer>::getInternalBuilder(
+                              builder.getRoot<capnp::AnyPointer>()),
+                          manifest);
+  return codec::to_bytes(builder);
+}
+Result<PackageManifest> decode_package_manifest(std::span<const std::byte> bytes) {
+  PackageManifest manifest;
+  TROUPE_RETURN_IF_ERROR(
+      codec::decode_frame(bytes, "package manifest",
+                          [&](codec::StructReader root) { codec::read_struct(root, manifest); }));
+  return manifest;
+}
 
 Result<ControlMessage> decode_control(std::span<const std::byte> frame) {
   return decode_family<ControlMessage>(frame, "control message");

@@ -65,6 +65,24 @@ std::string ExitStatus::to_string() const {
   return fmt::format("killed by signal {} (SIG{})", signal, name);
 }
 
+Status check(const Package& package) {
+  if (package.empty()) return {};
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (package.sha256.size() == 64 && package.size_bytes != 0 &&
+      std::all_of(package.sha256.begin(), package.sha256.end(), is_digit)) {
+    return {};
+  }
+  return error(
+      Code::kInvalidArgument,
+      "a package is named by the SHA-256 of its bytes and their number, not by '{}' and {}",
+      package.sha256.substr(0, 80), package.size_bytes);
+}
+
+std::string Package::to_string() const {
+  return fmt::format("package {} ({:.1f} MiB)", sha256.substr(0, 12),
+                     static_cast<double>(size_bytes) / (1u << 20));
+}
+
 std::string OutputLine::new_text() const {
   std::string result = text.substr(std::min<std::size_t>(shown_bytes, text.size()));
   if (end == LineEnd::kNewline) result += '\n';

@@ -80,6 +80,22 @@ struct Image {
   friend bool operator==(const Image&, const Image&) = default;
 };
 
+// What a job brings along for nodes that lack it: its program, libraries and working folder, as one
+// file (scheduler/packages).
+struct Package {
+  std::string sha256;            // of the file's bytes, 64 hexadecimal digits; empty: none
+  std::uint64_t size_bytes = 0;  // of the file
+  TROUPE_WIRE(Package, sha256, size_bytes);
+  friend bool operator==(const Package&, const Package&) = default;
+  bool empty() const { return sha256.empty(); }
+  // "package 0a1b2c3d4e5f (3.0 MiB)"
+  std::string to_string() const;
+};
+template <>
+inline constexpr bool kNullWhenDefault<Package> = true;
+// kInvalidArgument for a hash that is none, or a size of nothing. An empty one is well.
+Status check(const Package& package);
+
 // A job's arguments, environment and directory: half of what a node's daemon can say to its keeper
 // at once (limits::kKeeperPacketBytesMax), since the node adds words of its own.
 inline constexpr std::size_t kProgramBytesMax = 64u << 10;
@@ -88,7 +104,8 @@ inline constexpr std::size_t kProgramBytesMax = 64u << 10;
 // job's, or a rank of somebody's run. It is ready when it was started.
 struct Program {
   std::vector<std::string> argv;  // [0]: a path on the node, or a name to be found in its PATH
-  std::string working_directory;  // on the node, absolute
+  // On the node, absolute; empty: the working folder of the spec's package.
+  std::string working_directory;
   // Files on the node, absolute, which its lines are appended to besides; empty: none.
   std::string stdout_path;
   std::string stderr_path;
@@ -158,12 +175,14 @@ struct ActorSpec {
   bool awaits_nodes = false;
   // 1: what it saves has a copy on another node (actors/state_copy.h).
   std::uint32_t replicas = 0;
+  // What its process needs, that not every node has. The head sets it: that of its job's program.
+  Package package;
   TROUPE_WIRE(ActorSpec, actor_id, type, name, constructor_arguments, resources, restart,
               node_affinity, job_id, owner, detached, image, run, rank, environment, log_path,
               node_affinity_soft, label_selector, label_preference, placement_group, bundle_index,
               priority, light_count, program, namespace_name, owner_actor, owner_generation,
               supervisor, supervisor_order, health, on_head_loss, start_empty_on_state_loss,
-              arguments_beside_bytes, arguments_beside_hash, awaits_nodes, replicas);
+              arguments_beside_bytes, arguments_beside_hash, awaits_nodes, replicas, package);
   friend bool operator==(const ActorSpec&, const ActorSpec&) = default;
   bool is_program() const { return !program.argv.empty(); }
 };

@@ -16,6 +16,7 @@ std::string actor_waits_for(const wire::ActorInfo& actor, std::string_view node)
                                        : actor.pending_why;
     case wire::ActorState::kStarting:
       if (actor.pid > 0) return fmt::format("its process {} starts on node {}", actor.pid, node);
+      if (!actor.pending_why.empty()) return actor.pending_why;
       return fmt::format("its process starts on node {}{}", node,
                          actor.saved_state_node.empty() || actor.saved_state_node == actor.node_id
                              ? ""

@@ -23,6 +23,12 @@ Result<wire::ControlMessage> ask(HeadClient& head, wire::ControlMessage message,
   return answer.get();
 }
 
+Status no_such_answer(const Result<wire::ControlMessage>& answer) {
+  Status status = answer_status(answer);
+  if (!status.ok()) return status;
+  return Status(Code::kProtocol, "the head gave an answer of another kind");
+}
+
 }  // namespace
 
 Status submit_job(HeadClient& head, const std::string& name, wire::ActorSpec driver,
@@ -45,9 +51,16 @@ Result<std::vector<wire::JobInfo>> list_jobs(HeadClient& head, bool include_ende
   if (answer.ok()) {
     if (auto* list = get_if<wire::JobList>(&*answer)) return std::move(list->jobs);
   }
-  const Status status = answer_status(answer);
-  if (!status.ok()) return status;
-  return Status(Code::kProtocol, "the head gave an answer of another kind");
+  return no_such_answer(answer);
+}
+
+Result<std::vector<wire::Endpoint>> find_package(HeadClient& head, const wire::Package& package,
+                                                 Deadline deadline) {
+  auto answer = ask(head, wire::FindPackage{.package = package}, deadline);
+  if (answer.ok()) {
+    if (auto* sources = get_if<wire::PackageSources>(&*answer)) return std::move(sources->nodes);
+  }
+  return no_such_answer(answer);
 }
 
 }  // namespace troupe::scheduler

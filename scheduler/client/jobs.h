@@ -23,4 +23,8 @@ Status stop_job(HeadClient& head, JobId job_id, Duration grace, const std::strin
 Result<std::vector<wire::JobInfo>> list_jobs(HeadClient& head, bool include_ended,
                                              Deadline deadline);
 
+// The nodes that are there and have the package, or some of them.
+Result<std::vector<wire::Endpoint>> find_package(HeadClient& head, const wire::Package& package,
+                                                 Deadline deadline);
+
 }  // namespace troupe::scheduler

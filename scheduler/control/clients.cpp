@@ -43,6 +43,7 @@ Status Clients::check_specs(const std::vector<wire::ActorSpec>& specs) const {
                    spec.actor_id.to_string());
     }
     TROUPE_RETURN_IF_ERROR(wire::check_size(spec));
+    TROUPE_RETURN_IF_ERROR(wire::check(spec.package).with("actor", spec.type));
     TROUPE_RETURN_IF_ERROR(validate(spec.resources).with("actor", spec.type));
     TROUPE_RETURN_IF_ERROR(validate(spec.label_selector).with("actor", spec.type));
     TROUPE_RETURN_IF_ERROR(validate(spec.label_preference).with("actor", spec.type));
@@ -155,6 +156,14 @@ Status Clients::check_bundles(const std::vector<wire::ActorSpec>& specs, bool no
   return {};
 }
 
+// What an actor's creator was shipped with: another actor, or the program of its job.
+wire::Package Clients::package_for(const wire::ActorSpec& spec) const {
+  const ActorRecord* creator = actors_.find(spec.owner_actor);
+  const JobRecord* job = jobs_.find(spec.job_id);
+  if (creator == nullptr && job != nullptr) creator = actors_.find(job->info.driver);
+  return creator == nullptr ? wire::Package() : creator->spec.package;
+}
+
 void Clients::on(PeerId peer, wire::CreateActors& message) {
   const auto refuse = [&](Status status) {
     context_.reply(peer, message.request_id, std::move(status));
@@ -180,6 +189,7 @@ void Clients::on(PeerId peer, wire::CreateActors& message) {
   Status status;
   for (wire::ActorSpec& spec : specs) {
     if (status.ok()) status = jobs_.join(*client, spec.job_id, spec.priority);
+    spec.package = package_for(spec);
     if (status.ok() && spec.is_program()) status = Jobs::check_clients_program(spec);
   }
   if (!status.ok()) return refuse(std::move(status));

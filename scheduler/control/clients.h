@@ -92,6 +92,7 @@ class Clients {
  private:
   Status check_new(const std::vector<wire::ActorSpec>& specs, bool gang, bool no_wait) const;
   Status check_specs(const std::vector<wire::ActorSpec>& specs) const;
+  wire::Package package_for(const wire::ActorSpec& spec) const;
   Status check_bundles(const std::vector<wire::ActorSpec>& specs, bool no_wait) const;
   void create(const ClientRecord& client, std::vector<wire::ActorSpec> specs, bool gang);
   // As others see it.

@@ -31,7 +31,8 @@ Status check_program(const wire::ActorSpec& spec) {
   if (!spec.is_program() || spec.program.argv.front().empty()) {
     return Status(Code::kInvalidArgument, "a job without a program");
   }
-  if (!spec.program.working_directory.starts_with('/')) {
+  const bool shipped = !spec.package.empty() && spec.program.working_directory.empty();
+  if (!shipped && !spec.program.working_directory.starts_with('/')) {
     return error(Code::kInvalidArgument, "the working directory '{}' of program {} is not absolute",
                  spec.program.working_directory, spec.program.argv.front());
   }

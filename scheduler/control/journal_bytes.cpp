@@ -111,7 +111,8 @@ std::uint64_t journal_bytes(const wire::ActorSpec& spec) {
          bytes_in(spec.log_path) + bytes_in(spec.label_selector) + bytes_in(spec.label_preference) +
          bytes_in(spec.program.argv) + bytes_in(spec.program.working_directory) +
          bytes_in(spec.program.stdout_path) + bytes_in(spec.program.stderr_path) +
-         bytes_in(spec.namespace_name);
+         bytes_in(spec.namespace_name) +
+         (spec.package.empty() ? 0 : kIdBytes + bytes_in(spec.package.sha256));
 }
 
 std::uint64_t journal_bytes(const wire::ActorInfo& info) {

@@ -66,6 +66,7 @@ const NodeRecord& Nodes::joined(PeerId peer, const wire::NodeInfo& info) {
   node.beats.begin(context_.now());
   node.suspected = false;
   node.shrinks_to.reset();
+  node.packages.clear();  // it says them anew
   node.return_by.reset();
   connections_.introduce_node(peer, node.id());
   if (context_.config().heartbeats) {

@@ -38,6 +38,10 @@ class Nodes : public Table<NodeId, NodeRecord> {
   std::set<NodeId> take_resized() { return std::exchange(resized_, {}); }
 
   void on(PeerId peer, wire::Heartbeat& message);
+  void on(PeerId peer, wire::NodePackages& message);
+  void on(PeerId peer, wire::FindPackage& message);
+  // That a node lacks the package, and whether it can have it from another one; else nothing.
+  std::string why_package_is_awaited(NodeId id, const wire::Package& package) const;
   // Whatever a node says, it is there. Only a heartbeat renews its lease.
   void spoke(PeerId peer);
   void renew_lease(const NodeRecord& node) { edit(node).last_heard = context_.now(); }
@@ -91,6 +95,7 @@ class Nodes : public Table<NodeId, NodeRecord> {
   std::optional<std::string> broken_invariant() const;
 
  private:
+  static bool has_package(const NodeRecord& node, const wire::Package& package);
   std::string unique_name(const std::string& wanted, NodeId node_id) const;
   // Takes the labels that the head numbers out of the node's; those of `before` it had already.
   void number(NodeRecord& node, const Labels& before);

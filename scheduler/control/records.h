@@ -49,6 +49,7 @@ struct NodeRecord {
   std::map<std::string, std::int64_t> unnumbered;
   // Lost some of what it had, which is held still: what comes free is gone until the total is this.
   std::optional<wire::Resources> shrinks_to;
+  std::set<std::string> packages;  // that it has, by hash (packages.cpp)
   // Not connected: until when it may come back before it counts as dead.
   std::optional<TimePoint> return_by;
   std::map<LeaseKey, wire::Resources> leases;

@@ -12,7 +12,11 @@ namespace troupe::scheduler {
 
 wire::ActorInfo Clients::visible(const ActorRecord& actor) const {
   wire::ActorInfo info = actor.info;
-  if (actor.queue_order != 0) info.pending_why = placement_.why_pending(actor);
+  if (actor.queue_order != 0) {
+    info.pending_why = placement_.why_pending(actor);
+  } else if (info.state == wire::ActorState::kStarting && info.pid == 0) {
+    info.pending_why = nodes_.why_package_is_awaited(info.node_id, actor.spec.package);
+  }
   return info;
 }
 
@@ -36,7 +40,7 @@ wire::JobInfo Clients::visible(const JobRecord& job) const {
   wire::JobInfo info = job.info;
   const ActorRecord* driver = actors_.find(info.driver);
   if (info.state == wire::JobState::kPending && driver != nullptr) {
-    if (!info.stopping) info.why = placement_.why_pending(*driver);
+    if (!info.stopping) info.why = visible(*driver).pending_why;
     info.node_id = driver->info.node_id;
   }
   return info;

@@ -201,8 +201,10 @@ Result<std::unique_ptr<HostProcess>> HostProcess::start(Place place, process::Sp
 
 Result<std::unique_ptr<HostProcess>> HostProcess::spawn(Place place, process::Executable& image,
                                                         const wire::ActorSpec& spec,
-                                                        Handlers handlers) {
+                                                        Handlers handlers,
+                                                        const std::string& working_directory) {
   process::SpawnOptions options;
+  options.working_directory = working_directory;
   options.path = image.path();
   options.executable_fd = image.fd();
   options.argv = arguments_of(image, spec);

@@ -40,9 +40,11 @@ class HostProcess {
     // It is one, and reads our standard input, in a session of its own.
     bool reads_input = false;
   };
-  // Runs `image` in host mode. Loop thread, as everything.
+  // Runs `image` in host mode, in `working_directory` (empty: the daemon's). Loop thread, as
+  // everything.
   static Result<std::unique_ptr<HostProcess>> spawn(Place place, process::Executable& image,
-                                                    const wire::ActorSpec& spec, Handlers handlers);
+                                                    const wire::ActorSpec& spec, Handlers handlers,
+                                                    const std::string& working_directory = {});
   // Runs a program of somebody else's: what it writes goes to the log, its standard input is empty
   // or ours, and it has no socket to us (on_channel_end comes at once). Of `program` the
   // descriptors are set here; place.program is true.

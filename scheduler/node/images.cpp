@@ -17,7 +17,9 @@ Result<std::shared_ptr<process::Executable>> Images::own() {
   return own_;
 }
 
-Result<std::shared_ptr<process::Executable>> Images::find(const wire::Image& image) {
+Result<std::shared_ptr<process::Executable>> Images::find(const wire::Image& wanted,
+                                                          const PackagePlace& package) {
+  const wire::Image image{package.here(wanted.path), wanted.xxh3};
   auto mine = TROUPE_TRY(own());
   if (image.path.empty() && image.xxh3 == 0) return mine;
   if (image.xxh3 != 0 && TROUPE_TRY(mine->xxh3()) == image.xxh3) return mine;

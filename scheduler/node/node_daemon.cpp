@@ -21,6 +21,7 @@
 #include "scheduler/node/kept_state.h"
 #include "scheduler/node/node_service.h"
 #include "scheduler/node/node_usage.h"
+#include "scheduler/node/package_exchange.h"
 #include "scheduler/node/program.h"
 #include "scheduler/node/state_fetcher.h"
 #include "scheduler/objects/object_service.h"
@@ -73,6 +74,8 @@ class Daemon final : public NodeDaemon {
  private:
   Status listen();
   void watch_gpus();
+  void open_packages();
+  Result<PackagePlace> place_of_package(const wire::ActorSpec& spec);
   NodeConfig config() const;
   bool ends_with_daemon() const { return options_.parent == Parent::kKeeperOfThisDaemon; }
   Status check_target(const std::string& target) const;
@@ -124,6 +127,8 @@ class Daemon final : public NodeDaemon {
     if (keeper_) (void)keeper_->drop(command.key);
   }
   void carry_out(node_command::FetchState& command);
+  void carry_out(node_command::FetchPackage& command);
+  void carry_out(node_command::NeedPackages& command);
   void carry_out(node_command::ReadGpus& command);
   void carry_out(node_command::Warn& command) { log_.warning("{}", command.text); }
   void carry_out(node_command::EndNode& command);
@@ -145,6 +150,8 @@ class Daemon final : public NodeDaemon {
   std::uint64_t connections_closed_ = 0;  // since the last warning of them
   std::unique_ptr<NodeService> service_;
   std::unique_ptr<ObjectService> objects_;
+  std::unique_ptr<PackageExchange> packages_;  // null: there are none, without_packages_ says why
+  std::string without_packages_;
   std::unique_ptr<GpuMonitor> gpus_;               // null: there are none that can be read
   std::unique_ptr<process::KeeperClient> keeper_;  // null: this process is the parent
   std::unique_ptr<HostParent> parent_;
@@ -170,7 +177,42 @@ class Daemon final : public NodeDaemon {
 
 // --- start and end -------------------------------------------------------------------------------
 
-NodeConfig Daemon::config() const { return {options_, info_, options_.gpus}; }
+NodeConfig Daemon::config() const {
+  NodeConfig config{options_, info_, options_.gpus};
+  config.without_packages = without_packages_;
+  return config;
+}
+
+void Daemon::open_packages() {
+  if (options_.package_directory.empty()) {
+    without_packages_ = "it is no worker of a cluster, or was started without a home folder";
+    return;
+  }
+  const auto open = [&]() -> Status {
+    auto cache = TROUPE_TRY(
+        PackageCache::open(options_.package_directory, options_.package_bytes_max, loop_.clock()));
+    const auto here = [this, alive = std::weak_ptr<bool>(alive_)](auto event) {
+      loop_.post([this, alive, event = std::move(event)] {
+        if (!alive.expired()) apply(event);
+      });
+    };
+    packages_ = TROUPE_TRY(
+        PackageExchange::start(std::move(cache), options_.token, log_,
+                               {.on_change =
+                                    [here](std::vector<std::string> all) {
+                                      here(node_event::PackagesHere{std::move(all)});
+                                    },
+                                .on_failed =
+                                    [here](const wire::Package& package, Status why) {
+                                      here(node_event::PackageNotFetched{package, std::move(why)});
+                                    }}));
+    return {};
+  };
+  if (const Status opened = open(); !opened.ok()) {
+    without_packages_ = opened.to_string();
+    log_.warning("this node keeps no packages of jobs (--package-dir): {}", without_packages_);
+  }
+}
 
 Status Daemon::listen() {
   net::ListenOptions listen;
@@ -232,6 +274,7 @@ Status Daemon::start() {
   info_.endpoint.local_name = "troupe-node-" + info_.node_id.to_string();
   TROUPE_RETURN_IF_ERROR(find_parent());
   TROUPE_RETURN_IF_ERROR(listen());
+  open_packages();
   state_ = std::make_unique<NodeState>(config(), loop_.clock().now());
   link_ = std::make_unique<HeadLink>(
       loop_, options_.head, options_.token,
@@ -273,6 +316,7 @@ Status Daemon::start() {
       options_.output_limits.queue_bytes);
   watch_gpus();
   if (keeper_) take_up();
+  if (packages_) packages_->take_up();  // what runs on is known by now
   apply(node_event::Tick{});
   return {};
 }
@@ -334,6 +378,16 @@ void Daemon::carry_out(node_command::FetchState& command) {
       });
 }
 
+void Daemon::carry_out(node_command::FetchPackage& command) {
+  std::vector<net::Address> from;
+  for (const wire::Endpoint& node : command.from) from.push_back({node.host, node.port, {}});
+  packages_->fetch(command.package, std::move(from));
+}
+
+void Daemon::carry_out(node_command::NeedPackages& command) {
+  if (packages_) packages_->cache().set_needed(std::move(command.sha256s));
+}
+
 void Daemon::stop() {
   if (std::exchange(stopped_, true)) return;
   if (timer_) loop_.cancel(*timer_);
@@ -346,6 +400,7 @@ void Daemon::stop() {
   fetchers_.clear();
   for (auto& [id, host] : hosts_) (void)process::kill_group(host->pid(), SIGKILL);
   hosts_.clear();
+  packages_.reset();
   if (keeper_ && keeper_is_ours_) {
     const Status ended = keeper_->quit(Deadline::after(options_.keeper_start_timeout));
     if (!ended.ok()) log_.warning("{}", ended.to_string());
@@ -360,6 +415,10 @@ void Daemon::stop() {
 
 Status Daemon::check_target(const std::string& target) const {
   if (target == "node" || is_object_target(target)) return {};
+  if (target == kPackagesTarget) {
+    if (packages_) return {};
+    return error(Code::kFailedPrecondition, "this node keeps no packages: {}", without_packages_);
+  }
   const ActorId actor_id = TROUPE_TRY(actor_of(target));
   TROUPE_RETURN_IF_ERROR(state_->check_actor(actor_id));
   // Now the caller can still be told why; once it is accepted it only sees its connection close.
@@ -388,6 +447,9 @@ void Daemon::accept(net::AcceptedSocket accepted) {
     return service_->serve(std::move(accepted.socket), accepted.peer);
   }
   if (is_object_target(accepted.target)) return serve_objects(std::move(accepted));
+  if (accepted.target == kPackagesTarget) {
+    return packages_->serve(std::move(accepted.socket), accepted.peer);
+  }
   const auto actor_id = actor_of(accepted.target);
   UniqueFd socket = accepted.socket.take_socket();
   if (!actor_id.ok() || !socket.valid()) return;
@@ -404,7 +466,8 @@ void Daemon::serve_objects(net::AcceptedSocket accepted) {
     if (memory == 0) {
       PosixFileSystem files;
       const auto available = detect_available_memory(files);
-      memory = available.ok() ? static_cast<std::uint64_t>(available->available_bytes) / 10 * 3 : kObjectMemoryBytes;
+      memory = available.ok() ? static_cast<std::uint64_t>(available->available_bytes) / 10 * 3
+                              : kObjectMemoryBytes;
     }
     std::error_code ec;
     const std::string temporary = std::filesystem::temp_directory_path(ec).string();
@@ -655,8 +718,17 @@ HostProcess::Place Daemon::place_of(HostId host, const wire::ActorSpec& spec) {
           spec.is_program() && options_.programs_read_input};
 }
 
+Result<PackagePlace> Daemon::place_of_package(const wire::ActorSpec& spec) {
+  if (spec.package.empty()) return PackagePlace();
+  if (auto directory = packages_->cache().directory_of(spec.package)) {
+    return PackagePlace{spec.package, std::move(*directory)};
+  }
+  return error(Code::kUnavailable, "{} has just made room for others", spec.package.to_string());
+}
+
 Result<std::unique_ptr<HostProcess>> Daemon::spawn(const node_command::SpawnHost& command) {
   if (keeper_children_ != nullptr && !keeper_) TROUPE_RETURN_IF_ERROR(replace_keeper());
+  PackagePlace package = TROUPE_TRY(place_of_package(command.spec));
   if (command.spec.is_program()) {
     return HostProcess::spawn_program(
         place_of(command.host, command.spec),
@@ -664,13 +736,16 @@ Result<std::unique_ptr<HostProcess>> Daemon::spawn(const node_command::SpawnHost
                                    {.node = state_->name(),
                                     .head = options_.head,
                                     .token_file = options_.token_file,
-                                    .security = options_.token.security()},
+                                    .security = options_.token.security(),
+                                    .package = std::move(package)},
                                    SystemEnvironment())),
         handlers_of(command.host));
   }
-  auto image = TROUPE_TRY(images_.find(command.spec.image));
-  return HostProcess::spawn(place_of(command.host, command.spec), *image, command.spec,
-                            handlers_of(command.host));
+  auto image = TROUPE_TRY(images_.find(command.spec.image, package));
+  wire::ActorSpec spec = command.spec;
+  package.tell(spec.environment, SystemEnvironment());
+  return HostProcess::spawn(place_of(command.host, spec), *image, spec, handlers_of(command.host),
+                            package.working_folder());
 }
 
 void Daemon::carry_out(node_command::SpawnHost& command) {

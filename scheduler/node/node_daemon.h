@@ -60,6 +60,10 @@ struct NodeOptions : Timing {
   // where they go when it is full; empty: a folder in the system's for temporary files.
   std::uint64_t object_memory_bytes = 0;
   std::string object_spill_dir;
+  // Where packages are kept (package_cache.h), and how many bytes of them; empty: nowhere, and the
+  // node runs nothing that needs one.
+  std::string package_directory;
+  std::uint64_t package_bytes_max = 10ull << 30;
   // The daemon's own lines; empty: standard error.
   LogSink log_sink;
   LogLevel log_level = LogLevel::kInfo;

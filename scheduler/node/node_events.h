@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -123,6 +124,15 @@ struct StateFetched {
 };
 // Another node has read a piece of what an actor saved here. Said of a node that ends.
 struct StateRead {};
+// All packages that are here, by hash, after each change.
+struct PackagesHere {
+  std::vector<std::string> sha256s;
+};
+// Answers FetchPackage, where that brought nothing.
+struct PackageNotFetched {
+  wire::Package package;
+  Status why;
+};
 // Time has come to next_deadline().
 struct Tick {};
 
@@ -135,7 +145,7 @@ struct NodeEvents
                    node_event::ChannelEnded, node_event::LeaderEnded, node_event::GroupGone,
                    node_event::ConnectionArrived, node_event::ShutDown, node_event::GpusRead,
                    node_event::GpuFailed, node_event::StateFetched, node_event::StateRead,
-                   node_event::Tick> {};
+                   node_event::PackagesHere, node_event::PackageNotFetched, node_event::Tick> {};
 using NodeEvent = Variant<NodeEvents>;
 
 namespace node_command {
@@ -198,6 +208,15 @@ struct FetchState {
   ActorId actor_id;
   wire::Endpoint from;
 };
+// From one of these nodes. Answered by PackagesHere or PackageNotFetched.
+struct FetchPackage {
+  wire::Package package;
+  std::vector<wire::Endpoint> from;
+};
+// Those that are not to make room for others, by hash.
+struct NeedPackages {
+  std::set<std::string> sha256s;
+};
 // Answered by GpusRead.
 struct ReadGpus {
   std::uint64_t number = 0;
@@ -219,8 +238,8 @@ struct NodeCommands
                    node_command::ReportExit, node_command::SpawnHost, node_command::TellHost,
                    node_command::KillGroup, node_command::CloseFd, node_command::ForgetHost,
                    node_command::Registered, node_command::Keep, node_command::Unkeep,
-                   node_command::FetchState, node_command::ReadGpus, node_command::Warn,
-                   node_command::EndNode> {};
+                   node_command::FetchState, node_command::FetchPackage, node_command::NeedPackages,
+                   node_command::ReadGpus, node_command::Warn, node_command::EndNode> {};
 using NodeCommand = Variant<NodeCommands>;
 
 }  // namespace troupe::scheduler

@@ -26,10 +26,10 @@ bool NodeState::keeps_memory(const JobId& job_id) const {
   return first != segments_.end() && first->first.first == job_id;
 }
 
-// False: its saved state is not here yet, or its GPUs are not free yet, or it will never have them
-// (settle_gpus says so).
+// False: its saved state or its package is not here yet, or its GPUs are not free yet, or it will
+// never have them (settle_gpus says so).
 bool NodeState::start_queued(Actor& actor) {
-  if (actor.fetching) return false;
+  if (actor.fetching || !check_package(actor.spec).ok() || awaits_package(actor)) return false;
   const std::int64_t amount = amount_of(actor.spec.resources, kGpu);
   if (amount > 0) {
     const auto keeps = [this](const JobId& job_id) { return keeps_memory(job_id); };
@@ -132,8 +132,10 @@ void NodeState::settle_gpus() {
     if (actor == nullptr) continue;
     if (!actor->killed && start_queued(*actor)) continue;
     const std::int64_t amount = amount_of(actor->spec.resources, kGpu);
-    const Status never = gpus_.check(amount);
-    if (!actor->killed && never.ok() && (actor->fetching || now_ < actor->gpus_by)) continue;
+    Status never = gpus_.check(amount);
+    if (never.ok()) never = check_package(actor->spec);
+    const bool waits = actor->fetching || awaits_package(*actor) || now_ < actor->gpus_by;
+    if (!actor->killed && never.ok() && waits) continue;
     if (actor->cause.ok() && !never.ok()) {
       actor->cause = never.prefixed(fmt::format("node {}", name_));
     } else if (actor->cause.ok() && !actor->killed) {

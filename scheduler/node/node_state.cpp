@@ -58,6 +58,7 @@ std::vector<NodeCommand> NodeState::apply(NodeEvent event, TimePoint now) {
     tick_actors();
     tick_head();
     settle_gpus();
+    settle_packages();
     settle_attaches();
     drop_segments_of_ended_jobs();
     end_when_empty();
@@ -82,12 +83,20 @@ std::optional<TimePoint> NodeState::next_deadline() const {
   consider(gpus_.next_deadline());
   consider(read_gpus_at_);
   for (const Attach& attach : attaches_) consider(attach.until);
+  for (const auto& [sha256, awaited] : awaited_packages_) {
+    if (!registered_ || awaited.fetching) continue;
+    consider(awaited.ask_at);
+    consider(awaited.give_up_at);
+  }
   for (const auto& [id, actor] : actors_) {
     if (!actor.killed) consider(actor.kill_at);
     if (!actor.killed) consider(actor.health_due);
     if (!actor.killed) consider(unread_until(actor));
     if (registered_) consider(actor.keep_until);
-    if (actor.phase == Phase::kQueued && !actor.fetching) consider(actor.gpus_by);
+    const bool awaits_package = awaited_packages_.contains(actor.spec.package.sha256);
+    if (actor.phase == Phase::kQueued && !actor.fetching && !awaits_package) {
+      consider(actor.gpus_by);
+    }
     if (!actor.waiting.empty()) consider(actor.waiting.front().until);
   }
   return first;
@@ -118,6 +127,7 @@ void NodeState::on(node_event::HeadUp&) {
   }
   send(std::move(message));
   say_saved_states();
+  say_packages();
 }
 
 void NodeState::on(node_event::HeadDown& event) { head_lost(event.why); }

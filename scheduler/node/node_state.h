@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,8 @@ struct NodeConfig : Timing {
   std::size_t segments_max = 1024;     // per job
   std::size_t attaches_max = 64;       // of one process, waiting
   std::size_t ended_actors_max = 200;  // that will not come back, and whose output can be read
+  // Why there is no folder for packages, so that nothing that needs one can run; empty: there is.
+  std::string without_packages;
 };
 
 class NodeState {
@@ -63,7 +66,7 @@ class NodeState {
   std::optional<std::string> broken_invariant() const;
 
  private:
-  // kQueued: it waits for GPUs or for its saved state, and has no process yet.
+  // kQueued: it waits for GPUs, its saved state or its package, and has no process yet.
   enum class Phase : std::uint8_t { kNone, kQueued, kSpawning, kStarting, kReady, kEnded };
   struct Waiting {
     FdHandle fd = kNoFd;
@@ -193,6 +196,24 @@ class NodeState {
   void say_saved_states();
   bool hands_over_states() const;
 
+  // node_packages.cpp: what jobs bring along, and what of it is not here
+  struct AwaitedPackage {
+    wire::Package package;
+    bool fetching = false;
+    TimePoint ask_at;      // the head, where it is
+    TimePoint give_up_at;  // unless it is being fetched
+    Status last;           // why it is not here yet
+  };
+  void on(node_event::PackagesHere& event);
+  void on(node_event::PackageNotFetched& event);
+  void from_head(wire::PackageSources& sources);
+  void say_packages();
+  Status check_package(const wire::ActorSpec& spec) const;
+  bool awaits_package(const Actor& actor);
+  void settle_packages();
+  void give_up_package(const AwaitedPackage& awaited);
+  std::vector<ActorId> waiting_for(const std::string& sha256) const;
+
   // node_gpus.cpp: which of them an actor has, and when it may start
   void on(node_event::GpusRead& event);
   void on(node_event::GpuFailed& event);
@@ -238,6 +259,9 @@ class NodeState {
   std::int64_t gpus_announced_ = 0;
   bool gpus_asked_ = false;  // a ReadGpus has no answer yet
   std::optional<TimePoint> read_gpus_at_;
+  std::set<std::string> packages_;                          // that are here, by hash
+  std::set<std::string> needed_packages_;                   // … that actors here need
+  std::map<std::string, AwaitedPackage> awaited_packages_;  // by hash
   std::map<SegmentKey, KeptSegment> segments_;
   std::vector<Attach> attaches_;
   bool job_may_have_ended_ = false;

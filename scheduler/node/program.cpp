@@ -79,7 +79,12 @@ Result<std::string> find_file(const std::string& given, const std::string& worki
 Result<process::SpawnOptions> program_options(const wire::ActorSpec& spec,
                                               const ProgramSurroundings& surroundings,
                                               const Environment& environment) {
-  const wire::Program& program = spec.program;
+  const PackagePlace& package = surroundings.package;
+  wire::Program program = spec.program;
+  program.working_directory = program.working_directory.empty()
+                                  ? package.working_folder()
+                                  : package.here(program.working_directory);
+  program.argv.front() = package.here(program.argv.front());
   const std::string& node = surroundings.node;
   if (is_job_program(spec) && surroundings.token_file.empty()) {
     return error(Code::kFailedPrecondition,
@@ -98,6 +103,7 @@ Result<process::SpawnOptions> program_options(const wire::ActorSpec& spec,
   options.argv = program.argv;
   options.working_directory = program.working_directory;
   options.environment = spec.environment;
+  package.tell(options.environment, environment);
   // A driver that keeps its token to itself has programs that need not find the cluster.
   if (!surroundings.token_file.empty()) {
     options.environment["TROUPE_ADDRESS"] =

@@ -9,6 +9,7 @@
 #include "runtime/net/transport.h"
 #include "runtime/process/spawn.h"
 #include "runtime/wire/types.h"
+#include "scheduler/node/package_place.h"
 
 namespace troupe::scheduler {
 
@@ -18,6 +19,7 @@ struct ProgramSurroundings {
   net::Address head;
   std::string token_file;
   net::Security security = net::Security::kTls;
+  PackagePlace package;  // the spec's
 };
 
 // The program of `spec`, without descriptors. Its environment is the daemon's with the job's, and
@@ -26,6 +28,9 @@ struct ProgramSurroundings {
 //   TROUPE_TOKEN_FILE  a file with the token; never the token itself
 //   TROUPE_INSECURE    1 where the cluster does not encrypt, else 0
 //   TROUPE_JOB_ID      the job that a driver in it belongs to
+//
+// and what PackagePlace::tell() says. A program that was shipped is found in its package, and runs
+// in the working folder there.
 //
 // kNotFound for a program or working directory that is not on this node, kPermissionDenied for a
 // file that is not executable, kFailedPrecondition where the node has no token file: each names the

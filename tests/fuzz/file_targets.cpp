@@ -1,13 +1,17 @@
-// Files and memory of a training that others may have damaged: checkpoints, the run's bundle,
-// progress records.
+// Files and memory that others may have damaged: packages of jobs; of a training its checkpoints,
+// the run's bundle, progress records.
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 
 #include "runtime/base/check.h"
+#include "scheduler/packages/package_file.h"
+#include "scheduler/packages/unpack.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/support/faulty_file_system.h"
+#include "tests/support/test_data.h"
 #include "tests/train/config/memory_files.h"
 #include "train/checkpoint/checkpoint_layout.h"
 #include "train/checkpoint/manifest.h"
@@ -24,6 +28,42 @@ using namespace train;
 
 // Reads every byte of a span, so that one outside of its memory is noticed.
 std::uint64_t touch(std::span<const std::byte> bytes) { return xxh3_64(bytes); }
+
+// --- packages ------------------------------------------------------------------------------------
+
+// Whatever it is, nothing but the one folder is made; of what is refused nothing stays.
+void run_package(std::span<const std::byte> input) {
+  namespace fs = std::filesystem;
+  static const TemporaryDirectory place;
+  const std::string made = place.file("made");
+  const Status unpacked = scheduler::unpack_package(input, made);
+  const auto count = std::distance(fs::directory_iterator(place.path()), fs::directory_iterator());
+  TROUPE_CHECK(count == (unpacked.ok() ? 1 : 0), "{}", unpacked.to_string());
+  if (unpacked.ok()) {
+    TROUPE_CHECK(scheduler::check_unpacked(input, made).ok());
+    for (const auto& entry : fs::recursive_directory_iterator(made)) {
+      if (!entry.is_symlink()) continue;
+      std::error_code ec;  // one that leads in a circle leads nowhere
+      const std::string target = fs::weakly_canonical(entry.path(), ec).string();
+      TROUPE_CHECK(ec || target.starts_with(fs::canonical(made).string()), "{}", target);
+    }
+  }
+  TROUPE_CHECK(scheduler::remove_unpacked(made).ok() && fs::is_empty(place.path()));
+}
+
+std::vector<FuzzBytes> package_seeds() {
+  using Kind = wire::PackageEntryKind;
+  const wire::PackageManifest manifest{{{"lib", Kind::kDirectory, false, 0, {}},
+                                        {"lib/x.so", Kind::kSymlink, false, 0, "../work/x"},
+                                        {"work", Kind::kDirectory, false, 0, {}},
+                                        {"work/up", Kind::kSymlink, false, 0, ".."},
+                                        {"work/x", Kind::kFile, true, 5, {}}}};
+  const wire::Bytes encoded = wire::encode(manifest);
+  std::string text(scheduler::kPackageMagic);
+  for (int i = 0; i < 8; ++i) text += static_cast<char>(encoded.size() >> (8 * i));
+  text.append(reinterpret_cast<const char*>(encoded.data()), encoded.size());
+  return {fuzz_bytes(text + "hello")};
+}
 
 // --- safetensors ---------------------------------------------------------------------------------
 
@@ -228,6 +268,8 @@ std::vector<FuzzBytes> progress_seeds() {
 
 }  // namespace
 
+constinit const FuzzTarget kPackageTarget{"package", "what a job is shipped with", 2048,
+                                          &run_package, &package_seeds};
 constinit const FuzzTarget kSafetensorsTarget{"safetensors", "a file of tensors", 4096,
                                               &run_safetensors, &safetensors_seeds};
 constinit const FuzzTarget kManifestTarget{"manifest", "the marker of a complete checkpoint", 4096,

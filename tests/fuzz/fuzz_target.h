@@ -51,6 +51,7 @@ extern const FuzzTarget kKeptMemoryTarget;
 extern const FuzzTarget kManifestTarget;
 extern const FuzzTarget kModelConfigTarget;
 extern const FuzzTarget kNodeTarget;
+extern const FuzzTarget kPackageTarget;
 extern const FuzzTarget kPiecesTarget;
 extern const FuzzTarget kProgressTarget;
 extern const FuzzTarget kRecordsTarget;

@@ -12,8 +12,9 @@ std::span<const FuzzTarget> fuzz_targets() {
       kFaultsTarget,      kFramesTarget,        kHandshakeClientTarget, kHandshakeServerTarget,
       kHeadTarget,        kHostTarget,          kJournalTarget,         kJsonTarget,
       kKeeperTarget,      kKeptMemoryTarget,    kManifestTarget,        kModelConfigTarget,
-      kNodeTarget,        kPiecesTarget,        kProgressTarget,        kRecordsTarget,
-      kReportsTarget,     kSafetensorsTarget,   kTextsTarget,           kTokenizerTarget,
+      kNodeTarget,        kPackageTarget,       kPiecesTarget,          kProgressTarget,
+      kRecordsTarget,     kReportsTarget,       kSafetensorsTarget,     kTextsTarget,
+      kTokenizerTarget,
   };
   return targets;
 }

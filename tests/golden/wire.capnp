@@ -76,6 +76,11 @@ struct HealthPolicy {
   timeoutMs @1 :Int64;
 }
 
+struct Package {
+  sha256 @0 :Text;
+  sizeBytes @1 :UInt64;
+}
+
 struct ActorSpec {
   actorId @0 :Id;
   type @1 :Text;
@@ -112,6 +117,7 @@ struct ActorSpec {
   argumentsBesideHash @32 :UInt64;
   awaitsNodes @33 :Bool;
   replicas @34 :UInt32;
+  package @35 :Package;
 }
 
 struct RunningActor {
@@ -653,6 +659,35 @@ struct ReadSavedState {
   bytesMax @3 :UInt64;
 }
 
+struct FindPackage {
+  requestId @0 :UInt64;
+  package @1 :Package;
+}
+
+struct PackageSources {
+  requestId @0 :UInt64;
+  package @1 :Package;
+  nodes @2 :List(Endpoint);
+}
+
+struct NodePackages {
+  sha256s @0 :List(Text);
+}
+
+struct ReadPackage {
+  requestId @0 :UInt64;
+  package @1 :Package;
+  offset @2 :UInt64;
+  bytesMax @3 :UInt64;
+}
+
+struct WritePackage {
+  requestId @0 :UInt64;
+  package @1 :Package;
+  offset @2 :UInt64;
+  bytes @3 :Data;
+}
+
 struct ControlMessage {
   union {
     clientHello @0 :ClientHello;
@@ -712,6 +747,11 @@ struct ControlMessage {
     gpuList @54 :GpuList;
     actorSaved @55 :ActorSaved;
     readSavedState @56 :ReadSavedState;
+    findPackage @57 :FindPackage;
+    packageSources @58 :PackageSources;
+    nodePackages @59 :NodePackages;
+    readPackage @60 :ReadPackage;
+    writePackage @61 :WritePackage;
   }
 }
 

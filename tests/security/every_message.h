@@ -51,6 +51,7 @@ void aim_at(const Aim& aim, T& value) {
     value.driver.actor_id = ActorId{aim.actor.high, ~aim.actor.low};
     value.driver.program = {{"/bin/sh", "-c", "exit 0"}, "/"};
     value.driver.environment.clear();
+    value.driver.package = {};
     value.driver.restart = {};
     value.driver.placement_group = {};
     value.driver.bundle_index = -1;

@@ -284,6 +284,8 @@ class Cluster {
   void fetch_state(int number, scheduler::node_command::FetchState command, int attempts);
   void check_state(const wire::HostStart& start, const MemoryPtr& saved) const;
   void carry_out(int number, scheduler::node_command::ReadGpus& command);
+  void carry_out(int number, scheduler::node_command::FetchPackage& command);
+  void carry_out(int number, scheduler::node_command::NeedPackages& command);
   void carry_out(int number, scheduler::node_command::Registered& command);
   void carry_out(int number, scheduler::node_command::Keep& command);
   void carry_out(int number, scheduler::node_command::Unkeep& command);

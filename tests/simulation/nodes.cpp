@@ -539,6 +539,9 @@ void Cluster::fetch_state(int number, node_command::FetchState command, int atte
 
 void Cluster::carry_out(int, node_command::ForgetHost&) {}
 void Cluster::carry_out(int, node_command::ReadGpus&) {}  // its machines have none to read
+// Its jobs are shipped with nothing.
+void Cluster::carry_out(int, node_command::FetchPackage&) {}
+void Cluster::carry_out(int, node_command::NeedPackages&) {}
 
 void Cluster::carry_out(int number, node_command::Registered&) { expect_end_of_stale(number); }
 

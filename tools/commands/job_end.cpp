@@ -82,8 +82,7 @@ JobEnd::JobEnd(scheduler::HeadClient& head, const wire::JobInfo& job)
     state->over = state->over || dead || !actor.ok();
     // One whose program is forgotten ended long ago.
     if (!actor.ok() && actor.status().code() != Code::kNotFound) state->status = actor.status();
-    const bool waits = actor.ok() && actor->state == wire::ActorState::kPending;
-    state->pending_why = waits ? actor->pending_why : std::string();
+    state->pending_why = actor.ok() ? actor->pending_why : std::string();
     state->changed.notify_all();
   });
 }

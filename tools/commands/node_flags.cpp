@@ -77,6 +77,10 @@ void declare_node_flags(Command& command, NodeFlags& flags) {
               "where objects go when that is full (default: a folder in TMPDIR)")
       .option("--log-dir", flags.log_dir, "DIR",
               "write the actors' output to files there (default: the last lines stay in memory)")
+      .option("--package-dir", flags.package_dir, "DIR",
+              "where to keep what jobs are shipped with (default: ~/.troupe/packages)")
+      .option("--package-bytes", flags.package_bytes, "BYTES",
+              "how much of that to keep; what no job uses makes room (default 10Gi)")
       .option(
           "--node-id", flags.node_id, "ID",
           "the node's id (default: a new one); given the id of a daemon that was killed less than "
@@ -144,6 +148,18 @@ Result<scheduler::NodeOptions> node_options(CommandContext& context, const NodeF
     std::error_code ec;
     options.object_spill_dir = std::filesystem::absolute(*flags.object_spill_dir, ec).string();
     if (ec) return error(Code::kInvalidArgument, "--object-spill-dir: {}", ec.message());
+  }
+  if (flags.package_dir) {
+    std::error_code ec;
+    options.package_directory = std::filesystem::absolute(*flags.package_dir, ec).string();
+    if (ec) return error(Code::kInvalidArgument, "--package-dir: {}", ec.message());
+  } else if (const auto home = scheduler::troupe_directory(context.environment); home.ok()) {
+    options.package_directory = join_path(*home, "packages");
+  }
+  if (flags.package_bytes) {
+    const auto amount = scheduler::parse_amount(scheduler::kMemory, *flags.package_bytes);
+    if (!amount.ok()) return amount.status().prefixed("--package-bytes");
+    options.package_bytes_max = static_cast<std::uint64_t>(*amount / wire::kResourceUnit);
   }
   if (flags.log_dir) {
     TROUPE_RETURN_IF_ERROR(context.files.create_directories(*flags.log_dir));

@@ -22,7 +22,10 @@ struct NodeFlags {
   std::optional<std::string> object_memory;
   std::optional<std::string> object_spill_dir;
   std::optional<std::string> log_dir;
-  std::optional<std::string> node_id;  // no reason by itself to be a node
+  // No reasons by themselves to be a node.
+  std::optional<std::string> node_id;
+  std::optional<std::string> package_dir;
+  std::optional<std::string> package_bytes;
   bool any() const {
     return num_cpus || num_gpus || memory || !resources.empty() || !labels.empty() || log_dir ||
            object_memory || object_spill_dir;

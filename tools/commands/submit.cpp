@@ -10,11 +10,13 @@
 #include "runtime/base/json.h"
 #include "scheduler/client/jobs.h"
 #include "scheduler/client/output_follower.h"
+#include "scheduler/client/send_package.h"
 #include "scheduler/policy/labels.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/describe.h"
 #include "tools/commands/job_end.h"
+#include "tools/commands/ship.h"
 #include "tools/commands/signals.h"
 #include "tools/commands/table.h"
 
@@ -29,6 +31,10 @@ constexpr Duration kWaitTold = std::chrono::seconds(1);
 constexpr Duration kForever = std::chrono::hours(24 * 365);
 constexpr Duration kLastOutputTime = std::chrono::seconds(2);
 constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
+// How long a node may take for a piece of a package, or to unpack it.
+constexpr Duration kSendPatience = std::chrono::seconds(60);
+// Nodes that are tried, one after the other, until one takes the package.
+constexpr std::size_t kNodesTriedMax = 3;
 
 struct SubmitFlags {
   ClusterOptions cluster;
@@ -45,6 +51,9 @@ struct SubmitFlags {
   std::optional<double> priority;
   std::optional<double> grace_s;
   bool no_wait = false;
+  bool ship = false;
+  std::vector<std::string> excluded;
+  std::optional<std::string> ship_limit;
 };
 
 // --- what is asked for ---------------------------------------------------------------------------
@@ -112,6 +121,13 @@ Result<std::string> working_directory_of(const SubmitFlags& flags) {
   return path.string();
 }
 
+Result<std::uint64_t> ship_limit_of(const SubmitFlags& flags) {
+  const auto amount =
+      scheduler::parse_amount(scheduler::kMemory, flags.ship_limit.value_or("512Mi"));
+  if (!amount.ok()) return amount.status().prefixed("--ship-limit");
+  return static_cast<std::uint64_t>(*amount / wire::kResourceUnit);
+}
+
 Result<NodeId> node_named(ClusterConnection& cluster, const std::string& word) {
   std::vector<NodeId> found;
   for (const auto& node : TROUPE_TRY(cluster.head->nodes(cluster.deadline))) {
@@ -129,6 +145,10 @@ Result<wire::ActorSpec> driver_of(CommandContext& context, const SubmitFlags& fl
   if (flags.program.empty()) {
     return Status(Code::kInvalidArgument,
                   "no program: troupe submit [options] -- PROGRAM [ARGUMENTS]");
+  }
+  if (!flags.ship && (!flags.excluded.empty() || flags.ship_limit)) {
+    return Status(Code::kInvalidArgument,
+                  "--exclude and --ship-limit say what --ship sends, and need it");
   }
   wire::ActorSpec spec;
   spec.actor_id = ActorId::make(context.random);
@@ -163,6 +183,10 @@ class Submission {
   void on_signal();
 
  private:
+  Status interrupted();
+  Status pack(wire::ActorSpec& spec);
+  Result<std::vector<wire::NodeInfo>> nodes_to_send_to(const wire::ActorSpec& spec);
+  Status send(const wire::ActorSpec& spec);
   Status submit(wire::ActorSpec spec);
   Status follow(wire::ActorSpec spec);
   Status conclude();
@@ -173,6 +197,7 @@ class Submission {
   const SubmitFlags& flags_;
   Duration grace_{};
   std::unique_ptr<ClusterConnection> cluster_;
+  Shipment shipment_;
   wire::JobInfo job_;
   std::unique_ptr<JobEnd> end_;
   std::atomic<JobEnd*> followed_{nullptr};
@@ -182,8 +207,18 @@ class Submission {
 Status Submission::run() {
   grace_ = TROUPE_TRY(grace_option(flags_.grace_s));
   auto spec = TROUPE_TRY(driver_of(context_, flags_));
+  if (flags_.ship) {
+    const Status packed = pack(spec);
+    if (packed.code() == Code::kCancelled) return interrupted();
+    TROUPE_RETURN_IF_ERROR(packed);
+  }
   cluster_ = TROUPE_TRY(connect_cluster(context_, flags_.cluster, "troupe submit"));
   if (flags_.node) spec.node_affinity = TROUPE_TRY(node_named(*cluster_, *flags_.node));
+  if (flags_.ship) {
+    const Status sent = send(spec);
+    if (sent.code() == Code::kCancelled) return interrupted();
+    TROUPE_RETURN_IF_ERROR(sent);
+  }
   job_.job_id = spec.job_id;
   job_.name = spec.type;
   job_.driver = spec.actor_id;
@@ -197,6 +232,76 @@ Status Submission::run() {
   }
   return {};
 }
+
+// The signal's exit code says what happened.
+Status Submission::interrupted() {
+  context_.err << "interrupted: nothing was submitted\n" << std::flush;
+  return {};
+}
+
+// --- what is shipped -----------------------------------------------------------------------------
+
+Status Submission::pack(wire::ActorSpec& spec) {
+  shipment_ = TROUPE_TRY(pack_shipment(context_,
+                                       {.folder = spec.program.working_directory,
+                                        .argv = flags_.program,
+                                        .excluded = flags_.excluded,
+                                        .bytes_max = TROUPE_TRY(ship_limit_of(flags_))},
+                                       [this] { return signals_ == 0; }));
+  spec.package = shipment_.package;
+  spec.program.argv = shipment_.argv;
+  spec.program.working_directory.clear();  // the package's
+  return {};
+}
+
+// Those that have it first, then the one that it is for, then any.
+Result<std::vector<wire::NodeInfo>> Submission::nodes_to_send_to(const wire::ActorSpec& spec) {
+  auto nodes = TROUPE_TRY(cluster_->head->nodes(cluster_->deadline));
+  const auto have =
+      TROUPE_TRY(scheduler::find_package(*cluster_->head, spec.package, cluster_->deadline));
+  std::erase_if(nodes, [](const auto& node) { return node.state != wire::NodeState::kAlive; });
+  const auto rank = [&](const wire::NodeInfo& node) {
+    if (std::find(have.begin(), have.end(), node.endpoint) != have.end()) return 0;
+    return node.node_id == spec.node_affinity ? 1 : 2;
+  };
+  std::stable_sort(nodes.begin(), nodes.end(),
+                   [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  if (nodes.empty()) {
+    return Status(Code::kFailedPrecondition,
+                  "the cluster has no node that could take what is to be shipped: start one with "
+                  "'troupe worker'");
+  }
+  nodes.resize(std::min(nodes.size(), kNodesTriedMax));
+  return nodes;
+}
+
+Status Submission::send(const wire::ActorSpec& spec) {
+  const Duration head_timeout = cluster_->deadline.remaining();
+  const std::string what =
+      fmt::format("{} with {} files", spec.package.to_string(), shipment_.file_count);
+  std::string failures;
+  Status last;
+  for (const auto& node : TROUPE_TRY(nodes_to_send_to(spec))) {
+    last = scheduler::send_package(
+        cluster_->thread->loop(), {node.endpoint.host, node.endpoint.port, {}},
+        cluster_->place.token.token, spec.package, shipment_.file->bytes(), kSendPatience,
+        [this] { return signals_ == 0; });
+    cluster_->deadline = Deadline::after(head_timeout);
+    if (last.code() == Code::kCancelled) return last;
+    const bool was_there = last.code() == Code::kAlreadyExists;
+    if (last.ok() || was_there) {
+      context_.err << fmt::format("{} {} node {}{}\n", what, was_there ? "is on" : "was sent to",
+                                  printable(node.name),
+                                  was_there ? " already: nothing was sent" : "")
+                   << std::flush;
+      return {};
+    }
+    failures += (failures.empty() ? "" : "; ") + last.message();
+  }
+  return error(last.code(), "no node took {}: {}", what, failures);
+}
+
+// --- the job -------------------------------------------------------------------------------------
 
 Status Submission::submit(wire::ActorSpec spec) {
   TROUPE_RETURN_IF_ERROR(
@@ -301,7 +406,15 @@ void add_submit_command(CLI::App& app, CommandContext& context) {
                 "a variable of the program's environment, besides the node's; several times")
       .option(
           "--working-dir", flags->working_directory, "DIR",
-          "the directory on its node in which the program runs (default: the current one's path)")
+          "the directory in which the program runs, on its node; with --ship, here, and sent along "
+          "(default: the current one)")
+      .flag("--ship", flags->ship,
+            "send the program, its libraries and the working directory to the nodes that need them")
+      .repeated("--exclude", flags->excluded, "PATTERN",
+                "with --ship, files and folders that are left out, besides .git: names, or paths "
+                "in the working directory, with wildcards; several times")
+      .option("--ship-limit", flags->ship_limit, "BYTES",
+              "with --ship, how much is sent at most, also as 2Gi (default 512Mi)")
       .option("--num-cpus", flags->num_cpus, "N", "CPUs that the program itself needs (default 0)")
       .option("--num-gpus", flags->num_gpus, "N", "GPUs that the program itself needs (default 0)")
       .option("--memory", flags->memory, "BYTES",
@@ -321,10 +434,13 @@ void add_submit_command(CLI::App& app, CommandContext& context) {
       .rest("program", flags->program, "the program, and its arguments, behind '--'")
       .example("troupe submit -- ./train.sh --epochs 3")
       .example("troupe submit --name nightly --env SEED=7 --no-wait -- python3 driver.py")
+      .example("troupe submit --ship --exclude build -- ./build/my_app --steps 10")
       .example("troupe submit --num-cpus 2 --priority 5 -- troupe train x.yaml")
       .note(
-          "PROGRAM and its ARGUMENTS stand behind '--'. The program must be on the node. It finds "
-          "the cluster in\nits environment (TROUPE_ADDRESS, TROUPE_TOKEN_FILE, TROUPE_JOB_ID): "
+          "PROGRAM and its ARGUMENTS stand behind '--'. The program must be on the node, unless "
+          "--ship brings it:\nthen it runs on any node, and so do its actors, in a copy of the "
+          "working directory that nobody may\nwrite to. The program finds the cluster in\nits "
+          "environment (TROUPE_ADDRESS, TROUPE_TOKEN_FILE, TROUPE_JOB_ID): "
           "'troupe train' uses it, and\nCluster::connect() without arguments. Its output comes "
           "here, its exit code is this command's\n(128 + the signal, where one ended it). Its "
           "actors, placement groups and kept memory end with it.\nCtrl-C asks it to stop "

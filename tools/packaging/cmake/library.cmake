@@ -2,7 +2,7 @@
 # pkg-config, by FetchContent or add_subdirectory. It brings its public headers and nothing else; what it
 # is made of stays inside.
 set(troupe_parts runtime/base runtime/collective runtime/memory runtime/net runtime/process runtime/wire scheduler/policy
-    scheduler/control scheduler/client scheduler/head scheduler/objects scheduler/node scheduler/embedded actors/session actors
+    scheduler/packages scheduler/control scheduler/client scheduler/head scheduler/objects scheduler/node scheduler/embedded actors/session actors
     actors/groups actors/embedded actors/chaos_cluster)
 set(troupe_objects)
 foreach(part IN LISTS troupe_parts)
