@@ -439,8 +439,8 @@ void add_submit_command(CLI::App& app, CommandContext& context) {
       .note(
           "PROGRAM and its ARGUMENTS stand behind '--'. The program must be on the node, unless "
           "--ship brings it:\nthen it runs on any node, and so do its actors, in a copy of the "
-          "working directory that nobody may\nwrite to. The program finds the cluster in\nits "
-          "environment (TROUPE_ADDRESS, TROUPE_TOKEN_FILE, TROUPE_JOB_ID): "
+          "working directory that nobody but\nroot may write to. The program finds the cluster in "
+          "its environment (TROUPE_ADDRESS,\nTROUPE_TOKEN_FILE, TROUPE_JOB_ID): "
           "'troupe train' uses it, and\nCluster::connect() without arguments. Its output comes "
           "here, its exit code is this command's\n(128 + the signal, where one ended it). Its "
           "actors, placement groups and kept memory end with it.\nCtrl-C asks it to stop "
