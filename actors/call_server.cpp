@@ -6,6 +6,7 @@
 
 #include "actors/call_peer.h"
 #include "actors/session/call_request.h"
+#include "runtime/base/large_buffers.h"
 #include "troupe/serialize.h"
 
 namespace troupe::detail {
@@ -80,6 +81,7 @@ void CallServer::on_frame(const std::shared_ptr<Peer>& peer, std::span<const std
 }
 
 void CallServer::lend(const QueuedCall& call, std::vector<std::shared_ptr<const void>> kept) {
+  if (call.items) return call.items->keep(call.sequence, std::move(kept));
   MutexLock lock(mutex_);
   lent_[{call.caller, call.sequence}] = {std::move(kept), loop_.clock().now() + kLentTime};
   if (std::exchange(dropping_lent_, true)) return;
@@ -157,7 +159,7 @@ void CallServer::on_bind(const std::shared_ptr<Peer>& peer, const wire::Bind& bi
     change = session_.bind(peer, bind, std::move(introduction.methods));
     count_held_back_locked();
   }
-  if (const auto replaced = std::static_pointer_cast<Peer>(std::move(change.replaced))) {
+  if (const auto replaced = std::dynamic_pointer_cast<Peer>(std::move(change.replaced))) {
     peers_.erase(replaced);
     replaced->connection().close();
   }
@@ -171,7 +173,7 @@ void CallServer::carry_out(CalleeSession::Change change, ClientId caller) {
 }
 
 std::shared_ptr<CallServer::Peer> CallServer::peer_of_locked(ClientId caller) const {
-  return std::static_pointer_cast<Peer>(session_.link(caller));
+  return std::dynamic_pointer_cast<Peer>(session_.link(caller));  // or a pipeline's
 }
 
 // --- callers that do not read --------------------------------------------------------------------
@@ -265,6 +267,7 @@ void CallServer::push(QueuedCall call) {
                   .arguments = {},
                   .shared_arguments = {},
                   .ring = call.ring,
+                  .items = call.items,
                   .keep_answer = call.keep_answer};
   const Status queued = mailbox_->push(std::move(call));
   if (queued.code() == Code::kUnavailable) return;  // stopping: the connection's end tells
@@ -273,6 +276,7 @@ void CallServer::push(QueuedCall call) {
 
 void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   const std::uint64_t sequence = call.sequence;
+  if (call.items) return give_item(call, std::move(result));
   const bool by_ring = call.ring && !call.by_socket;
   Reply reply;
   if (!by_ring) reply = Reply(sequence, std::move(result), call.keep_answer);
@@ -285,6 +289,18 @@ void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   // While more calls wait their answers leave together.
   session_.reply(call.caller, sequence, std::move(reply), sent, mailbox_->calls() > 0);
   count_held_back_locked();
+}
+
+void CallServer::give_item(const QueuedCall& call, Result<wire::Bytes> result) {
+  MutexLock lock(mutex_);
+  if (!session_.ended(call.caller, call.sequence)) return;
+  call.items->give(call.sequence, result);
+  if (!call.keep_answer) {
+    if (result.ok()) give_back_large_buffer(std::move(*result));
+    return;
+  }
+  session_.reply(call.caller, call.sequence, Reply(call.sequence, std::move(result), true),
+                 /*sent=*/true, /*soon=*/false);
 }
 
 void CallServer::give_back(const QueuedCall& call) {
@@ -445,7 +461,9 @@ void CallServer::close(std::int64_t flush_ms, const std::function<void()>& on_cl
   session_.clear();
   count_held_back_locked();
   rings_.clear();
+  items_.clear();
   ring_count_ = 0;
+  source_count_ = 0;
   ++rings_version_;
 }
 

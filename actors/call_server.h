@@ -49,6 +49,20 @@ class HeldCalls {
   virtual void probed(ClientId caller, const wire::CallProbe& probe) = 0;
 };
 
+// Items of a pipeline (pipelines/stage_end.h), which are calls of one caller, without a connection:
+// its link is for answers that an earlier process kept.
+class ItemSource : public CalleeLink {
+ public:
+  // Whether next() may find something. This and next(): the actor's thread.
+  virtual bool readable() = 0;
+  virtual std::optional<QueuedCall> next() = 0;
+  // The result of a call that was taken. Any thread.
+  virtual void give(std::uint64_t sequence, const Result<wire::Bytes>& result) = 0;
+  // What the result of the call refers to, to be kept as long as it may be read. Before it.
+  virtual void keep(std::uint64_t sequence, std::vector<std::shared_ptr<const void>> kept) = 0;
+  virtual Duration spin_max() const = 0;
+};
+
 // Accepts on the loop's thread; answers come from the actor's thread, or its threads.
 class CallServer : public CallSource, public std::enable_shared_from_this<CallServer> {
  public:
@@ -70,6 +84,10 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   void accept(ByteStream socket, const std::string& peer);
   // A local socket over which a caller offers a ring. Loop thread.
   void accept_ring(UniqueFd socket);
+  // From now on the actor's thread takes items there; in the place of another source of the same
+  // caller. kFailedPrecondition where the method is another one here. Loop thread.
+  Status bind_items(const std::shared_ptr<ItemSource>& items, const wire::Bind& bind);
+  void unbind_items(const std::shared_ptr<ItemSource>& items, ClientId caller);
   // The answer of a call; once for each that the mailbox gave out. Any thread.
   void answer(const QueuedCall& call, Result<wire::Bytes> result);
   // The callers whose calls are not to be begun now, since they have not read their answers. Any
@@ -116,11 +134,12 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   void gather() override;
   bool waiting() override;
   Duration spin() override;
-  bool connected() override { return ring_count_.load(std::memory_order_relaxed) > 0; }
+  bool connected() override { return source_count_.load(std::memory_order_relaxed) > 0; }
 
  private:
   class Peer;  // a connection
   using Rings = std::vector<std::shared_ptr<HostRing>>;
+  using ItemSources = std::vector<std::shared_ptr<ItemSource>>;
   static constexpr int kWholeRing = 1 << 20;  // more calls than a ring holds
 
   void on_frame(const std::shared_ptr<Peer>& peer, std::span<const std::byte> frame,
@@ -142,6 +161,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   // What becomes of a call that arrived: it is to be run, or it needs nothing more.
   std::optional<QueuedCall> admit(QueuedCall call);
   void push(QueuedCall call);
+  void give_item(const QueuedCall& call, Result<wire::Bytes> result);
   std::shared_ptr<Peer> peer_of_locked(ClientId caller) const TROUPE_REQUIRES(mutex_);
   void count_held_back_locked() TROUPE_REQUIRES(mutex_);
 
@@ -156,6 +176,8 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   void on_damaged(const std::shared_ptr<HostRing>& ring);
   void publish_spin_locked() TROUPE_REQUIRES(mutex_);
   const Rings& polled_rings();
+  std::optional<QueuedCall> take_from(const std::shared_ptr<HostRing>& ring);
+  std::optional<QueuedCall> take_from(ItemSource& items);
 
   net::EventLoop& loop_;
   const std::shared_ptr<Mailbox> mailbox_;
@@ -177,13 +199,16 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   std::map<std::uint64_t, UniqueFd> offers_;
   std::uint64_t next_offer_ = 0;
   Rings rings_ TROUPE_GUARDED_BY(mutex_);
+  ItemSources items_ TROUPE_GUARDED_BY(mutex_);
   std::atomic<std::size_t> held_back_count_{0};  // the session's; written under the lock
   std::atomic<std::uint64_t> rings_version_{0};
   std::atomic<int> ring_count_{0};
+  std::atomic<std::size_t> source_count_{0};  // with those of items; as rings_version_
   std::atomic<std::int64_t> spin_ns_{0};
   int cpu_limit_ = 0;  // loop thread: the CPUs this process may use; 0: not asked yet
   // The actor's thread.
   Rings polled_;
+  ItemSources polled_items_;
   std::uint64_t polled_version_ = 0;
   std::size_t polled_next_ = 0;
 };

@@ -81,6 +81,7 @@ Result<std::shared_ptr<HostRing>> CallServer::attach_ring(HostRing::Arrived arri
   ring->begin(peer->calls);
   rings_.push_back(ring);
   ++ring_count_;
+  ++source_count_;
   ++rings_version_;
   publish_spin_locked();
   return ring;
@@ -98,6 +99,34 @@ void CallServer::detach_ring(const std::shared_ptr<HostRing>& ring) {
   if (peer && peer->ring == ring) peer->ring.reset();
   if (std::erase(rings_, ring) == 0) return;
   --ring_count_;
+  --source_count_;
+  ++rings_version_;
+  publish_spin_locked();
+}
+
+// --- items of pipelines
+
+Status CallServer::bind_items(const std::shared_ptr<ItemSource>& items, const wire::Bind& bind) {
+  std::shared_ptr<CalleeLink> replaced;
+  MutexLock lock(mutex_);
+  auto introduction = session_.introduce(bind);
+  TROUPE_RETURN_IF_ERROR(introduction.refusal);
+  if (!introduction.methods.refused.empty()) return introduction.methods.refused.begin()->second;
+  replaced = session_.bind(items, bind, std::move(introduction.methods)).replaced;
+  source_count_ -= std::erase(items_, std::dynamic_pointer_cast<ItemSource>(replaced));
+  items_.push_back(items);
+  ++source_count_;
+  ++rings_version_;
+  publish_spin_locked();
+  mailbox_->post([] {});  // its thread looks there
+  return {};
+}
+
+void CallServer::unbind_items(const std::shared_ptr<ItemSource>& items, ClientId caller) {
+  MutexLock lock(mutex_);
+  (void)session_.unbind(caller, *items, loop_.clock().now());
+  if (std::erase(items_, items) == 0) return;
+  --source_count_;
   ++rings_version_;
   publish_spin_locked();
 }
@@ -107,16 +136,17 @@ void CallServer::detach_ring(const std::shared_ptr<HostRing>& ring) {
 void CallServer::publish_spin_locked() {
   const CpuSet own = cpus_of_thread();
   CpuSet all = own;
-  Duration spin = rings_.empty() ? Duration::zero() : kRingSpin;
+  Duration spin = rings_.empty() && items_.empty() ? Duration::zero() : kRingSpin;
+  // (A pipeline's owner knows how many processes it has.)
+  for (const auto& items : items_) spin = std::min(spin, items->spin_max());
   for (const auto& ring : rings_) {
     all |= ring->cpus();
     spin = std::min(spin, ring->spin_max());
     if ((own | ring->cpus()).count() < 2 || ring->cpus().none()) spin = Duration::zero();
   }
   const std::size_t waiters = 1 + rings_.size();
-  if (all.count() < waiters || static_cast<std::size_t>(cpu_limit_) < waiters) {
-    spin = Duration::zero();
-  }
+  const bool few_cpus = all.count() < waiters || static_cast<std::size_t>(cpu_limit_) < waiters;
+  if (!rings_.empty() && few_cpus) spin = Duration::zero();
   spin_ns_.store(spin.count(), std::memory_order_relaxed);
   host_page_->page().spin_ns.store(spin.count(), std::memory_order_relaxed);
 }
@@ -172,6 +202,7 @@ const CallServer::Rings& CallServer::polled_rings() {
   if (version != polled_version_) {
     MutexLock lock(mutex_);
     polled_ = rings_;
+    polled_items_ = items_;
     polled_version_ = version;
   }
   return polled_;
@@ -181,31 +212,44 @@ bool CallServer::waiting() {
   for (const auto& ring : polled_rings()) {
     if (ring->readable()) return true;
   }
+  for (const auto& items : polled_items_) {
+    if (items->readable()) return true;
+  }
   return false;
 }
 
 std::optional<QueuedCall> CallServer::take() {
   const Rings& rings = polled_rings();
-  for (std::size_t i = 0; i < rings.size(); ++i) {
-    const std::size_t index = (polled_next_ + i) % rings.size();
-    const std::shared_ptr<HostRing>& ring = rings[index];
-    if (!ring->readable()) continue;
-    MutexLock reading(ring->reading());
-    // The loop's thread may just have moved calls of this ring into the mailbox.
-    if (mailbox_->calls() > 0) return std::nullopt;
-    const auto call = ring->front();
-    if (!call) {
-      if (ring->damaged()) on_damaged(ring);
-      continue;
-    }
-    QueuedCall queued = queued_call(ring, *call);
-    ring->pop();
-    auto admitted = admit(std::move(queued));
-    if (!admitted) continue;
+  const std::size_t sources = rings.size() + polled_items_.size();
+  for (std::size_t i = 0; i < sources; ++i) {
+    const std::size_t index = (polled_next_ + i) % sources;
+    auto call = index < rings.size() ? take_from(rings[index])
+                                     : take_from(*polled_items_[index - rings.size()]);
+    if (!call) continue;
     polled_next_ = index + 1;
-    return admitted;
+    return call;
   }
   return std::nullopt;
+}
+
+std::optional<QueuedCall> CallServer::take_from(const std::shared_ptr<HostRing>& ring) {
+  if (!ring->readable()) return std::nullopt;
+  MutexLock reading(ring->reading());
+  // The loop's thread may just have moved calls of this ring into the mailbox.
+  if (mailbox_->calls() > 0) return std::nullopt;
+  const auto call = ring->front();
+  if (!call) {
+    if (ring->damaged()) on_damaged(ring);
+    return std::nullopt;
+  }
+  QueuedCall queued = queued_call(ring, *call);
+  ring->pop();
+  return admit(std::move(queued));
+}
+
+std::optional<QueuedCall> CallServer::take_from(ItemSource& items) {
+  auto call = items.next();
+  return call ? admit(std::move(*call)) : std::nullopt;
 }
 
 void CallServer::gather() {
@@ -213,6 +257,9 @@ void CallServer::gather() {
     if (!ring->readable()) continue;
     MutexLock reading(ring->reading());
     pump(ring, kCallsPerGathering);
+  }
+  for (const auto& items : polled_items_) {
+    if (auto call = take_from(*items)) push(std::move(*call));
   }
 }
 

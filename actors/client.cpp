@@ -386,6 +386,21 @@ Result<RawConnection> ActorClient::connect_to(ActorId actor_id, const std::strin
   return connection;
 }
 
+void ActorClient::connect_to(const wire::ActorInfo& actor, const std::string& purpose,
+                             Deadline deadline, std::function<void(Result<RawConnection>)> done) {
+  const net::Address address = options_.environment->address_of(actor.node_id, actor.endpoint);
+  const bool same_node = !address.local_name.empty();
+  net::connect(*options_.environment->loop, address,
+               fmt::format("actor/{}/{}", actor.actor_id, purpose), options_.environment->token,
+               deadline, [done = std::move(done), same_node](Result<ByteStream> stream) {
+                 if (!stream.ok()) return done(stream.status());
+                 RawConnection connection;
+                 connection.stream = std::move(*stream);
+                 connection.same_node = same_node;
+                 done(std::move(connection));
+               });
+}
+
 Result<wire::SegmentBytes> ActorClient::read_segment(ActorId actor_id, const std::string& name,
                                                      std::uint64_t offset, std::size_t bytes_max,
                                                      Deadline deadline) {

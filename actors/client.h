@@ -124,6 +124,10 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   // (ActorContext::accept_connections). Waits for the actor to run.
   Result<RawConnection> connect_to(ActorId actor_id, const std::string& purpose, Deadline deadline);
 
+  // The same to a process that runs, without waiting; `done` comes on the loop's thread.
+  void connect_to(const wire::ActorInfo& actor, const std::string& purpose, Deadline deadline,
+                  std::function<void(Result<RawConnection>)> done);
+
   // A piece of a segment that the actor's node keeps for this job (ActorContext::read_segment).
   Result<wire::SegmentBytes> read_segment(ActorId actor_id, const std::string& name,
                                           std::uint64_t offset, std::size_t bytes_max,

@@ -17,6 +17,7 @@
 #include "actors/call_server.h"
 #include "actors/guarded.h"
 #include "actors/light_table.h"
+#include "actors/pipelines/stage_host.h"
 #include "actors/segment_attacher.h"
 #include "actors/state_copy.h"
 #include "actors/state_saver.h"
@@ -180,6 +181,7 @@ class Host final : public HostServices, private CallControl {
   std::shared_ptr<ActorClient> client_;
   std::shared_ptr<CallServer> calls_;
   std::shared_ptr<CallServer> server_;  // calls_, once the actor is there
+  std::shared_ptr<StageHost> stages_;
   std::unique_ptr<ActorContext> context_;
   std::unique_ptr<ActorInstance> actor_;
   LightTable* light_ = nullptr;  // actor_, where it is one
@@ -264,6 +266,10 @@ void Host::on_connection(wire::HostConnection connection, ByteStream socket) {
     } else if (purpose == kRingPurpose && server_) {
       acceptor = [server = server_](ByteStream stream, std::string, bool) {
         if (!stream.encrypted()) server->accept_ring(stream.take_socket());
+      };
+    } else if (purpose == kPipelinePurpose && server_) {
+      acceptor = [stages = stages_](ByteStream stream, std::string, bool) {
+        if (!stream.encrypted()) stages->accept(stream.take_socket());
       };
     } else if (const auto it = acceptors_.find(purpose); it != acceptors_.end()) {
       acceptor = it->second;
@@ -443,6 +449,7 @@ Status Host::prepare(Started& started) {
   calls_->set_held(runner_);
   calls_->set_on_superseded([actor = label()](const Status& why) { end_superseded(actor, why); });
   mailbox_->set_source(calls_);
+  stages_ = std::make_shared<StageHost>(loop_, calls_, host_page_, class_->exactly_once);
   return {};
 }
 
@@ -798,6 +805,7 @@ void Host::shut_down() {
     node_.stop();
     // When every connection has sent its last answers, or its time for that is over.
     const std::shared_ptr<void> all_sent(nullptr, [closed](void*) { closed->set(Status()); });
+    if (stages_) stages_->close();
     if (server_) server_->close(kFlushMs, [all_sent] {});
     // Callers that read their last answers close; a connection that is closed before would lose
     // them where it is not a local one.

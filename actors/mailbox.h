@@ -26,6 +26,7 @@
 namespace troupe::detail {
 
 class HostRing;
+class ItemSource;
 
 struct QueuedCall {
   ClientId caller;
@@ -37,6 +38,8 @@ struct QueuedCall {
   std::span<const std::byte> shared_arguments;
   // Where it came from: its answer goes there. Null: the socket.
   std::shared_ptr<HostRing> ring;
+  // It is an item of a pipeline, whose result goes there.
+  std::shared_ptr<ItemSource> items = nullptr;
   // Its answer is kept, since the caller may send it again.
   bool keep_answer = true;
   // Its answer goes over the socket whatever it came by: a stream's.

@@ -76,6 +76,9 @@ TEST_CASE("05_own_training trains with parts of its own, the same bits over a ki
   check_example("05_own_training");
 }
 TEST_CASE("06_objects counts words by tasks that read one object") { check_example("06_objects"); }
+TEST_CASE("07_pipeline loses no text, and adds each once, over kills") {
+  check_example("07_pipeline");
+}
 TEST_CASE("08_map_reduce sorts more than the memory for objects holds") {
   check_example("08_map_reduce");
 }

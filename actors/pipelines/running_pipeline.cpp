@@ -1,0 +1,649 @@
+#include "actors/pipelines/running_pipeline.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "actors/call_ring.h"
+#include "runtime/base/machine.h"
+#include "runtime/base/random.h"
+#include "runtime/base/start_thread.h"
+#include "troupe/detail/running_call.h"
+#include "troupe/serialize.h"
+
+namespace troupe::detail {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr Duration kConnectTimeout = std::chrono::seconds(5);
+constexpr Duration kRebindPause = milliseconds(20);
+// How long results may lie that nobody waits for in get(), while somebody did a moment ago.
+constexpr Duration kLookPause = std::chrono::microseconds(300);
+constexpr Duration kReaderSleepMax = std::chrono::seconds(1);
+// Attempts to take the reading from a thread that has it for a moment.
+constexpr int kReadingTries = 64;
+
+// That of a stage, which failed with it.
+Status failure_of(std::span<const std::byte> bytes) {
+  Decoder in(bytes);
+  Status why;
+  if (!Codec<Status>::decode(in, why)) return in.status();
+  return why.ok() ? error(Code::kProtocol, "a stage failed without saying how") : why;
+}
+
+bool may_not_wait(const ActorClient& client) {
+  const RunningCall* const call = RunningCall::current();
+  return client.loop().in_loop_thread() || (call != nullptr && call->asynchronous());
+}
+
+// The owner and its stages may spin where there is a core for each of them.
+Duration spin_of(std::size_t processes) {
+  PosixFileSystem files;
+  const auto cpus = std::min(cpus_of_thread().count(),
+                             static_cast<std::size_t>(granted_cpu_count(files, 1 << 20)));
+  return processes <= cpus ? kRingSpin : Duration::zero();
+}
+
+Status check_draft(const PipelineDraft& draft) {
+  TROUPE_RETURN_IF_ERROR(draft.client.status());
+  TROUPE_RETURN_IF_ERROR(draft.trouble);
+  for (const StageDraft& stage : draft.stages) {
+    if (stage.light) {
+      return error(Code::kUnsupported,
+                   "stage '{}' is a light actor: those of a host share one thread. Give it a "
+                   "process of its own (Isolation::kProcess)",
+                   stage.name);
+    }
+    if (std::find(stage.actors.begin(), stage.actors.end(), nullptr) != stage.actors.end()) {
+      return error(Code::kFailedPrecondition, "stage '{}' has an empty ActorHandle<{}>", stage.name,
+                   stage.interface.type);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status empty_pipeline_error() {
+  return Status(Code::kFailedPrecondition, "an empty Pipeline: it was moved from");
+}
+
+std::uint32_t PipelineDraft::add(StageDraft stage) {
+  stages.push_back(std::move(stage));
+  return static_cast<std::uint32_t>(stages.size());
+}
+
+// --- its life ------------------------------------------------------------------------------------
+
+Result<std::shared_ptr<PipelineCore>> PipelineCore::create(const PipelineDraft& draft,
+                                                           std::uint32_t output,
+                                                           const PipelineOptions& options) {
+  TROUPE_RETURN_IF_ERROR(check_draft(draft));
+  PipelinePlan plan{.in_flight = options.in_flight,
+                    .item_bytes_max = options.item_bytes_max,
+                    .stages = {},
+                    .output = output};
+  std::set<ActorId> actors;
+  for (const StageDraft& stage : draft.stages) {
+    plan.stages.push_back(
+        {stage.name, static_cast<std::uint32_t>(stage.actors.size()), stage.inputs});
+    for (const ChannelPtr& actor : stage.actors) actors.insert(actor->actor_id());
+  }
+  TROUPE_RETURN_IF_ERROR(plan.check());
+  if (options.item_timeout.count() <= 0 || options.build_timeout.count() <= 0) {
+    return error(Code::kInvalidArgument, "PipelineOptions: times are longer than nothing");
+  }
+  if (may_not_wait(**draft.client)) {
+    return error(Code::kFailedPrecondition, "build() of a pipeline waits: not here");
+  }
+  auto segment =
+      TROUPE_TRY(memory::Segment::create("troupe-pipeline", PipelineMemory::bytes(plan)));
+  auto* page = reinterpret_cast<PipelinePage*>(segment.data());
+  page->magic = kPipelineMagic;
+  page->spin_ns = spin_of(1 + actors.size()).count();
+  auto pipeline = std::make_shared<RunningPipeline>(*draft.client, std::move(plan), options,
+                                                    draft.stages, std::move(segment));
+  if (const Status started = pipeline->start(); !started.ok()) {
+    pipeline->end();
+    return started;
+  }
+  return std::shared_ptr<PipelineCore>(std::move(pipeline));
+}
+
+RunningPipeline::RunningPipeline(ClientPtr client, PipelinePlan plan, PipelineOptions options,
+                                 const std::vector<StageDraft>& stages, memory::Segment segment)
+    : client_(std::move(client)),
+      plan_(std::move(plan)),
+      options_(options),
+      segment_(std::move(segment)),
+      memory_(segment_.data(), plan_),
+      source_(plan_),
+      under_way_(plan_.in_flight),
+      sleeper_(&memory_.page().owner_word),
+      nudger_(&memory_.page().owner_word) {
+  SystemRandom random;
+  const auto takers = plan_.takers(0);
+  for (std::uint32_t stage = 0; stage < stages.size(); ++stage) {
+    const bool takes = std::find(takers.begin(), takers.end(), stage) != takers.end();
+    if (takes) source_takers_.emplace_back();
+    for (std::uint32_t actor = 0; actor < stages[stage].actors.size(); ++actor) {
+      if (takes) source_takers_.back().push_back(seats_.size());
+      seats_.push_back({.stage = stage,
+                        .actor = actor,
+                        .interface = stages[stage].interface,
+                        .method = stages[stage].method,
+                        .id = stages[stage].actors[actor]->actor_id(),
+                        .caller = ClientId::make(random)});
+    }
+  }
+}
+
+Status RunningPipeline::start() {
+  client_->tell_of_close(weak_from_this());
+  thread_ = TROUPE_TRY(start_thread("take a pipeline's results",
+                                    [self = shared_from_this()] { self->read_for_nobody(); }));
+  std::vector<ActorId> ids;
+  {
+    MutexLock lock(mutex_);
+    for (const Seat& seat : seats_) ids.push_back(seat.id);
+  }
+  for (std::size_t index = 0; index < ids.size(); ++index) {
+    const auto watch = client_->directory().watch(
+        ids[index], "", [weak = weak_from_this(), index](const Result<wire::ActorInfo>& info) {
+          if (const auto self = weak.lock()) self->on_actor(index, info);
+        });
+    MutexLock lock(mutex_);
+    seats_[index].watch = watch;
+  }
+  MutexLock lock(mutex_);
+  const bool in_time = changed_.wait_until(
+      mutex_, Deadline::after(options_.build_timeout), [this]() TROUPE_NO_ANALYSIS {
+        return over() ||
+               std::all_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.bound; });
+      });
+  if (over()) return over_why_;
+  if (in_time) return {};
+  return error(Code::kDeadlineExceeded, "stages were not bound within build_timeout: {}",
+               unbound_locked());
+}
+
+Status RunningPipeline::of_stage(Status why, std::uint32_t stage) const {
+  return std::move(why).with("stage", plan_.stages[stage].name);
+}
+
+std::string RunningPipeline::unbound_locked() const {
+  std::string all;
+  for (const Seat& seat : seats_) {
+    if (seat.bound) continue;
+    all += fmt::format("{}'{}' (actor {}: {}{}{})", all.empty() ? "" : ", ",
+                       plan_.stages[seat.stage].name, seat.id.brief(),
+                       actor_state_name(seat.info.state), seat.info.pending_why.empty() ? "" : "; ",
+                       seat.info.pending_why);
+    if (!seat.trouble.ok()) all += ": " + seat.trouble.message();
+  }
+  return all;
+}
+
+void RunningPipeline::closed(const Status& why) {
+  {
+    MutexLock lock(mutex_);
+    client_gone_ = true;
+  }
+  fail(why);
+}
+
+void RunningPipeline::fail(Status why) {
+  std::vector<UnderWay> items;
+  Status told;
+  {
+    MutexLock lock(mutex_);
+    if (over_why_.ok()) over_why_ = std::move(why);
+    told = over_why_;
+    over_.store(true, std::memory_order_release);
+    for (std::uint64_t n = source_.first(); n < source_.next(); ++n) {
+      items.push_back(std::move(under_way_[n % plan_.in_flight]));
+    }
+    for (UnderWay& one : under_way_) one = {};
+    for (Seat& seat : seats_) unbind_locked(seat);
+    changed_.notify_all();
+  }
+  nudge();
+  Continuations later;
+  for (UnderWay& one : items) {
+    if (one.item) one.item->end(told, {}, &later);
+  }
+  hand_over(std::move(later));
+}
+
+Status RunningPipeline::close(Deadline deadline) {
+  if (may_not_wait(*client_)) {
+    return error(Code::kFailedPrecondition, "close() of a pipeline waits: not here");
+  }
+  {
+    MutexLock lock(mutex_);
+    if (over()) return over_why_;
+    closing_ = true;
+  }
+  bool empty = false;
+  read_until(deadline, [&] {
+    MutexLock lock(mutex_);
+    empty = source_.empty() && !over();
+    return source_.empty() || over();
+  });
+  Status result;
+  if (!empty) result = late();
+  {
+    MutexLock lock(mutex_);
+    if (over()) result = over_why_;
+  }
+  fail(Status(Code::kCancelled, "the pipeline was closed"));
+  end();
+  return result;
+}
+
+void RunningPipeline::end() {
+  if (process_.is_forked()) return;
+  fail(Status(Code::kCancelled, "the pipeline has gone"));
+  std::vector<Directory::WatchId> watches;
+  std::thread thread;
+  {
+    MutexLock lock(mutex_);
+    if (std::exchange(ended_, true)) return;
+    for (Seat& seat : seats_) {
+      if (seat.watch != 0 && !client_gone_) watches.push_back(std::exchange(seat.watch, 0));
+    }
+    thread = std::move(thread_);
+    changed_.notify_all();
+  }
+  for (const auto watch : watches) client_->directory().unwatch(watch);
+  nudge();
+  if (!thread.joinable()) return;
+  // (A continuation may let go of the pipeline.)
+  if (thread.get_id() == std::this_thread::get_id()) {
+    thread.detach();
+  } else {
+    thread.join();
+  }
+}
+
+// --- binding -------------------------------------------------------------------------------------
+
+void RunningPipeline::on_actor(std::size_t index, const Result<wire::ActorInfo>& info) {
+  if (!info.ok() && head_is_away(info.status())) return;
+  Status dead;
+  {
+    MutexLock lock(mutex_);
+    if (over()) return;
+    Seat& seat = seats_[index];
+    if (!info.ok()) {
+      dead = info.status();
+    } else if (info->state == wire::ActorState::kDead) {
+      dead = error(Code::kActorDied,
+                   "the actor of stage '{}' is dead for good, and the pipeline ends with it: {}. "
+                   "ActorOptions::max_restarts says how often it is started anew",
+                   plan_.stages[seat.stage].name, info->death.to_string());
+    } else {
+      const bool other = info->generation != seat.info.generation;
+      seat.info = *info;
+      if (other) unbind_locked(seat);
+      connect_locked(index);
+    }
+    if (!dead.ok()) dead = of_stage(std::move(dead), seat.stage);
+  }
+  if (!dead.ok()) fail(std::move(dead));
+}
+
+void RunningPipeline::connect_locked(std::size_t index) {
+  Seat& seat = seats_[index];
+  if (over() || client_gone_ || seat.bound || seat.connecting || seat.socket.valid() ||
+      seat.info.state != wire::ActorState::kAlive) {
+    return;
+  }
+  seat.connecting = true;
+  client_->connect_to(
+      seat.info, kPipelinePurpose, Deadline::after(kConnectTimeout),
+      [weak = weak_from_this(), index, attempt = ++seat.attempt](Result<RawConnection> connection) {
+        if (const auto self = weak.lock()) {
+          self->on_connected(index, attempt, std::move(connection));
+        }
+      });
+}
+
+void RunningPipeline::retry_later_locked(std::size_t index) {
+  if (over() || client_gone_) return;
+  client_->loop().call_after(kRebindPause, [weak = weak_from_this(), index] {
+    const auto self = weak.lock();
+    if (!self) return;
+    MutexLock lock(self->mutex_);
+    self->connect_locked(index);
+  });
+}
+
+void RunningPipeline::on_connected(std::size_t index, std::uint64_t attempt,
+                                   Result<RawConnection> connection) {
+  Status refused;
+  {
+    MutexLock lock(mutex_);
+    Seat& seat = seats_[index];
+    if (over() || attempt != seat.attempt) return;
+    seat.connecting = false;
+    if (connection.ok() && (!connection->same_node || connection->stream.encrypted())) {
+      refused = of_stage(
+          error(Code::kUnsupported,
+                "the actor of stage '{}' runs on node {}, and not on that of the pipeline's owner: "
+                "a pipeline's stages share memory. Place it there "
+                "(ActorOptions::label_selector, node_affinity)",
+                plan_.stages[seat.stage].name, seat.info.node_id.brief()),
+          seat.stage);
+    } else {
+      seat.trouble =
+          connection.ok() ? offer_locked(seat, std::move(*connection)) : connection.status();
+      if (!seat.trouble.ok()) {
+        seat.socket.reset();
+        return retry_later_locked(index);
+      }
+      client_->loop().watch_readable(seat.socket.get(), [weak = weak_from_this(), index, attempt] {
+        if (const auto self = weak.lock()) self->on_message(index, attempt);
+      });
+    }
+  }
+  if (!refused.ok()) fail(std::move(refused));
+}
+
+Status RunningPipeline::offer_locked(Seat& seat, RawConnection connection) {
+  seat.socket = connection.stream.take_socket();
+  const auto& method = seat.interface.methods[seat.method];
+  wire::Bind bind{.actor_id = seat.id,
+                  .type = std::string(seat.interface.type),
+                  .caller = seat.caller,
+                  .methods = {},
+                  .caller_actor = {},
+                  .caller_generation = 0,
+                  .generation = 0,
+                  .attempt = 0};
+  bind.methods.push_back({std::string(method.name), method.hash});
+  const StageBinding binding{.plan = plan_,
+                             .stage = seat.stage,
+                             .actor = seat.actor,
+                             .first = source_.first(),
+                             .item_timeout_ms = options_.item_timeout.count(),
+                             .caller = seat.caller,
+                             .bind = wire::encode(std::move(bind))};
+  return send_stage_message(seat.socket.get(),
+                            {.kind = StageMessage::Kind::kBind, .bytes = encode_value(binding)},
+                            segment_.fd());
+}
+
+void RunningPipeline::on_message(std::size_t index, std::uint64_t attempt) {
+  Status refused;
+  {
+    MutexLock lock(mutex_);
+    Seat& seat = seats_[index];
+    if (attempt != seat.attempt || !seat.socket.valid()) return;
+    auto arrived = receive_stage_message(seat.socket.get());
+    Status good = arrived.status();
+    if (arrived.ok() && arrived->message.kind == StageMessage::Kind::kRefused) {
+      refused = of_stage(failure_of(arrived->message.bytes), seat.stage);
+    } else if (arrived.ok()) {
+      good = bound_locked(seat, std::move(arrived->fd));
+    }
+    if (!good.ok()) {
+      seat.trouble = std::move(good);
+      unbind_locked(seat);
+      retry_later_locked(index);
+    }
+  }
+  if (!refused.ok()) fail(std::move(refused));
+}
+
+// Whoever gives it something learns where it sleeps, and it, where those sleep whom it gives to.
+Status RunningPipeline::bound_locked(Seat& seat, UniqueFd page) {
+  seat.page = TROUPE_TRY(
+      memory::Segment::adopt(std::move(page), kHostPageBytes, memory::Access::kReadWrite));
+  seat.waker = memory::Waker(&reinterpret_cast<HostPage*>(seat.page.data())->host_word);
+  seat.bound = true;
+  seat.trouble = {};
+  const auto gives = [&](const Seat& from, const Seat& to) {
+    const auto& inputs = plan_.stages[to.stage].inputs;
+    return std::find(inputs.begin(), inputs.end(), from.stage + 1) != inputs.end();
+  };
+  const auto tell = [](const Seat& giver, const Seat& taker) {
+    // (Where it fails its connection is at its end, which comes.)
+    (void)send_stage_message(
+        giver.socket.get(),
+        {.kind = StageMessage::Kind::kPage, .stage = taker.stage, .actor = taker.actor},
+        taker.page.fd());
+  };
+  for (const Seat& other : seats_) {
+    if (!other.bound) continue;
+    if (gives(other, seat)) tell(other, seat);
+    if (&other != &seat && gives(seat, other)) tell(seat, other);
+  }
+  (void)seat.waker.wake();
+  changed_.notify_all();
+  return {};
+}
+
+void RunningPipeline::unbind_locked(Seat& seat) {
+  ++seat.attempt;
+  seat.connecting = false;
+  seat.bound = false;
+  seat.page = {};
+  seat.waker = {};
+  if (!seat.socket.valid()) return;
+  // On the loop's thread, which may be about to look at it; or after the loop.
+  if (client_gone_) {
+    last_sockets_.push_back(std::move(seat.socket));
+    return;
+  }
+  auto socket = std::make_shared<UniqueFd>(std::move(seat.socket));
+  net::EventLoop& loop = client_->loop();
+  loop.post([&loop, socket] {
+    loop.unwatch(socket->get());
+    socket->reset();
+  });
+}
+
+// --- items ---------------------------------------------------------------------------------------
+
+Status RunningPipeline::push(PackedArguments value, std::shared_ptr<PipelineItem> item,
+                             Deadline deadline) {
+  if (process_.is_forked()) return ProcessStamp::forked_error();
+  if (value.bytes.size() > plan_.item_bytes_max) {
+    return error(Code::kResourceExhausted,
+                 "an item of {} bytes, and the pipeline's channels hold {}: set "
+                 "PipelineOptions::item_bytes_max, or pass an ObjectRef",
+                 value.bytes.size(), plan_.item_bytes_max);
+  }
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      if (over()) return over_why_;
+      if (closing_) return Status(Code::kFailedPrecondition, "the pipeline is being closed");
+      if (!source_.full()) {
+        const std::uint64_t number = source_.push();
+        const wire::Bytes bytes = std::move(value.bytes);
+        under_way_[number % plan_.in_flight] = {std::move(item), std::move(value)};
+        memory_.publish(0, number, false, bytes);
+        for (const auto& seats : source_takers_) {
+          Seat& seat = seats_[seats[number % seats.size()]];
+          if (seat.bound) (void)seat.waker.wake();
+        }
+        return {};
+      }
+    }
+    if (deadline.passed() || may_not_wait(*client_)) break;
+    read_until(deadline, [this] {
+      MutexLock lock(mutex_);
+      return !source_.full() || over();
+    });
+  }
+  return error(Code::kOverloaded, "no room in the pipeline: {}", late().message());
+}
+
+bool RunningPipeline::has_result() const {
+  return memory_.has(plan_.output, first_.load(std::memory_order_acquire));
+}
+
+// In order; each before its slots may be needed again.
+void RunningPipeline::take_results(Continuations* later) {
+  while (!over() && has_result()) {
+    const std::uint64_t number = first_.load(std::memory_order_relaxed);
+    UnderWay done;
+    {
+      MutexLock lock(mutex_);
+      if (number >= source_.next()) return;  // (Somebody scribbled there.)
+      done = std::move(under_way_[number % plan_.in_flight]);
+    }
+    if (done.item) {
+      const PipelineMemory::Item result = memory_.read(plan_.output, number);
+      done.item->end(result.failed ? failure_of(result.bytes) : Status(), result.bytes, later);
+    }
+    MutexLock lock(mutex_);
+    source_.delivered();
+    first_.store(source_.first(), std::memory_order_release);
+    if (waiting_ > 0) changed_.notify_all();
+  }
+}
+
+template <typename Ended>
+void RunningPipeline::wait_for_result(Deadline deadline, Ended ended) {
+  const auto found = [&] { return has_result() || over() || ended(); };
+  if (found()) return;
+  const SystemClock clock;
+  const Duration spin(memory_.page().spin_ns.load(std::memory_order_relaxed));
+  if (spin > Duration::zero() && adaptive_.worthwhile()) {
+    const bool in_time = memory::spin_until(std::min(spin, kRingSpin), clock, found);
+    adaptive_.ended(in_time);
+    if (in_time) return;
+  }
+  sleeper_.announce(memory::WaitState::kAsleep);
+  if (!found()) sleeper_.sleep(std::min(deadline.remaining(clock.now()), kReaderSleepMax));
+  sleeper_.awake();
+}
+
+void RunningPipeline::help(Deadline deadline, const std::function<bool()>& ended) {
+  if (process_.is_forked()) return;
+  helped_.fetch_add(1, std::memory_order_relaxed);
+  for (int i = 0; !begin_reading(); ++i) {
+    if (i == kReadingTries || ended()) return;
+    memory::spin_pause();
+  }
+  Continuations later;
+  for (;;) {
+    take_results(&later);
+    if (!later.empty()) hand_over(std::exchange(later, {}));
+    if (over() || ended() || deadline.passed()) break;
+    wait_for_result(deadline, ended);
+  }
+  end_reading();
+}
+
+// Takes results, or waits for another thread that does.
+template <typename Ended>
+void RunningPipeline::read_until(Deadline deadline, Ended ended) {
+  while (!ended() && !over() && !deadline.passed()) {
+    help(deadline, ended);
+    if (ended() || over()) return;
+    MutexLock lock(mutex_);
+    ++waiting_;
+    const std::uint64_t first = source_.first();
+    (void)changed_.wait_until(
+        mutex_, earlier(deadline, Deadline::after(milliseconds(1))),
+        [&]() TROUPE_NO_ANALYSIS { return over() || source_.first() != first; });
+    --waiting_;
+  }
+}
+
+void RunningPipeline::hand_over(Continuations later) {
+  if (later.empty()) return;
+  {
+    MutexLock lock(mutex_);
+    if (!ended_) {
+      for (auto& one : later) continuations_.push_back(std::move(one));
+      later.clear();
+      changed_.notify_all();
+    }
+  }
+  nudge();
+  for (const auto& one : later) one();
+}
+
+void RunningPipeline::nudge() {
+  MutexLock lock(nudge_mutex_);
+  (void)nudger_.wake();
+}
+
+// Where threads wait in get() time and again they take what comes, and to wake this one besides
+// would only take time from them: then it looks by the clock for a while.
+void RunningPipeline::read_for_nobody() {
+  std::uint64_t helped = 0;
+  for (;;) {
+    Continuations now;
+    const bool looks = std::exchange(helped, helped_.load(std::memory_order_relaxed)) != helped;
+    if (begin_reading()) {
+      take_results(&now);
+      const auto work = [&] {
+        MutexLock lock(mutex_);
+        return ended_ || !continuations_.empty();
+      };
+      if (now.empty() && !looks && !over()) {
+        wait_for_result(Deadline::after(kReaderSleepMax), work);
+        take_results(&now);
+      }
+      end_reading();
+    }
+    {
+      MutexLock lock(mutex_);
+      for (auto& one : std::exchange(continuations_, {})) now.push_back(std::move(one));
+      if (ended_ && now.empty()) return;
+      if (now.empty() && (looks || over() || reading_.load())) {
+        (void)changed_.wait_until(
+            mutex_, Deadline::after(over() ? kReaderSleepMax : kLookPause),
+            [this]() TROUPE_NO_ANALYSIS { return ended_ || !continuations_.empty(); });
+      }
+    }
+    for (const auto& one : now) one();
+  }
+}
+
+// --- what it says --------------------------------------------------------------------------------
+
+PipelineStatus RunningPipeline::status() const {
+  PipelineStatus status;
+  MutexLock lock(mutex_);
+  status.pushed = source_.next();
+  status.delivered = source_.first();
+  status.trouble = over_why_;
+  for (std::uint32_t i = 0; i < plan_.stages.size(); ++i) {
+    const PlannedStage& stage = plan_.stages[i];
+    PipelineStageStatus& of = status.stages.emplace_back();
+    of.name = stage.name;
+    of.actors = stage.actors;
+    for (const Seat& seat : seats_) of.bound += seat.stage == i && seat.bound ? 1 : 0;
+    for (std::uint64_t n = source_.first(); n < source_.next(); ++n) {
+      const bool came = std::all_of(stage.inputs.begin(), stage.inputs.end(),
+                                    [&](std::uint32_t channel) { return memory_.has(channel, n); });
+      of.waiting += came && !memory_.given(i + 1, n) ? 1 : 0;
+    }
+  }
+  return status;
+}
+
+Status RunningPipeline::late() const {
+  const PipelineStatus now = status();
+  std::string where;
+  for (const PipelineStageStatus& stage : now.stages) {
+    if (stage.waiting == 0) continue;
+    where += fmt::format("{}'{}' has {}", where.empty() ? "" : ", ", stage.name, stage.waiting);
+    if (stage.bound < stage.actors) {
+      where += fmt::format(" ({} of its {} actors are not there)", stage.actors - stage.bound,
+                           stage.actors);
+    }
+  }
+  return error(Code::kDeadlineExceeded, "{} items have not come out of the pipeline: {}",
+               now.pushed - now.delivered, where.empty() ? "they are on their way" : where);
+}
+
+}  // namespace troupe::detail

@@ -1,0 +1,147 @@
+#include "actors/pipelines/stage_end.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "actors/call_ring.h"
+#include "troupe/serialize.h"
+
+namespace troupe::detail {
+
+Result<std::shared_ptr<StageEnd>> StageEnd::create(StageBinding binding, UniqueFd memory,
+                                                   bool keeps, const Clock& clock) {
+  TROUPE_RETURN_IF_ERROR(binding.plan.check());
+  if (binding.stage >= binding.plan.stages.size() ||
+      binding.actor >= binding.plan.stages[binding.stage].actors || binding.item_timeout_ms <= 0) {
+    return error(Code::kProtocol, "a binding to no stage of its pipeline");
+  }
+  auto segment = TROUPE_TRY(memory::Segment::adopt(
+      std::move(memory), PipelineMemory::bytes(binding.plan), memory::Access::kReadWrite));
+  std::shared_ptr<StageEnd> end(new StageEnd(std::move(binding), std::move(segment), keeps, clock));
+  if (end->memory_.page().magic != kPipelineMagic) {
+    return error(Code::kProtocol, "this is no pipeline's memory");
+  }
+  return end;
+}
+
+StageEnd::StageEnd(StageBinding binding, memory::Segment segment, bool keeps, const Clock& clock)
+    : binding_(std::move(binding)),
+      segment_(std::move(segment)),
+      memory_(segment_.data(), binding_.plan),
+      keeps_(keeps),
+      clock_(clock),
+      output_(binding_.stage + 1),
+      gives_result_(binding_.plan.output == output_),
+      progress_(binding_.plan, memory_, binding_.stage, binding_.actor, binding_.first),
+      owner_waker_(&memory_.page().owner_word),
+      kept_(binding_.plan.in_flight) {
+  for (const std::uint32_t stage : binding_.plan.takers(output_)) {
+    takers_.push_back({stage, {}});
+    takers_.back().actors.resize(binding_.plan.stages[stage].actors);
+  }
+}
+
+Status StageEnd::set_page(std::uint32_t stage, std::uint32_t actor, UniqueFd fd) {
+  auto segment =
+      TROUPE_TRY(memory::Segment::adopt(std::move(fd), kHostPageBytes, memory::Access::kReadWrite));
+  MutexLock lock(giving_);
+  for (Taker& taker : takers_) {
+    if (taker.stage != stage || actor >= taker.actors.size()) continue;
+    Taker::Page& page = taker.actors[actor];
+    page.segment = std::move(segment);
+    page.waker = memory::Waker(&reinterpret_cast<HostPage*>(page.segment.data())->host_word);
+    // What was given before it was known, nobody has woken it for.
+    (void)page.waker.wake();
+    return {};
+  }
+  return error(Code::kProtocol, "a page of an actor that takes nothing from this stage");
+}
+
+Duration StageEnd::spin_max() const {
+  const Duration said(memory_.page().spin_ns.load(std::memory_order_relaxed));
+  return std::clamp(said, Duration::zero(), kRingSpin);
+}
+
+// --- taking --------------------------------------------------------------------------------------
+
+bool StageEnd::readable() {
+  return !detached_.load(std::memory_order_acquire) && progress_.look() != StageStep::kWait;
+}
+
+std::optional<QueuedCall> StageEnd::next() {
+  while (!detached_.load(std::memory_order_acquire)) {
+    const StageStep step = progress_.look();
+    if (step == StageStep::kWait) break;
+    const std::uint64_t number = progress_.number();
+    if (step == StageStep::kPassOn) {
+      publish(number, true, progress_.failure());
+      progress_.taken();
+      continue;
+    }
+    QueuedCall call{
+        .caller = binding_.caller,
+        .sequence = number + 1,
+        .method = 0,
+        .deadline = Deadline::after(std::chrono::milliseconds(binding_.item_timeout_ms), clock_),
+        .arguments = {},
+        .shared_arguments = {},
+        .ring = nullptr,
+        .keep_answer = keeps_};
+    const auto arguments = progress_.arguments(call.arguments);
+    if (call.arguments.empty()) call.shared_arguments = arguments;
+    call.items = shared_from_this();
+    progress_.taken();
+    return call;
+  }
+  return std::nullopt;
+}
+
+// --- giving --------------------------------------------------------------------------------------
+
+void StageEnd::publish(std::uint64_t number, bool failed, std::span<const std::byte> bytes) {
+  MutexLock lock(giving_);
+  memory_.publish(output_, number, failed, bytes);
+  for (Taker& taker : takers_) {
+    Taker::Page& page = taker.actors[number % taker.actors.size()];
+    if (page.segment.valid()) (void)page.waker.wake();
+  }
+  if (gives_result_) (void)owner_waker_.wake();
+}
+
+void StageEnd::give(std::uint64_t sequence, const Result<wire::Bytes>& result) {
+  const std::uint64_t max = binding_.plan.item_bytes_max;
+  const std::uint64_t number = sequence - 1;
+  // (Given back by a process that is the older of two, perhaps.)
+  if (sequence == 0 || memory_.given(output_, number)) return;
+  if (result.ok() && result->size() <= max) return publish(number, false, *result);
+  Status why = result.status();
+  if (result.ok()) {
+    why = error(Code::kResourceExhausted,
+                "stage '{}' gave an item of {} bytes, and the pipeline's channels hold {}: set "
+                "PipelineOptions::item_bytes_max, or pass an ObjectRef",
+                binding_.plan.stages[binding_.stage].name, result->size(), max);
+  }
+  wire::Bytes bytes = encode_value(why.with("stage", binding_.plan.stages[binding_.stage].name));
+  if (bytes.size() > max)
+    bytes = encode_value(Status(why.code(), "its error was too long to tell"));
+  publish(number, true, bytes);
+}
+
+void StageEnd::keep(std::uint64_t sequence, std::vector<std::shared_ptr<const void>> kept) {
+  std::vector<std::shared_ptr<const void>> before;  // goes without the lock
+  MutexLock lock(giving_);
+  before = std::exchange(kept_[(sequence - 1) % kept_.size()], std::move(kept));
+}
+
+Status StageEnd::send(wire::EncodedCall message, bool) {
+  auto decoded =
+      wire::decode_call(message.frame, message.attachment ? *message.attachment : wire::Bytes());
+  if (!decoded.ok()) return decoded.status();
+  if (auto* reply = std::get_if<wire::CallReply>(&*decoded)) {
+    give(reply->sequence, reply->status.ok() ? Result<wire::Bytes>(std::move(reply->result))
+                                             : Result<wire::Bytes>(reply->status));
+  }
+  return {};
+}
+
+}  // namespace troupe::detail

@@ -1,0 +1,48 @@
+#pragma once
+// The pipelines whose stage an actor's process is.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "actors/call_server.h"
+#include "actors/pipelines/stage_end.h"
+#include "runtime/net/event_loop.h"
+#include "troupe/unique_fd.h"
+
+namespace troupe::detail {
+
+// Loop thread.
+class StageHost : public std::enable_shared_from_this<StageHost> {
+ public:
+  // `keeps_answers`: the class is kExactlyOnce. `host_page` may be null: then nothing is bound.
+  StageHost(net::EventLoop& loop, std::shared_ptr<CallServer> server,
+            std::shared_ptr<HostPageSegment> host_page, bool keeps_answers)
+      : loop_(loop),
+        server_(std::move(server)),
+        host_page_(std::move(host_page)),
+        keeps_answers_(keeps_answers) {}
+
+  // A local socket of a pipeline's owner. Where it ends, so does the binding.
+  void accept(UniqueFd socket);
+  void close();
+
+ private:
+  struct Line {
+    UniqueFd socket;
+    std::shared_ptr<StageEnd> end;
+  };
+  void on_readable(std::uint64_t number);
+  Status take(Line& line, ArrivedStageMessage arrived);
+  Status bind(Line& line, ArrivedStageMessage arrived);
+  void end_line(std::uint64_t number);
+
+  net::EventLoop& loop_;
+  const std::shared_ptr<CallServer> server_;
+  const std::shared_ptr<HostPageSegment> host_page_;
+  const bool keeps_answers_;
+  std::map<std::uint64_t, Line> lines_;
+  std::uint64_t next_line_ = 0;
+};
+
+}  // namespace troupe::detail
