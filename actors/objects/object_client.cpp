@@ -27,6 +27,9 @@ constexpr std::uint64_t kSlabsOfStore = 32;
 constexpr std::uint64_t kPageBytes = 4096;
 // References in a message.
 constexpr std::size_t kRecordsInMessageMax = 400;
+// What was let go is told when it is so many, or has waited so long.
+constexpr std::size_t kReleasedInMessageMax = 1000;
+constexpr Duration kReleaseDelay = std::chrono::milliseconds(1);
 // A free segment is taken for an object that fills at least this part of it.
 constexpr double kFilled = 0.75;
 
@@ -166,6 +169,8 @@ void ObjectClient::disconnected_locked() {
   requests_.reset();
   own_.clear();
   segments_.clear();  // views keep theirs
+  released_.clear();
+  unshared_.clear();
   for (auto& [request, waiting] : waiting_) {
     waiting.done = true;
     waiting.answer.status = Status(Code::kUnavailable, "the object store of this node has ended");
@@ -174,6 +179,30 @@ void ObjectClient::disconnected_locked() {
 }
 
 bool ObjectClient::send_locked(const wire::ObjectMessage& message) {
+  return send_released_locked() && send_now_locked(message);
+}
+
+bool ObjectClient::send_released_locked() {
+  for (std::vector<ObjectId>* const ids : {&unshared_, &released_}) {
+    if (ids->empty()) continue;
+    wire::ReleaseObjects release{.objects = std::exchange(*ids, {}), .unshared = ids == &unshared_};
+    if (!send_now_locked(wire::ObjectMessage(std::move(release)))) return false;
+  }
+  return true;
+}
+
+void ObjectClient::send_released_soon_locked() {
+  if (std::exchange(sending_released_soon_, true)) return;
+  options_.environment->loop->call_after(kReleaseDelay, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    const std::lock_guard lock(self->mutex_);
+    self->sending_released_soon_ = false;
+    (void)self->send_released_locked();
+  });
+}
+
+bool ObjectClient::send_now_locked(const wire::ObjectMessage& message) {
   if (!connected_ || options_.environment->process.is_forked()) return false;
   const Status sent = process::send_packet(requests_.get(), wire::encode(message), {},
                                            Deadline::after(kAnswerTime));
@@ -420,7 +449,7 @@ void ObjectClient::let_go(HeldObject& object) {
   if (held == held_.end() || held->second.first != &object) return;
   held_.erase(held);
   if (object.connection != connection_ || !connected_) return;
-  wire::ReleaseObjects release{.objects = {object.record.object_id}};
+  std::vector<ObjectId>* ids = &released_;
   const auto own = object.own && !object.shared ? own_.find(object.place.segment) : own_.end();
   if (own != own_.end()) {
     // Nobody else has ever had it: its memory is used again at once, while it is warm. (A view of
@@ -429,10 +458,15 @@ void ObjectClient::let_go(HeldObject& object) {
     if (used != own->second.used.end()) {
       own->second.free.give_back(object.place.offset, used->second);
       own->second.used.erase(used);
-      release.unshared = true;
+      ids = &unshared_;
     }
   }
-  (void)send_locked(wire::ObjectMessage(std::move(release)));
+  ids->push_back(object.record.object_id);
+  if (ids->size() >= kReleasedInMessageMax) {
+    (void)send_released_locked();
+  } else {
+    send_released_soon_locked();
+  }
 }
 
 void ObjectClient::share(HeldObject& object) {
@@ -514,16 +548,22 @@ void ObjectClient::run_later(std::function<void()> work) {
   changed_.notify_all();
   if (later_.joinable()) return;
   later_ = std::thread([this] {
-    std::unique_lock lock(mutex_);
-    while (!closed_) {
-      changed_.wait(lock, [this] { return closed_ || !later_work_.empty(); });
-      for (auto& work : std::exchange(later_work_, {})) {
-        lock.unlock();
+    while (true) {
+      std::vector<std::function<void()>> works;  // go without the lock: they hold objects
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return closed_ || !later_work_.empty(); });
+        works.swap(later_work_);
+      }
+      for (auto& work : works) {
+        {
+          const std::lock_guard lock(mutex_);
+          if (closed_) return;
+        }
         work();
         work = nullptr;
-        lock.lock();
-        if (closed_) return;
       }
+      if (works.empty()) return;  // closed
     }
   });
 }

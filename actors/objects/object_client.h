@@ -122,7 +122,11 @@ class ObjectClient : public std::enable_shared_from_this<ObjectClient> {
   Status connect(Deadline deadline);
   Status connect_to(const NodeId& node, Deadline deadline);
   void disconnected_locked();
+  // After what was let go before.
   bool send_locked(const wire::ObjectMessage& message);
+  bool send_now_locked(const wire::ObjectMessage& message);
+  bool send_released_locked();
+  void send_released_soon_locked();
   // Sends a request and waits for its final answer. The lock is held at the beginning and at the
   // end, not meanwhile.
   Result<Answered> ask(std::unique_lock<std::mutex>& lock, std::uint64_t request,
@@ -163,6 +167,10 @@ class ObjectClient : public std::enable_shared_from_this<ObjectClient> {
   };
   std::set<Get*> gets_;
   std::map<ObjectId, std::pair<HeldObject*, std::weak_ptr<HeldObject>>> held_;
+  // What was let go and the store has not been told: it hears of many at once, before anything else
+  // that is said, or a moment later. Of `unshared_` the memory is used again already.
+  std::vector<ObjectId> released_, unshared_;
+  bool sending_released_soon_ = false;
   std::map<std::uint64_t, std::shared_ptr<Mapping>> segments_;
   std::map<std::uint64_t, Own> own_;
   // Work that waits, of threads that must not.

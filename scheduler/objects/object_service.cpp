@@ -319,6 +319,7 @@ void Service::settle_soon() {
   if (std::exchange(settling_, true)) return;
   post([this] {
     settling_ = false;
+    store_.begin_settling();
     read_all_clients();
     store_.settle();
     carry_out();

@@ -166,6 +166,7 @@ Status ObjectStore::on(ProcessKey process, const wire::PutObject& message) {
   }
   object.standing = Standing::kHome;
   expected_.erase(message.object_id);
+  expected_at_begin_.erase(message.object_id);
   object.home = config_.node_id;
   object.home_endpoint = config_.endpoint;
   object.bytes = message.bytes;
@@ -184,6 +185,7 @@ void ObjectStore::hold(ProcessKey process, ObjectId id, Object& object) {
   object.holders.insert(process);
   processes_[process].held.insert(id);
   unheld_.erase(id);
+  unheld_at_begin_.erase(id);
 }
 
 Status ObjectStore::on(ProcessKey process, const wire::HoldObjects& message) {
@@ -285,11 +287,15 @@ void ObjectStore::unheld(ObjectId id, const Object& object) {
 }
 
 void ObjectStore::settle() {
-  for (const ObjectId& id : std::exchange(expected_, {})) {
+  for (const ObjectId& id : std::exchange(expected_at_begin_, {})) {
     const auto found = objects_.find(id);
-    if (found != objects_.end()) lose(id, found->second, unknown_object(id));
+    if (expected_.erase(id) > 0 && found != objects_.end()) {
+      lose(id, found->second, unknown_object(id));
+    }
   }
-  for (const ObjectId& id : std::exchange(unheld_, {})) free_object(id);
+  for (const ObjectId& id : std::exchange(unheld_at_begin_, {})) {
+    if (unheld_.erase(id) > 0) free_object(id);
+  }
 }
 
 void ObjectStore::free_object(ObjectId id) {
@@ -305,6 +311,7 @@ void ObjectStore::free_object(ObjectId id) {
     return want.kind == Want::Kind::kFetch && want.object == id;
   });
   expected_.erase(id);
+  expected_at_begin_.erase(id);
   objects_.erase(found);
 }
 
@@ -541,6 +548,7 @@ void ObjectStore::on_peer(NodeId node, const wire::Endpoint& endpoint,
       borrower.endpoint = endpoint;
       borrower.stale = false;
       unheld_.erase(id);
+      unheld_at_begin_.erase(id);
     }
     this->reply(node, wire::ObjectMessage(std::move(reply)));
   } else if (const auto* borrowed = get_if<wire::ObjectsBorrowed>(&message)) {

@@ -8,10 +8,11 @@
 // nodes (*borrowers*) of which a process holds it; a borrower's store counts its own processes. An
 // object is freed when nobody holds it. Whoever passes a reference on keeps the object until the
 // receiver's store has it from the receiver, and its home, so that there is no moment without a
-// holder. What this relies on: messages of one process arrive in order, and settle() comes when
-// everything that processes had sent before is read, as does a BorrowObjects of another node: a
-// receiver's HoldObjects may lie unread while the sender's ReleaseObjects, which was sent after it,
-// is read first; or be read before the sender's PutObject, which was sent before it.
+// holder. What this relies on: messages of one process arrive in order, and between
+// begin_settling() and settle() everything is read that processes had sent before, as before a
+// BorrowObjects of another node: a receiver's HoldObjects may lie unread while the sender's
+// ReleaseObjects, which was sent after it, is read first; or be read before the sender's PutObject,
+// which was sent before it.
 //
 // Memory. Objects lie in segments: one for a large object, many small ones in one. A segment is
 // written by one process and read by all; it is what is granted, moved to disk and back, and
@@ -108,8 +109,14 @@ class ObjectStore {
   void restored(SegmentKey segment, Status status);
   void fetched(ObjectId object, Status status);
 
-  // Frees what nobody holds. After everything was read that had been sent.
+  // Frees what nobody held when it began, nor since. In between everything is read that had been
+  // sent at its beginning; what is read besides counts only to keep objects: of what one process
+  // says meanwhile, another one's earlier words may not have been read.
   bool wants_settling() const { return !unheld_.empty() || !expected_.empty(); }
+  void begin_settling() {
+    unheld_at_begin_ = unheld_;
+    expected_at_begin_ = expected_;
+  }
   void settle();
   // Now and then: ends requests that are stuck. True while there are any that wait.
   bool tick(TimePoint now);
@@ -259,6 +266,9 @@ class ObjectStore {
   std::deque<Want> wants_;
   std::set<ObjectId> unheld_;
   std::set<ObjectId> expected_;
+  // Of those what settle() is about.
+  std::set<ObjectId> unheld_at_begin_;
+  std::set<ObjectId> expected_at_begin_;
   std::vector<ObjectEffect> effects_;
   std::uint64_t next_segment_ = 1;
   std::uint64_t next_request_ = 1;

@@ -61,8 +61,9 @@ inline constexpr std::array<std::string_view, 13> kTrainingCanaries = {
 };
 
 // Those of object stores (scheduler/objects), and of how processes use them.
-inline constexpr std::array<std::string_view, 7> kObjectCanaries = {
+inline constexpr std::array<std::string_view, 8> kObjectCanaries = {
     "frees-before-it-has-read",      // a holder that has said so, unread, is not counted
+    "frees-what-came-meanwhile",     // what is let go while the store reads is freed at its end
     "borrows-without-waiting",       // a reference is taken before its home knows the new node
     "forgets-borrowers",             // a home does not count the nodes that hold an object
     "keeps-what-the-dead-held",      // a process that has gone holds its objects still

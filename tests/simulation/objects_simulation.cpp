@@ -64,6 +64,7 @@ struct ObjectProcess {
   std::map<std::uint64_t, Open> open;
   std::vector<std::pair<SegmentKey, ObjectId>> views;
   std::uint64_t next_request = 1;
+  std::vector<ObjectId> released, unshared;  // let go, and the store has not been told yet
   std::deque<Message> to_store;
   std::deque<std::pair<Message, SegmentKey>> answers, notices;
 };
@@ -116,6 +117,11 @@ class ObjectWorld {
              std::uint64_t bytes);
   void pass(ObjectProcess& from);
   void let_go(ObjectProcess& process, ObjectId id);
+  void tell_released(ObjectProcess& process);
+  void tell_store(ObjectProcess& process, Message message) {
+    tell_released(process);
+    process.to_store.push_back(std::move(message));
+  }
   void pin(ObjectProcess& process, ObjectId id) {
     ++process.references[id];
     ++process.pinned[id];
@@ -140,7 +146,7 @@ class ObjectWorld {
   void cut(int borrower, int home);
   void fetch(int node, const ObjectEffect& effect);
   void settle(int node);
-  void read_all(int node);
+  void read_all(int node, bool others = false);
   void check(int node);
   bool quiet() const;
   void finish();
@@ -249,8 +255,9 @@ void ObjectWorld::put(ObjectProcess& process) {
   }
   const std::uint64_t request = process.next_request++;
   process.open[request] = {.kind = ObjectProcess::Open::Kind::kSegment, .bytes = bytes};
-  process.to_store.emplace_back(wire::NewSegment{
-      .request = request, .bytes = is_small ? kSlabBytes : std::max<std::uint64_t>(bytes, 101)});
+  tell_store(process, Message(wire::NewSegment{
+                          .request = request,
+                          .bytes = is_small ? kSlabBytes : std::max<std::uint64_t>(bytes, 101)}));
 }
 
 void ObjectWorld::place(ObjectProcess& process, ObjectId id, SegmentKey key, std::uint64_t offset,
@@ -262,8 +269,9 @@ void ObjectWorld::place(ObjectProcess& process, ObjectId id, SegmentKey key, std
   process.own[id] = {key, offset};
   ++result_.puts;
   trace("p{} puts {}", process.key, id.low);
-  process.to_store.emplace_back(wire::PutObject{
-      .object_id = id, .place = {.segment = key, .offset = offset}, .bytes = bytes});
+  tell_store(process,
+             Message(wire::PutObject{
+                 .object_id = id, .place = {.segment = key, .offset = offset}, .bytes = bytes}));
 }
 
 void ObjectWorld::pass(ObjectProcess& from) {
@@ -309,7 +317,7 @@ void ObjectWorld::pass(ObjectProcess& from) {
                             .bytes = put.bytes};
   const bool local = put.node == to->node || options_.canary == "borrows-without-waiting";
   const std::uint64_t request = local ? 0 : to->next_request++;
-  to->to_store.emplace_back(wire::HoldObjects{.request = request, .objects = {record}});
+  tell_store(*to, Message(wire::HoldObjects{.request = request, .objects = {record}}));
   if (local) return held();
   to->open[request] = {.kind = ObjectProcess::Open::Kind::kHold, .object = id, .held = held};
 }
@@ -319,20 +327,28 @@ void ObjectWorld::let_go(ObjectProcess& process, ObjectId id) {
   if (held == process.references.end() || --held->second > 0) return;
   process.references.erase(held);
   process.excused.erase(id);
-  wire::ReleaseObjects release{.objects = {id}};
+  std::vector<ObjectId>* ids = &process.released;
   const auto own = process.own.find(id);
   if (own != process.own.end()) {
     const auto [segment, offset] = own->second;
     const auto mapped = process.mapped.find(segment);
     if (!process.shared.contains(id) && mapped != process.mapped.end()) {
-      release.unshared = true;
+      ids = &process.unshared;
       mapped->second.used[offset] = false;
     }
     process.own.erase(own);
   }
   process.shared.erase(id);
   trace("p{} lets go of {}", process.key, id.low);
-  process.to_store.emplace_back(std::move(release));
+  ids->push_back(id);
+}
+
+void ObjectWorld::tell_released(ObjectProcess& process) {
+  for (auto* ids : {&process.unshared, &process.released}) {
+    if (ids->empty()) continue;
+    process.to_store.emplace_back(wire::ReleaseObjects{.objects = std::exchange(*ids, {}),
+                                                       .unshared = ids == &process.unshared});
+  }
 }
 
 void ObjectWorld::read(ObjectProcess& process) {
@@ -344,7 +360,7 @@ void ObjectWorld::read(ObjectProcess& process) {
   const std::uint64_t request = process.next_request++;
   process.open[request] = {.kind = ObjectProcess::Open::Kind::kGet, .object = id};
   trace("p{} reads {}", process.key, id.low);
-  process.to_store.emplace_back(wire::GetObject{.request = request, .object_id = id});
+  tell_store(process, Message(wire::GetObject{.request = request, .object_id = id}));
 }
 
 // --- faults --------------------------------------------------------------------------------------
@@ -449,6 +465,9 @@ bool ObjectWorld::deliver() {
   for (auto& [key, held] : processes_) {
     ObjectProcess* const process = held.get();
     if (!nodes_[static_cast<std::size_t>(process->node)].alive) continue;
+    if (process->alive && process->released.size() + process->unshared.size() > 0) {
+      ready.emplace_back([this, process] { tell_released(*process); });
+    }
     if (!process->to_store.empty()) {
       ready.emplace_back([this, process] {
         const Message message = std::move(process->to_store.front());
@@ -693,15 +712,18 @@ void ObjectWorld::fetch(int at, const ObjectEffect& effect) {
 void ObjectWorld::settle(int at) {
   StoreNode& node = nodes_[static_cast<std::size_t>(at)];
   if (!node.alive || !node.store->wants_settling()) return;
-  if (options_.canary != "frees-before-it-has-read") read_all(at);
+  node.store->begin_settling();
+  if (options_.canary != "frees-before-it-has-read") read_all(at, !finishing_);
+  if (options_.canary == "frees-what-came-meanwhile") node.store->begin_settling();
   node.store->settle();
   carry_out(at);
 }
 
-// What processes have sent by now.
-void ObjectWorld::read_all(int at) {
+// What processes have sent by now. With `others` they go on meanwhile.
+void ObjectWorld::read_all(int at, bool others) {
   for (auto& [key, process] : processes_) {
     if (process->node != at) continue;
+    while (others && chance(2)) act();
     for (const Message& message : std::exchange(process->to_store, {})) {
       const Status status =
           nodes_[static_cast<std::size_t>(at)].store->on_process(key, message, now());
@@ -767,7 +789,7 @@ void ObjectWorld::on_answer(ObjectProcess& process, const wire::ObjectAnswer& an
   if (open.unmapped.contains(answer.place.segment)) {  // the answer was on its way then
     const std::uint64_t request = process.next_request++;
     process.open[request] = {.kind = ObjectProcess::Open::Kind::kGet, .object = id};
-    process.to_store.emplace_back(wire::GetObject{.request = request, .object_id = id});
+    tell_store(process, Message(wire::GetObject{.request = request, .object_id = id}));
     return;
   }
   ++result_.reads;
@@ -799,7 +821,7 @@ void ObjectWorld::revoke(ObjectProcess& process, const wire::RevokeSegments& mes
   }
   trace("p{} unmaps {} and keeps {}", process.key, fmt::join(reply.unmapped, " "),
         fmt::join(reply.in_use, " "));
-  process.to_store.emplace_back(std::move(reply));
+  tell_store(process, Message(std::move(reply)));
 }
 
 void ObjectWorld::check(int at) {
