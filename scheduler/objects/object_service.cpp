@@ -130,6 +130,7 @@ class Service final : public ObjectService {
   std::map<SegmentKey, std::shared_ptr<std::uint64_t>> fetched_;  // bytes that have arrived
   std::map<NodeId, Home> homes_;
   std::map<NodeId, std::shared_ptr<net::Connection>> borrowers_;
+  std::map<NodeId, wire::Endpoint> borrower_endpoints_;  // where others fetch what they have
   std::set<std::shared_ptr<net::Connection>> strangers_;  // have not said who they are
   bool settling_ = false;
   bool ticking_ = false;
@@ -543,6 +544,7 @@ void Service::serve_peer(net::AcceptedSocket socket) {
              borrowers_.erase(known);
              after(options_.peer_patience, [this, gone = *node] {
                if (borrowers_.contains(gone)) return;  // it has come back
+               borrower_endpoints_.erase(gone);
                store_.borrower_gone(gone);
                carry_out();
              });
@@ -559,6 +561,7 @@ void Service::on_peer_frame(const std::shared_ptr<NodeId>& node,
     *node = hello->node_id;
     strangers_.erase(sender);
     borrowers_[*node] = sender;
+    borrower_endpoints_[*node] = hello->endpoint;
   }
   if (get_if<wire::ReadStoreTotals>(&*message) != nullptr) {
     (void)sender->send(wire::encode(wire::ObjectMessage(store_.totals())));
@@ -569,8 +572,7 @@ void Service::on_peer_frame(const std::shared_ptr<NodeId>& node,
   if (known == borrowers_.end() || known->second != sender) return;  // there is a newer one
   // What a process here has put and passed on may not have been read yet.
   if (get_if<wire::BorrowObjects>(&*message) != nullptr) read_all_clients();
-  const auto* hello = get_if<wire::StoreHello>(&*message);
-  store_.on_peer(*node, hello != nullptr ? hello->endpoint : wire::Endpoint{}, *message, now());
+  store_.on_peer(*node, borrower_endpoints_[*node], *message, now());
   carry_out();
 }
 

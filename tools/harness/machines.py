@@ -88,6 +88,10 @@ class Machines:
         """What stands before a command that is to run beside the head."""
         return ("ip", "netns", "exec", self._hub)
 
+    def inside(self, number):
+        """What stands before a command that is to run on a machine, beside its node."""
+        return ("ip", "netns", "exec", self._names[number])
+
     def _start_head(self):
         with open(self._place.file("head.log"), "ab") as log:
             self._head = subprocess.Popen(
@@ -192,6 +196,15 @@ class Machines:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Fault(f"machine {number} is not slowed down, the kernel has no netem: {done.stderr.strip()}")
+
+    def limit(self, number, megabytes_per_s):
+        """So much goes to it in a second, and so much comes from it."""
+        for name, device in ((self._hub, f"to{number}"), (self._names[number], "cable")):
+            words = ["tc", "-n", name, "qdisc", "replace", "dev", device, "root", "tbf", "rate",
+                     f"{megabytes_per_s * 8}mbit", "burst", "1mb", "latency", "50ms"]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise Fault(f"machine {number} has no slower link, the kernel has no tbf: {done.stderr.strip()}")
 
     def pids(self, number):
         """Its processes, as they are numbered outside."""
