@@ -25,6 +25,7 @@
 #include "troupe/detail/access.h"
 #include "troupe/detail/call_line.h"
 #include "troupe/detail/call_state.h"
+#include "troupe/detail/future_arguments.h"
 #include "troupe/detail/light_actor.h"
 #include "troupe/detail/method_table.h"
 #include "troupe/future.h"
@@ -57,7 +58,11 @@ class ActorHandle {
 
   // Calls a method of T's list; returns at once: a Future of its result, or a StreamReader
   // (stream_reader.h) where it returns a Stream. The arguments are converted to the method's
-  // parameter types and copied before it returns.
+  // parameter types and copied before it returns. An argument may be a Future of the parameter's
+  // type (std::move(future)): then the call is made when its result is there, behind those that
+  // were made meanwhile, and ends as that future does where it fails. It is a call of nobody's: not
+  // cancelled with a call inside which it was made. A result that is an ObjectRef goes on as a
+  // reference.
   template <auto Method, typename... A>
   auto call(A&&... arguments) const {
     using Traits = detail::MethodTraits<Method>;
@@ -66,16 +71,22 @@ class ActorHandle {
     constexpr std::size_t kIndex = detail::method_index<Method>(List{});
     static_assert(kIndex < List::kCount,
                   "this method is not in the actor class's `methods`: add it there");
-    using Check = detail::CallArguments<Method, typename Traits::Parameters, A&&...>;
-    if constexpr (Check::kGood && detail::check_method<Method>()) {
+    using Check = detail::CallArguments<Method, typename Traits::Parameters,
+                                        typename detail::ArgumentOf<A&&>::Type...>;
+    if constexpr (!Check::kGood || !detail::check_method<Method>()) {
+      return make_ready_future<Value>(Status(Code::kInternal, "does not compile"));
+    } else if constexpr ((detail::kIsFuture<std::remove_cvref_t<A>> || ...)) {
+      static_assert(Traits::kKind != detail::MethodKind::kStream,
+                    "a method that returns a Stream takes no futures: its reader is returned at "
+                    "once. Wait for them before");
+      return call_later<Method>(std::index_sequence_for<A...>{}, std::forward<A>(arguments)...);
+    } else {
       typename Traits::Stored stored(std::forward<A>(arguments)...);
       if constexpr (Traits::kKind == detail::MethodKind::kStream) {
         return send_stream<Value>(static_cast<std::uint32_t>(kIndex), stored);
       } else {
         return send<Value>(static_cast<std::uint32_t>(kIndex), stored);
       }
-    } else {
-      return make_ready_future<Value>(Status(Code::kInternal, "does not compile"));
     }
   }
 
@@ -111,6 +122,20 @@ class ActorHandle {
     detail::CallState<Value>& call = *state;
     call.line().send(method, arguments, options_, std::move(state), call, &call);
     return future;
+  }
+
+  template <auto Method, std::size_t... I, typename... A>
+  auto call_later(std::index_sequence<I...>, A&&... arguments) const {
+    using Traits = detail::MethodTraits<Method>;
+    using Value = typename Traits::Value;
+    if (!channel_) return make_ready_future<Value>(empty_error());
+    return detail::call_when_ready<Value>(
+        when_all(detail::future_of_argument<std::tuple_element_t<I, typename Traits::Stored>>(
+            std::forward<A>(arguments))...),
+        detail::future_options(*client_, *channel_), options_.timeout,
+        [handle = *this](auto values) {
+          return handle.template call<Method>(std::move(std::get<I>(values))...);
+        });
   }
 
   template <typename Item, typename Stored>
