@@ -82,9 +82,8 @@ class Actors {
   Result<Supervisor> supervise(const SupervisorOptions& options,
                                Duration timeout = kControlTimeout);
 
-  // --- tasks (tasks.h, which a program that has some includes)
-  // -------------------------------------- Runs a function of the program, listed in its host_main,
-  // on some node that has room.
+  // --- tasks (tasks.h, which a program that has some includes) ------------------------------------
+  // Runs a function of the program, listed in its host_main, on some node that has room.
   template <auto Function, typename... A>
   Future<TaskValue<Function>> submit(A&&... arguments) const;
   // What submits tasks that have these options.
@@ -95,9 +94,10 @@ class Actors {
   // ------------------------------------------------------------------------- Puts a value into
   // shared memory of this node. Waits for room. kResourceExhausted: there was none within the time,
   // and what is in the way, or it can never be; kFailedPrecondition: this machine is no node of the
-  // cluster.
+  // cluster. (The reference is of T; of a TensorView of a Tensor.)
   template <typename T>
-  Result<ObjectRef<T>> put(const T& value, Duration timeout = kObjectTimeout) {
+  Result<ObjectRef<typename ObjectContent<T>::Type>> put(const T& value,
+                                                         Duration timeout = kObjectTimeout) {
     return detail::put_object<T>(TROUPE_TRY(usable()), value, timeout);
   }
   // ObjectRef::get().

@@ -69,6 +69,12 @@ struct ObjectLayout<std::string> {
   }
 };
 
+// What the object is that a T is put into, where that is another type: a view's array (tensor.h).
+template <typename T>
+struct ObjectContent {
+  using Type = T;
+};
+
 template <typename T>
 class ObjectRef;
 
@@ -98,7 +104,11 @@ class Object {
   T copy() const {
     if constexpr (Layout::kInPlace) {
       const auto view = **this;
-      return T(view.begin(), view.end());
+      if constexpr (requires { view.begin(); }) {
+        return T(view.begin(), view.end());
+      } else {
+        return T(view);
+      }
     } else {
       return *value_;
     }
@@ -117,6 +127,8 @@ class Object {
       auto value = decode_value<T>(bytes.bytes);
       if (!value.ok()) return value.status();
       value_ = std::make_shared<const T>(std::move(*value));
+    } else if constexpr (requires { Layout::check(bytes.bytes); }) {
+      TROUPE_RETURN_IF_ERROR(Layout::check(bytes.bytes));
     }
     bytes_ = std::move(bytes);
     return {};
@@ -200,20 +212,29 @@ struct Codec<Object<T>> {
 namespace detail {
 
 template <typename T>
-Result<ObjectRef<T>> put_object(const std::shared_ptr<ActorClient>& client, const T& value,
-                                Duration timeout) {
-  static_assert(Serializable<T>, "this type cannot be an object: it is not serialisable");
-  using Layout = ObjectLayout<T>;
-  const auto store = [&](std::span<const std::byte> bytes) -> Result<ObjectRef<T>> {
-    auto room = make_object_room(client, bytes.size(), timeout);
+auto put_object(const std::shared_ptr<ActorClient>& client, const T& value, Duration timeout)
+    -> Result<ObjectRef<typename ObjectContent<T>::Type>> {
+  using Content = typename ObjectContent<T>::Type;
+  static_assert(Serializable<Content>, "this type cannot be an object: it is not serialisable");
+  using Layout = ObjectLayout<Content>;
+  const auto store = [&](std::size_t size, auto write) -> Result<ObjectRef<Content>> {
+    auto room = make_object_room(client, size, timeout);
     if (!room.ok()) return room.status();
-    if (!bytes.empty()) std::memcpy((*room)->bytes().data(), bytes.data(), bytes.size());
-    return Access::make<ObjectRef<T>>((*room)->seal(Codec<T>::kHash));
+    if (size > 0) write((*room)->bytes());
+    return Access::make<ObjectRef<Content>>((*room)->seal(Codec<Content>::kHash));
   };
-  if constexpr (Layout::kInPlace) {
-    return store(Layout::bytes_of(value));
+  const auto copy = [&](std::span<const std::byte> bytes) {
+    return store(bytes.size(), [&](std::span<std::byte> into) {
+      std::memcpy(into.data(), bytes.data(), bytes.size());
+    });
+  };
+  if constexpr (requires { Layout::bytes_in(value); }) {
+    return store(Layout::bytes_in(value),
+                 [&](std::span<std::byte> into) { Layout::write(value, into); });
+  } else if constexpr (Layout::kInPlace) {
+    return copy(Layout::bytes_of(value));
   } else {
-    return store(encode_value(value));
+    return copy(encode_value(value));
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "troupe/actor.h"
 #include "troupe/object.h"
+#include "troupe/tensor.h"
 
 namespace troupe::tests {
 
@@ -64,16 +65,38 @@ class Reader {
     return {};
   }
   void die() const { ::raise(SIGKILL); }
+  Tensor<int> turned(const Tensor<int>& tensor) const {
+    return Tensor<int>(tensor.view().transposed());
+  }
+  int element(Object<Tensor<int>> tensor, int i, int j) const { return (*tensor)(i, j); }
 
   static constexpr auto methods =
       troupe::methods<&Reader::sum, &Reader::sample, &Reader::sum_of_all, &Reader::keep,
                       &Reader::sum_of_kept, &Reader::forget, &Reader::make, &Reader::kept,
-                      &Reader::view, &Reader::die>;
+                      &Reader::view, &Reader::die, &Reader::turned, &Reader::element>;
 
  private:
   ActorContext& context_;
   std::vector<ObjectRef<std::vector<float>>> kept_;
   std::vector<Object<std::vector<float>>> views_;
+};
+
+// Made of an object.
+class Keeper {
+ public:
+  explicit Keeper(ObjectRef<std::vector<float>> numbers) : numbers_(std::move(numbers)) {}
+  Result<double> sum() const {
+    const auto object = numbers_.get();
+    if (!object.ok()) return object.status();
+    return std::accumulate((**object).begin(), (**object).end(), 0.0);
+  }
+  void forget() { numbers_ = {}; }
+  void die() const { ::raise(SIGKILL); }
+  static constexpr auto constructor = troupe::constructor<ObjectRef<std::vector<float>>>;
+  static constexpr auto methods = troupe::methods<&Keeper::sum, &Keeper::forget, &Keeper::die>;
+
+ private:
+  ObjectRef<std::vector<float>> numbers_;
 };
 
 }  // namespace troupe::tests
