@@ -41,6 +41,12 @@ Status ArgumentSender::take(wire::ActorSpec& spec, wire::Bytes arguments) {
   return {};
 }
 
+void ArgumentSender::keep(ActorId actor_id, std::vector<std::shared_ptr<const void>> objects) {
+  if (objects.empty()) return;
+  MutexLock lock(mutex_);
+  if (!closed_) kept_[actor_id].objects = std::move(objects);
+}
+
 void ArgumentSender::begin(ActorId actor_id) {
   {
     MutexLock lock(mutex_);
@@ -55,20 +61,27 @@ void ArgumentSender::begin(ActorId actor_id) {
 }
 
 void ArgumentSender::forget(ActorId actor_id) {
+  Kept gone;  // objects are let go without the lock
   MutexLock lock(mutex_);
-  kept_.erase(actor_id);
+  const auto it = kept_.find(actor_id);
+  if (it == kept_.end()) return;
+  gone = std::move(it->second);
+  kept_.erase(it);
 }
 
 void ArgumentSender::on_actor(ActorId actor_id, const Result<wire::ActorInfo>& info) {
+  Kept gone;
   MutexLock lock(mutex_);
   const auto it = kept_.find(actor_id);
   if (it == kept_.end()) return;
   const bool away = !info.ok() && head_is_away(info.status());
   if (away) return;  // the watch goes on
   if (!info.ok() || info->state == wire::ActorState::kDead) {
+    gone = std::move(it->second);
     kept_.erase(it);
     return;
   }
+  if (!it->second.arguments) return;
   it->second.actor = *info;
   queue_locked(actor_id, it->second);
 }

@@ -2,7 +2,8 @@
 // Constructor arguments that are too large for an actor's spec. The process that created the actor
 // keeps them until the actor is dead for good, and sends them to each process of it that starts
 // (target "actor/ID/.arguments"): on its own node as a descriptor of the same memory, to other
-// nodes as bytes. Neither the head nor a node's daemon ever has them.
+// nodes as bytes. Neither the head nor a node's daemon ever has them. It keeps the objects, too,
+// that constructor arguments of any size refer to.
 
 #include <cstdint>
 #include <deque>
@@ -39,6 +40,8 @@ class ArgumentSender : public std::enable_shared_from_this<ArgumentSender> {
   // Moves constructor arguments out of the spec, where they are large. kOutOfMemory,
   // kResourceExhausted.
   Status take(wire::ActorSpec& spec, wire::Bytes arguments);
+  // Objects that the arguments refer to, which its processes take when they start.
+  void keep(ActorId actor_id, std::vector<std::shared_ptr<const void>> objects);
   // The head has accepted the actor: its processes will come. Nothing for actors without.
   void begin(ActorId actor_id);
   // There will be no such actor.
@@ -48,7 +51,8 @@ class ArgumentSender : public std::enable_shared_from_this<ArgumentSender> {
 
  private:
   struct Kept {
-    std::shared_ptr<const memory::Segment> arguments;
+    std::shared_ptr<const memory::Segment> arguments;  // may be null
+    std::vector<std::shared_ptr<const void>> objects;
     Directory::WatchId watch = 0;
     wire::ActorInfo actor;
     std::uint64_t sent_to = 0;  // the newest process that has them

@@ -154,9 +154,10 @@ Result<wire::ActorSpec> ActorClient::spec_for(const ActorOptions& options,
 
 Result<std::shared_ptr<ActorChannel>> ActorClient::create(const ActorOptions& options,
                                                           const ActorInterface& interface,
-                                                          wire::Bytes constructor_arguments,
+                                                          PackedArguments constructor_arguments,
                                                           OnRefused on_refused) {
-  auto spec = TROUPE_TRY(spec_for(options, interface, std::move(constructor_arguments)));
+  auto spec = TROUPE_TRY(spec_for(options, interface, std::move(constructor_arguments.bytes)));
+  sender_->keep(spec.actor_id, std::move(constructor_arguments.kept));
   auto channel = this->channel(spec.actor_id, interface);
   place(std::make_shared<const wire::ActorSpec>(std::move(spec)), channel, std::move(on_refused));
   return channel;
@@ -195,10 +196,11 @@ Ownership ActorClient::ownership(Owner owner, bool detached) const {
 
 Result<std::shared_ptr<ActorChannel>> ActorClient::get_or_create(const ActorOptions& options,
                                                                  const ActorInterface& interface,
-                                                                 wire::Bytes constructor_arguments,
+                                                                 PackedArguments arguments,
                                                                  Deadline deadline) {
-  auto spec = TROUPE_TRY(spec_for(options, interface, std::move(constructor_arguments)));
+  auto spec = TROUPE_TRY(spec_for(options, interface, std::move(arguments.bytes)));
   const ActorId new_id = spec.actor_id;
+  sender_->keep(new_id, std::move(arguments.kept));
   const auto id = wait_for_head<ActorId>(deadline, "getting or creating an actor", [&](auto done) {
                     directory().get_or_create(std::move(spec), done);
                   }).with("actor", options.name);
@@ -222,11 +224,12 @@ Result<std::vector<std::shared_ptr<ActorChannel>>> ActorClient::create_gang(
   std::vector<wire::ActorSpec> specs;
   std::vector<std::shared_ptr<ActorChannel>> channels;
   for (auto& member : members) {
-    auto spec = spec_for(member.options, interface, std::move(member.arguments));
+    auto spec = spec_for(member.options, interface, std::move(member.arguments.bytes));
     if (!spec.ok()) {
       for (const auto& before : specs) sender_->forget(before.actor_id);
       return spec.status();
     }
+    sender_->keep(spec->actor_id, std::move(member.arguments.kept));
     specs.push_back(std::move(*spec));
     channels.push_back(channel(specs.back().actor_id, interface));
   }

@@ -74,16 +74,17 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   using OnRefused = std::function<void(const Status& why)>;
   Result<std::shared_ptr<ActorChannel>> create(const ActorOptions& options,
                                                const ActorInterface& interface,
-                                               wire::Bytes constructor_arguments,
+                                               PackedArguments constructor_arguments,
                                                OnRefused on_refused = nullptr);
   // A process for `count` light actors; `start` is what light_actor.h says. As create().
   Result<std::shared_ptr<ActorChannel>> create_light_host(const ActorOptions& options,
                                                           const ActorInterface& hosts,
-                                                          wire::Bytes start, std::uint32_t count);
+                                                          PackedArguments start,
+                                                          std::uint32_t count);
   // A light actor in a host of this client's, for the same class and options, that has room; or in
   // a new one.
   Result<LightPlace> create_light(const ActorOptions& options, const ActorInterface& hosts,
-                                  wire::Bytes constructor_arguments);
+                                  PackedArguments constructor_arguments);
   // The host of light actors that has this name, and for how many it has room. As find().
   Result<LightHost> find_light_host(const std::string& name, const std::string& namespace_name,
                                     const ActorInterface& hosts, Deadline deadline);
@@ -91,7 +92,7 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   // kInvalidArgument where that one is of another class or was made with other arguments.
   Result<std::shared_ptr<ActorChannel>> get_or_create(const ActorOptions& options,
                                                       const ActorInterface& interface,
-                                                      wire::Bytes constructor_arguments,
+                                                      PackedArguments constructor_arguments,
                                                       Deadline deadline);
   // All are placed or none is; waits until the head has accepted or refused.
   Result<std::vector<std::shared_ptr<ActorChannel>>> create_gang(std::vector<PlainMember> members,
@@ -164,7 +165,7 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   Result<wire::ActorInfo> find_living(const std::string& name, const std::string& namespace_name,
                                       const ActorInterface& interface, Deadline deadline);
   void make_light(const std::shared_ptr<ActorChannel>& host, std::uint32_t number,
-                  std::shared_ptr<const wire::Bytes> constructor_arguments);
+                  std::shared_ptr<const PackedArguments> constructor_arguments);
   // Asks the head to place the actor, until it has accepted or refused.
   void place(std::shared_ptr<const wire::ActorSpec> spec, std::shared_ptr<ActorChannel> channel,
              OnRefused on_refused = nullptr);

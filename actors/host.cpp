@@ -454,7 +454,7 @@ Status Host::prepare(Started& started) {
 }
 
 Status Host::create(Started& started) {
-  const DecodeContext decode{client_};
+  const DecodeContext decode{.client = client_, .takes_references = true};
   memory::Segment beside;
   if (spec_.arguments_beside_bytes > 0) {
     beside = TROUPE_TRY(receive_arguments());

@@ -44,10 +44,11 @@ Future<Value> call_host(const std::shared_ptr<ActorClient>& client,
 
 Result<std::shared_ptr<ActorChannel>> ActorClient::create_light_host(const ActorOptions& options,
                                                                      const ActorInterface& hosts,
-                                                                     wire::Bytes start,
+                                                                     PackedArguments start,
                                                                      std::uint32_t count) {
-  auto spec = TROUPE_TRY(spec_for(options, hosts, std::move(start)));
+  auto spec = TROUPE_TRY(spec_for(options, hosts, std::move(start.bytes)));
   spec.actor_id.low &= ~kLightIdBits;
+  sender_->keep(spec.actor_id, std::move(start.kept));
   spec.light_count = count;
   auto channel = this->channel(spec.actor_id, hosts);
   place(std::make_shared<const wire::ActorSpec>(std::move(spec)), channel);
@@ -56,19 +57,19 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::create_light_host(const Actor
 
 Result<LightPlace> ActorClient::create_light(const ActorOptions& options,
                                              const ActorInterface& hosts,
-                                             wire::Bytes constructor_arguments) {
+                                             PackedArguments constructor_arguments) {
   if (!options.name.empty()) {
     return error(Code::kInvalidArgument,
                  "a light actor called '{}': one alone has no name. Name the host of several "
                  "(spawn_many), or give it a process of its own (Isolation::kProcess)",
                  options.name);
   }
-  if (constructor_arguments.size() > limits::kActorSpecBytesMax) {
+  if (constructor_arguments.bytes.size() > limits::kActorSpecBytesMax) {
     return error(Code::kInvalidArgument,
                  "the constructor arguments of a light {} are {} bytes; at most {} are taken. Put "
                  "large data into the actor's first call",
                  hosts.type.substr(0, hosts.type.size() - kLightSuffix.size()),
-                 constructor_arguments.size(), limits::kActorSpecBytesMax);
+                 constructor_arguments.bytes.size(), limits::kActorSpecBytesMax);
   }
   wire::ActorSpec like = TROUPE_TRY(spec_for(options, hosts, {}));
   like.actor_id = {};
@@ -82,10 +83,10 @@ Result<LightPlace> ActorClient::create_light(const ActorOptions& options,
     auto room = std::find_if(light_rooms_.begin(), light_rooms_.end(),
                              [&](const LightRoom& r) { return r.like == like; });
     if (room == light_rooms_.end()) {
-      wire::Bytes start = constructor_arguments;
-      start.resize(sizeof(std::uint64_t));  // the hash
-      start.push_back(static_cast<std::byte>(LightStart::kLater));
-      start.resize(start.size() + sizeof(std::uint64_t));
+      PackedArguments start{constructor_arguments.bytes, {}};
+      start.bytes.resize(sizeof(std::uint64_t));  // the hash
+      start.bytes.push_back(static_cast<std::byte>(LightStart::kLater));
+      start.bytes.resize(start.bytes.size() + sizeof(std::uint64_t));
       auto host =
           TROUPE_TRY(create_light_host(options, hosts, std::move(start), options.light_per_host));
       light_rooms_.push_back({std::move(like), std::move(host), 0});
@@ -94,18 +95,18 @@ Result<LightPlace> ActorClient::create_light(const ActorOptions& options,
     place = {room->host, room->taken++};
   }
   make_light(place.host, place.number,
-             std::make_shared<const wire::Bytes>(std::move(constructor_arguments)));
+             std::make_shared<const PackedArguments>(std::move(constructor_arguments)));
   return place;
 }
 
 // The call goes before every call of this process to the light actor; what comes earlier from
 // others waits at the host. Where the host's mailbox is full, or the head is away, it is tried
-// again.
+// again. What the arguments refer to is kept until the light actor is made.
 void ActorClient::make_light(const std::shared_ptr<ActorChannel>& host, std::uint32_t number,
-                             std::shared_ptr<const wire::Bytes> constructor_arguments) {
+                             std::shared_ptr<const PackedArguments> constructor_arguments) {
   (void)call_host<void>(shared_from_this(), host, LightMethod::kCreate,
                         Deadline::after(kMakeTimeout), FutureOptions{}, number,
-                        *constructor_arguments)
+                        constructor_arguments->bytes)
       .then([weak = weak_from_this(), host, number, constructor_arguments](const Status& status) {
         const bool again = status.code() == Code::kOverloaded || head_is_away(status);
         const auto client = again ? weak.lock() : nullptr;

@@ -29,7 +29,7 @@ class LightWatching final : public Watching {
 // --- creating ------------------------------------------------------------------------------------
 
 Result<ChannelPtr> place_actor(const ClientPtr& client, const ActorOptions& options,
-                               const ActorInterface& interface, Bytes arguments) {
+                               const ActorInterface& interface, PackedArguments arguments) {
   return client->create(options, interface, std::move(arguments));
 }
 
@@ -40,7 +40,7 @@ Result<std::vector<ChannelPtr>> place_gang(const ClientPtr& client,
 }
 
 Result<ChannelPtr> get_or_place_actor(const ClientPtr& client, const ActorOptions& options,
-                                      const ActorInterface& interface, Bytes arguments) {
+                                      const ActorInterface& interface, PackedArguments arguments) {
   if (options.isolation == Isolation::kShared) {
     return Status(Code::kInvalidArgument,
                   "get_or_create of a light actor: one alone has no name. Name the host of several "
@@ -50,7 +50,7 @@ Result<ChannelPtr> get_or_place_actor(const ClientPtr& client, const ActorOption
 }
 
 Result<LightPlace> place_light(const ClientPtr& client, const ActorOptions& options,
-                               const ActorInterface& hosts, Bytes arguments) {
+                               const ActorInterface& hosts, PackedArguments arguments) {
   return client->create_light(options, hosts, std::move(arguments));
 }
 
@@ -86,20 +86,20 @@ void check_light_index(std::size_t index, std::size_t size) {
 Result<std::vector<ChannelPtr>> place_light_hosts(
     const ClientPtr& client, std::size_t count, std::size_t per_host, const ActorOptions& options,
     const ActorInterface& hosts,
-    const std::function<Bytes(std::size_t first, std::size_t end)>& start_of) {
+    const std::function<PackedArguments(std::size_t first, std::size_t end)>& start_of) {
   // All of them are made before the first one is placed: it may be that one of them is refused.
-  std::vector<Bytes> starts;
+  std::vector<PackedArguments> starts;
   std::vector<std::uint32_t> counts;
   for (std::size_t first = 0; first < count; first += per_host) {
     const std::size_t end = std::min(count, first + per_host);
     counts.push_back(static_cast<std::uint32_t>(end - first));
     starts.push_back(start_of(first, end));
-    if (starts.back().size() <= limits::kActorSpecBytesMax) continue;
+    if (starts.back().bytes.size() <= limits::kActorSpecBytesMax) continue;
     return error(Code::kInvalidArgument,
                  "the constructor arguments of the {} light actors of a host are {} bytes; at "
                  "most {} are taken. Use more hosts (ActorOptions::light_per_host), or put large "
                  "data into the actors' first calls",
-                 counts.back(), starts.back().size(), limits::kActorSpecBytesMax);
+                 counts.back(), starts.back().bytes.size(), limits::kActorSpecBytesMax);
   }
   std::vector<ChannelPtr> channels;
   for (std::size_t k = 0; k < starts.size(); ++k) {

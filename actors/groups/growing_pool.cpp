@@ -107,7 +107,8 @@ Status empty_pool_error(std::string_view type) {
 // --- its life ------------------------------------------------------------------------------------
 
 Result<std::shared_ptr<Pool>> Pool::create(ClientPtr client, const PoolOptions& options,
-                                           const ActorInterface& interface, Bytes arguments) {
+                                           const ActorInterface& interface,
+                                           PackedArguments arguments) {
   TROUPE_RETURN_IF_ERROR(check_options(options));
   auto pool =
       std::make_shared<GrowingPool>(std::move(client), options, interface, std::move(arguments));
@@ -117,7 +118,7 @@ Result<std::shared_ptr<Pool>> Pool::create(ClientPtr client, const PoolOptions& 
 }
 
 GrowingPool::GrowingPool(ClientPtr client, PoolOptions options, const ActorInterface& interface,
-                         Bytes arguments)
+                         PackedArguments arguments)
     : client_(std::move(client)),
       options_(std::move(options)),
       interface_(interface),

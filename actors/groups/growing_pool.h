@@ -40,7 +40,7 @@ class GrowingPool final : public Pool,
   using AttemptPtr = std::shared_ptr<PoolAttempt>;
 
   GrowingPool(ClientPtr client, PoolOptions options, const ActorInterface& interface,
-              Bytes arguments);
+              PackedArguments arguments);
   ~GrowingPool() override;
 
   void submit(const CallPtr& call) override;
@@ -114,7 +114,7 @@ class GrowingPool final : public Pool,
   const ClientPtr client_;
   const PoolOptions options_;
   const ActorInterface interface_;
-  const Bytes arguments_;  // of the constructor
+  const PackedArguments arguments_;  // of the constructor
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<Member> members_ TROUPE_GUARDED_BY(mutex_);

@@ -130,7 +130,7 @@ class Service final : public ObjectService {
   std::map<SegmentKey, std::shared_ptr<std::uint64_t>> fetched_;  // bytes that have arrived
   std::map<NodeId, Home> homes_;
   std::map<NodeId, std::shared_ptr<net::Connection>> borrowers_;
-  std::map<NodeId, wire::Endpoint> borrower_endpoints_;  // where others fetch what they have
+  std::map<NodeId, wire::Endpoint> borrower_endpoints_;   // where others fetch what they have
   std::set<std::shared_ptr<net::Connection>> strangers_;  // have not said who they are
   bool settling_ = false;
   bool ticking_ = false;

@@ -90,11 +90,10 @@ class Actors {
   Tasks tasks(const TaskOptions& options) const;
   Tasks tasks() const;
 
-  // --- objects (object.h)
-  // ------------------------------------------------------------------------- Puts a value into
-  // shared memory of this node. Waits for room. kResourceExhausted: there was none within the time,
-  // and what is in the way, or it can never be; kFailedPrecondition: this machine is no node of the
-  // cluster. (The reference is of T; of a TensorView of a Tensor.)
+  // --- objects (object.h) -----------------------------------------------------------------------
+  // Puts a value into shared memory of this node. Waits for room. kResourceExhausted: there was none
+  // within the time, and what is in the way, or it can never be; kFailedPrecondition: this machine
+  // is no node of the cluster. (The reference is of T; of a TensorView of a Tensor.)
   template <typename T>
   Result<ObjectRef<typename ObjectContent<T>::Type>> put(const T& value,
                                                          Duration timeout = kObjectTimeout) {

@@ -124,11 +124,17 @@ struct Codec<LightActors<T>> {
 
 namespace detail {
 
+// Without the hash before them; nothing of none.
+inline std::span<const std::byte> own_bytes(const PackedArguments& arguments) {
+  return std::span(arguments.bytes)
+      .subspan(std::min(sizeof(std::uint64_t), arguments.bytes.size()));
+}
+
 // A batch's hosts; `add(encoder, index)` appends the arguments that one of them alone has.
 template <typename T, typename Add>
 Result<LightActors<T>> spawn_light_hosts(const ClientPtr& client, std::size_t count,
                                          const ActorOptions& options, LightStart start,
-                                         std::span<const std::byte> alike, Add add) {
+                                         const PackedArguments& alike, Add add) {
   const LightDivision division = TROUPE_TRY(divide_light(count, options));
   auto hosts =
       TROUPE_TRY(place_light_hosts(client, count, division.per_host, options, kLightInterface<T>,
@@ -137,9 +143,10 @@ Result<LightActors<T>> spawn_light_hosts(const ClientPtr& client, std::size_t co
                                      out.put(ConstructorTraits<T>::kHash);
                                      out.put(static_cast<std::uint8_t>(start));
                                      out.put(static_cast<std::uint64_t>(first));
-                                     out.append(alike.data(), alike.size());
+                                     out.append(own_bytes(alike).data(), own_bytes(alike).size());
+                                     alike.keep_in(out);
                                      for (std::size_t i = first; i < end; ++i) add(out, i);
-                                     return out.take();
+                                     return PackedArguments::of(out);
                                    }));
   return Access::make<LightActors<T>>(client, std::move(hosts), count, division.per_host);
 }
@@ -147,9 +154,8 @@ Result<LightActors<T>> spawn_light_hosts(const ClientPtr& client, std::size_t co
 template <typename T, typename... A>
 Result<LightActors<T>> spawn_many(const ClientPtr& client, std::size_t count,
                                   const ActorOptions& options, A&&... arguments) {
-  const Bytes made_of = encode_constructor<T>(std::forward<A>(arguments)...);
   return spawn_light_hosts<T>(client, count, options, LightStart::kAlike,
-                              std::span(made_of).subspan(sizeof(std::uint64_t)),
+                              encode_constructor<T>(std::forward<A>(arguments)...),
                               [](Encoder&, std::size_t) {});
 }
 
@@ -163,7 +169,7 @@ Result<LightActors<T>> spawn_each(const ClientPtr& client, std::size_t count,
                                   const ActorOptions& options, F&& arguments_of) {
   const auto add = [&](Encoder& out, std::size_t index) {
     auto arguments = arguments_of(index);
-    const Bytes made_of = [&] {
+    const PackedArguments made_of = [&] {
       if constexpr (kIsTuple<decltype(arguments)>) {
         return std::apply(
             [](auto&&... a) { return encode_constructor<T>(std::forward<decltype(a)>(a)...); },
@@ -172,8 +178,10 @@ Result<LightActors<T>> spawn_each(const ClientPtr& client, std::size_t count,
         return encode_constructor<T>(std::move(arguments));
       }
     }();
-    out.put_count(made_of.size() - sizeof(std::uint64_t));
-    out.append(made_of.data() + sizeof(std::uint64_t), made_of.size() - sizeof(std::uint64_t));
+    const std::span<const std::byte> own = own_bytes(made_of);
+    out.put_count(own.size());
+    out.append(own.data(), own.size());
+    made_of.keep_in(out);
   };
   return spawn_light_hosts<T>(client, count, options, LightStart::kOneEach, {}, add);
 }

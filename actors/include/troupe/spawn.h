@@ -34,11 +34,14 @@ using ActorWatch = Watch;
 template <typename T>
 struct GangMember {
   template <typename... A>
-  explicit GangMember(ActorOptions o, A&&... arguments)
-      : options(std::move(o)),
-        constructor_arguments(detail::encode_constructor<T>(std::forward<A>(arguments)...)) {}
+  explicit GangMember(ActorOptions o, A&&... arguments) : options(std::move(o)) {
+    auto packed = detail::encode_constructor<T>(std::forward<A>(arguments)...);
+    constructor_arguments = std::move(packed.bytes);
+    objects = std::move(packed.kept);
+  }
   ActorOptions options;
-  std::vector<std::byte> constructor_arguments;  // as they travel
+  std::vector<std::byte> constructor_arguments;      // as they travel
+  std::vector<std::shared_ptr<const void>> objects;  // that they refer to
 };
 
 namespace detail {
@@ -59,7 +62,8 @@ Result<std::vector<ActorHandle<T>>> spawn_gang(const ClientPtr& client,
                                                std::vector<GangMember<T>> members, bool no_wait) {
   std::vector<PlainMember> plain;
   for (auto& member : members) {
-    plain.push_back({std::move(member.options), std::move(member.constructor_arguments)});
+    plain.push_back({std::move(member.options),
+                     {std::move(member.constructor_arguments), std::move(member.objects)}});
   }
   auto channels = TROUPE_TRY(place_gang(client, std::move(plain), kActorInterface<T>, no_wait));
   std::vector<ActorHandle<T>> handles;

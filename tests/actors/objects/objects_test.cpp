@@ -123,6 +123,41 @@ TEST_CASE("what an actor alone held is freed with it") {
   CHECK(objects_become(cluster, 0));
 }
 
+TEST_CASE("what an actor is made of stays as long as the actor may start again") {
+  Cluster cluster = start();
+  const auto put = [&] { return cluster.put(Floats(10, 2)).value(); };
+  const auto keeper = cluster.spawn<Keeper>({.max_restarts = 1}, put()).value();
+  CHECK(keeper.call<&Keeper::sum>().get().value() == 20);
+  REQUIRE(keeper.call<&Keeper::forget>().get().ok());
+  CHECK(cluster.object_store().value().objects == 1);
+  (void)keeper.call<&Keeper::die>().get();
+  CHECK(keeper.call<&Keeper::sum>().get().value() == 20);
+  (void)keeper.call<&Keeper::die>().get();
+  CHECK(objects_become(cluster, 0));
+
+  {
+    std::vector<GangMember<Keeper>> members;
+    for (int i = 0; i < 2; ++i) members.emplace_back(ActorOptions{.num_cpus = 1}, put());
+    for (const auto& member : cluster.spawn_gang(std::move(members)).value()) {
+      CHECK(member.call<&Keeper::sum>().get().value() == 20);
+      REQUIRE(cluster.kill(member).ok());
+    }
+    const auto pool =
+        ActorPool<Keeper>::create(cluster, {.member = {.num_cpus = 1}, .members_max = 2}, put())
+            .value();
+    CHECK(pool.call<&Keeper::sum>().get().value() == 20);
+    auto light =
+        cluster.spawn_many<Keeper>(3, {.max_restarts = 1, .isolation = Isolation::kShared}, put())
+            .value();
+    CHECK(light[2].call<&Keeper::sum>().get().value() == 20);
+    const auto one = cluster.spawn<Keeper>({.isolation = Isolation::kShared}, put()).value();
+    CHECK(one.call<&Keeper::sum>().get().value() == 20);
+    REQUIRE(cluster.kill(light).ok());
+    REQUIRE(cluster.kill(one).ok());
+  }
+  CHECK(objects_become(cluster, 0));
+}
+
 TEST_CASE("pools and groups pass references on, too") {
   Cluster cluster = start();
   {

@@ -67,7 +67,7 @@ struct ConstructorTraits<T, ConstructorSignature<P...>>
 
 // The constructor's arguments as they travel: the signature's hash, then the arguments.
 template <typename T, typename... A>
-Bytes encode_constructor(A&&... arguments) {
+PackedArguments encode_constructor(A&&... arguments) {
   using Traits = ConstructorTraits<T>;
   static_assert(Traits::kGoodArguments && Traits::check());
   static_assert(std::is_constructible_v<typename Traits::Stored, A&&...> &&
@@ -77,9 +77,8 @@ Bytes encode_constructor(A&&... arguments) {
   typename Traits::Stored stored(std::forward<A>(arguments)...);
   Encoder out;
   out.put(Traits::kHash);
-  const Bytes bytes = encode_arguments(stored);
-  out.append(bytes.data(), bytes.size());
-  return out.take();
+  encode_arguments(out, stored);
+  return PackedArguments::of(out);
 }
 
 }  // namespace detail

@@ -14,20 +14,6 @@
 
 namespace troupe::detail {
 
-// A call's arguments as they travel, and the objects that they refer to.
-struct PackedArguments {
-  Bytes bytes;
-  std::vector<std::shared_ptr<const void>> kept;
-  void append_to(Encoder& out) const {
-    out.append(bytes.data(), bytes.size());
-    keep_in(out);
-  }
-  // The call keeps the objects.
-  void keep_in(Encoder& out) const {
-    for (const auto& one : kept) out.keep(one);
-  }
-};
-
 // The homes of what was decoded hear of it, some time. Its actor keeps it for a while.
 void hold_decoded_later(const DecodeContext& context);
 
@@ -45,9 +31,7 @@ PackedArguments pack_arguments(A&&... arguments) {
   static_assert(CallArguments<Method, typename Traits::Parameters, A&&...>::kGood);
   Encoder out;
   encode_arguments(out, typename Traits::Stored(std::forward<A>(arguments)...));
-  PackedArguments packed{out.take(), {}};
-  packed.kept = std::move(out.kept());
-  return packed;
+  return PackedArguments::of(out);
 }
 // Of a tuple of the arguments, or of the only one.
 template <auto Method, typename A>

@@ -15,10 +15,12 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "troupe/bytes_view.h"
 #include "troupe/detail/interface.h"
@@ -344,6 +346,26 @@ inline constexpr ActorInterface kActorInterface{
     ActorClassTraits<T>::kType, ActorClassTraits<T>::kSignatures, false, HasSave<T>};
 
 // --- encoding arguments
+
+// Arguments as they travel, and the objects that they refer to.
+struct PackedArguments {
+  Bytes bytes;
+  std::vector<std::shared_ptr<const void>> kept;
+  // What was encoded.
+  static PackedArguments of(Encoder& out) {
+    PackedArguments packed{out.take(), {}};
+    packed.kept = std::move(out.kept());
+    return packed;
+  }
+  void append_to(Encoder& out) const {
+    out.append(bytes.data(), bytes.size());
+    keep_in(out);
+  }
+  // Whoever has what is encoded keeps the objects.
+  void keep_in(Encoder& out) const {
+    for (const auto& one : kept) out.keep(one);
+  }
+};
 
 // Most calls have arguments of less: one allocation is enough.
 inline constexpr std::size_t kArgumentBytesUsual = 48;

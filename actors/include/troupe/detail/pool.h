@@ -29,7 +29,7 @@ class Pool {
  public:
   static Result<std::shared_ptr<Pool>> create(ClientPtr client, const PoolOptions& options,
                                               const ActorInterface& interface,
-                                              Bytes constructor_arguments);
+                                              PackedArguments constructor_arguments);
   virtual ~Pool() = default;
   // Makes the call, which ends in any case.
   virtual void submit(const std::shared_ptr<PoolCall>& call) = 0;

@@ -15,6 +15,7 @@
 #include "troupe/codec.h"
 #include "troupe/detail/call_line.h"
 #include "troupe/detail/interface.h"
+#include "troupe/detail/method_table.h"
 #include "troupe/info.h"
 #include "troupe/options.h"
 #include "troupe/status.h"
@@ -29,23 +30,23 @@ using ChannelPtr = std::shared_ptr<ActorChannel>;
 
 // Returns the channel before the actor runs. A refusal of the head ends its calls.
 Result<ChannelPtr> place_actor(const ClientPtr& client, const ActorOptions& options,
-                               const ActorInterface& interface, Bytes arguments);
+                               const ActorInterface& interface, PackedArguments arguments);
 struct PlainMember {
   ActorOptions options;
-  Bytes arguments;
+  PackedArguments arguments;
 };
 Result<std::vector<ChannelPtr>> place_gang(const ClientPtr& client,
                                            std::vector<PlainMember> members,
                                            const ActorInterface& interface, bool no_wait);
 Result<ChannelPtr> get_or_place_actor(const ClientPtr& client, const ActorOptions& options,
-                                      const ActorInterface& interface, Bytes arguments);
+                                      const ActorInterface& interface, PackedArguments arguments);
 
 struct LightPlace {
   ChannelPtr host;
   std::uint32_t number = 0;
 };
 Result<LightPlace> place_light(const ClientPtr& client, const ActorOptions& options,
-                               const ActorInterface& hosts, Bytes arguments);
+                               const ActorInterface& hosts, PackedArguments arguments);
 // How `count` light actors are divided: kInvalidArgument for options that make no sense for them.
 struct LightDivision {
   std::size_t host_count = 0;
@@ -61,7 +62,7 @@ void check_light_index(std::size_t index, std::size_t size);
 Result<std::vector<ChannelPtr>> place_light_hosts(
     const ClientPtr& client, std::size_t count, std::size_t per_host, const ActorOptions& options,
     const ActorInterface& hosts,
-    const std::function<Bytes(std::size_t first, std::size_t end)>& start_of);
+    const std::function<PackedArguments(std::size_t first, std::size_t end)>& start_of);
 
 // --- finding ---------------------------------------------------------------------------------
 
