@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "runtime/base/signal_block.h"
-
 namespace troupe::scheduler {
 
 bool WorkerThreads::run(std::function<void()> work) {
@@ -11,7 +9,6 @@ bool WorkerThreads::run(std::function<void()> work) {
   if (closed_ || queue_.size() >= queue_max_) return false;
   queue_.push_back(std::move(work));
   if (idle_ < queue_.size() && threads_.size() < threads_max_) {
-    const SignalBlock without_signals;  // also that of a pipe that breaks under sendfile()
     threads_.emplace_back([this] { loop(); });
   }
   changed_.notify_one();
