@@ -161,7 +161,12 @@ std::optional<Status> FutureCore::await_until(DeadlineOf deadline_of) {
   // (A method that waits for long may wait for itself.)
   if (await_once(earlier(deadline, Deadline::after(kLongWait)), claimed)) return claimed;
   const auto waiting = begin_long_wait(*call);
-  return await_once(deadline, claimed) ? claimed : late();
+  // Again and again: what brings the result may come to be this thread's to do (a task whose worker
+  // has died).
+  while (!await_once(earlier(deadline, Deadline::after(kLongWait)), claimed)) {
+    if (deadline.passed()) return late();
+  }
+  return claimed;
 }
 
 std::optional<Status> FutureCore::await(Deadline deadline) {

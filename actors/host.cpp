@@ -21,6 +21,7 @@
 #include "actors/segment_attacher.h"
 #include "actors/state_copy.h"
 #include "actors/state_saver.h"
+#include "actors/stop_words.h"
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/limits.h"
@@ -726,8 +727,7 @@ void Host::answer_health() {
 // callers get back what this one does not come to, and send it there.
 void Host::begin_draining(const wire::HostStop& stop) {
   if (std::exchange(draining_, true)) return;
-  Status why =
-      error(Code::kActorDied, "the actor is being stopped and takes no new calls: {}", stop.reason);
+  Status why = error(Code::kActorDied, "{}{}", kTakesNoNewCalls, stop.reason);
   const Deadline deadline =
       Deadline::after(std::chrono::milliseconds(stop.grace_ms), loop_.clock());
   gives_back_ = stop.comes_back;
@@ -776,8 +776,7 @@ std::size_t Host::give_up_waiting(CallServer& server) {
     if (gives_back_) {
       server.give_back(call);
     } else {
-      runner_->refuse(call,
-                      error(Code::kActorDied, "the actor was stopped before it came to this call"));
+      runner_->refuse(call, error(Code::kActorDied, "{}", kStoppedBeforeThisCall));
     }
   }
   return gives_back_ ? waiting.size() : 0;

@@ -37,7 +37,7 @@ void LeaseQueue::drop(QueuedTask& task) {
   task.state = State::kOver;
   Lease* const lease = find(task.lease);
   if (lease == nullptr) return;
-  lease->closing = !TROUPE_CANARY("keeps-workers-of-the-cancelled");
+  lease->closing = true;
   if (std::erase_if(lease->at, [&](const TaskPtr& t) { return t.get() == &task; }) > 0) {
     --at_leases_;
   }
@@ -74,8 +74,11 @@ bool LeaseQueue::given_back(QueuedTask& task, std::uint64_t number, TimePoint no
   TaskPtr kept = *found;
   remove(*lease, task, now);
   if (TROUPE_CANARY("forgets-what-is-given-back")) return true;
-  // What runs there takes long: nothing is sent behind the next ones before they are known.
+  // What runs there takes long: nothing is sent behind the next ones before they are known. And
+  // where nothing is known to be there, it is what its caller has given up: others go elsewhere.
   lease->mean_us = std::max(lease->mean_us, 2 * us_of(limits_.latency));
+  lease->closing = lease->closing || lease->at.empty();
+  roomy_ = 0;
   to_front(std::move(kept));
   return true;
 }
@@ -162,15 +165,16 @@ void LeaseQueue::lost(std::uint64_t number, const Status& why, bool refused, Tim
 }
 
 void LeaseQueue::end_all_waiting(const Status& why) {
-  for (TaskPtr& task : take_all()) later_.ended.emplace_back(std::move(task), why);
+  for (TaskPtr& task : waiting_) {
+    if (take(*task)) later_.ended.emplace_back(std::move(task), why);
+  }
+  waiting_.clear();
 }
 
 std::vector<LeaseQueue::TaskPtr> LeaseQueue::take_all() {
+  end_all_waiting(Status());
   std::vector<TaskPtr> taken;
-  for (TaskPtr& task : waiting_) {
-    if (take(*task)) taken.push_back(std::move(task));
-  }
-  waiting_.clear();
+  for (auto& [task, why] : std::exchange(later_.ended, {})) taken.push_back(std::move(task));
   return taken;
 }
 
@@ -239,7 +243,7 @@ void LeaseQueue::end_late(TimePoint now, Todo& todo) {
       return false;
     });
   }
-  if (first_end_) look_at(*first_end_);
+  if (first_end_ && *first_end_ != TimePoint::max()) look_at(*first_end_);
 }
 
 std::size_t LeaseQueue::depth(const Lease& lease) const {
@@ -311,11 +315,16 @@ void LeaseQueue::grow(TimePoint now, Todo& todo) {
   bool no_room = false;
   double mean_us = -1;
   std::size_t running = 0;
+  std::optional<TimePoint> longest;  // what runs now has begun
   for (const Lease& lease : leases_) {
     if (lease.ending || lease.closing) continue;
     if (lease.running) {
       ++running;
       mean_us = std::max(mean_us, lease.mean_us);
+      if (lease.mean_us >= 0 && !lease.at.empty()) {
+        mean_us = std::max(mean_us, us_of(now - lease.head_since));
+        longest = longest ? std::min(*longest, lease.head_since) : lease.head_since;
+      }
     } else {
       ++asked;
       no_room = no_room || lease.no_room;
@@ -326,6 +335,8 @@ void LeaseQueue::grow(TimePoint now, Todo& todo) {
       mean_us * static_cast<double>(waiting_count_) / static_cast<double>(running) <
           us_of(limits_.worth_a_start)) {
     wanted = 0;
+    // (Unless it turns out to take longer.)
+    if (waiting_count_ > 0 && longest) look_at(*longest + limits_.worth_a_start * running);
   }
   // Of those that have no room one is enough.
   for (Lease& lease : leases_) {

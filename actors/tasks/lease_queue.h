@@ -73,7 +73,7 @@ class LeaseQueue {
   void give_up_idle();
 
   bool has_tasks(std::uint64_t lease);
-  // Those that wait: nothing is planned any more.
+  // Those that wait or are about to end: nothing is planned any more.
   std::vector<TaskPtr> take_all();
 
   Todo plan(TimePoint now);

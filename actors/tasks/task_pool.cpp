@@ -25,6 +25,7 @@ namespace {
 
 // For a worker to end: a task that was given up sees its stop token before it.
 constexpr std::chrono::milliseconds kWorkerGrace{5'000};
+constexpr Duration kEndAgainAfter = std::chrono::seconds(1);
 constexpr const char* kNotGot = "no result before the deadline of get()";
 
 ActorOptions worker_options(const TaskOptions& options) {
@@ -203,6 +204,7 @@ void TaskPool::closed(const Status& why) {
     if (!closed_.ok()) return;
     closed_ = why;
     waiting = queue_.take_all();
+    for (const auto& task : waiting) static_cast<TaskCall&>(*task).attempt.reset();
     workers_.clear();
   }
   for (const auto& task : waiting) {
@@ -236,7 +238,19 @@ void TaskPool::submit(TaskPtr task, const TaskOptions& options) {
     if (closed.ok() && !task->future().ready()) queue_.submit(task);
   }
   if (!closed.ok()) return finish(*task, closed, {}, nullptr, nullptr);
-  go_on();
+  go_on_here();
+}
+
+// On a thread of the user's, which may hold what continuations of other tasks want: they run on the
+// loop's.
+void TaskPool::go_on_here() {
+  auto later = std::make_shared<Continuations>();
+  go_on(later.get());
+  const auto client = later->empty() ? nullptr : client_.lock();
+  if (!client) return;
+  client->loop().post([later] {
+    for (const auto& continuation : *later) continuation();
+  });
 }
 
 void TaskPool::cancel(TaskCall& task) {
@@ -246,8 +260,12 @@ void TaskPool::cancel(TaskCall& task) {
     attempt = std::exchange(task.attempt, nullptr);
     queue_.drop(task);
   }
-  if (attempt) attempt->give_up();
-  go_on();
+  if (attempt) {
+    attempt->give_up();
+  } else {
+    task.arguments = {};
+  }
+  go_on_here();
 }
 
 Status TaskPool::late(const TaskCall& task) const {
@@ -275,6 +293,7 @@ void TaskPool::help(TaskCall& task, Deadline deadline) {
   {
     MutexLock lock(mutex_);
     taken = here != nullptr && queue_.take(task);
+    if (taken) task.attempt.reset();
     attempt = task.attempt;
   }
   if (taken) {
@@ -305,7 +324,14 @@ void TaskPool::answered(TaskAttempt& attempt, const Status& status,
       lost_locked(attempt.lease, status, false);
     } else if (is_not_begun(status)) {
       (void)queue_.given_back(task, attempt.lease, SystemClock().now());
+    } else if (is_worker_leaving(status)) {
+      queue_.closing(attempt.lease);
+      (void)queue_.given_back(task, attempt.lease, SystemClock().now());
     } else {
+      // The worker may go on with it.
+      if (status.code() == Code::kDeadlineExceeded || status.code() == Code::kUnavailable) {
+        queue_.closing(attempt.lease);
+      }
       over = queue_.answered(task, attempt.lease, SystemClock().now());
     }
     // (Of those that lie at a lease that was lost the pool ends some below.)
@@ -362,17 +388,26 @@ void TaskPool::carry_out(LeaseQueue::Todo todo, Continuations* later) {
   }
   std::vector<std::shared_ptr<TaskAttempt>> attempts;
   attempts.reserve(todo.sends.size());
+  std::vector<LeaseQueue::TaskPtr> unsent;
+  Status closed;
   {
     MutexLock lock(mutex_);
+    closed = closed_;
     for (auto& task : todo.sends) {
       if (task->state != QueuedTask::State::kAtLease) continue;  // (cancelled meanwhile)
       const auto worker = workers_.find(task->lease);
-      if (worker == workers_.end()) continue;
+      if (worker == workers_.end()) {
+        unsent.push_back(std::move(task));  // (it was closed meanwhile)
+        continue;
+      }
       auto call = std::static_pointer_cast<TaskCall>(std::move(task));
       attempts.push_back(
           std::make_shared<TaskAttempt>(shared_from_this(), call, worker->second.channel));
       call->attempt = attempts.back();
     }
+  }
+  for (const auto& task : unsent) {
+    finish(static_cast<TaskCall&>(*task), closed, {}, nullptr, later);
   }
   for (const auto& attempt : attempts) attempt->send();
   for (const auto& [lease, near] : todo.asks) ask(lease, near);
@@ -436,8 +471,8 @@ void TaskPool::ask(std::uint64_t lease, NodeId near) {
     options.node_affinity = near;
     options.node_affinity_soft = true;
   }
-  auto channel =
-      client->create(options, task_worker_interface(), task_worker_arguments(room_), on_refused);
+  auto channel = client->create(options, task_worker_interface(),
+                                PackedArguments{task_worker_arguments(room_), {}}, on_refused);
   if (!channel.ok()) {
     {
       MutexLock lock(mutex_);
@@ -475,11 +510,21 @@ void TaskPool::end(std::uint64_t lease) {
     id = worker->second.channel->actor_id();
     runs = worker->second.state == ActorState::kAlive;
   }
+  // (A head that was away too long to hear of it is asked again.)
+  const auto told = [weak = weak_from_this(), lease](const Status& status) {
+    if (!head_is_away(status)) return;
+    const auto self = weak.lock();
+    const auto connected = self ? self->client_.lock() : nullptr;
+    if (!connected) return;
+    connected->loop().call_after(kEndAgainAfter, [weak, lease] {
+      if (const auto alive = weak.lock()) alive->end(lease);
+    });
+  };
   constexpr const char* kReason = "no task needs it";
   if (runs) {
-    client->directory().drain(id, kWorkerGrace.count(), kReason, [](const Status&) {});
+    client->directory().drain(id, kWorkerGrace.count(), kReason, told);
   } else {
-    client->directory().kill(id, false, 0, kReason, [](const Status&) {});
+    client->directory().kill(id, false, 0, kReason, told);
   }
 }
 

@@ -53,6 +53,7 @@ class TaskPool final : public std::enable_shared_from_this<TaskPool> {
     std::string waits_for;
   };
   void go_on(Continuations* later = nullptr) TROUPE_EXCLUDES(mutex_);
+  void go_on_here() TROUPE_EXCLUDES(mutex_);
   void carry_out(LeaseQueue::Todo todo, Continuations* later) TROUPE_EXCLUDES(mutex_);
   void arm_locked(TimePoint now) TROUPE_REQUIRES(mutex_);
   void ask(std::uint64_t lease, NodeId near) TROUPE_EXCLUDES(mutex_);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "actors/client.h"
+#include "actors/stop_words.h"
 #include "actors/tasks/task_pool.h"
 #include "runtime/base/status.h"
 #include "runtime/net/event_loop.h"
@@ -38,8 +39,8 @@ class LongTasks : public std::enable_shared_from_this<LongTasks> {
   void watch(CallControl& control) { control_ = &control; }
 
   void begin() {
-    running_.store(++begun_, std::memory_order_release);
-    if (!looking_.exchange(true, std::memory_order_acq_rel)) {
+    running_.store(++begun_, std::memory_order_seq_cst);
+    if (!looking_.exchange(true, std::memory_order_seq_cst)) {
       loop_.post([weak = weak_from_this()] {
         if (const auto self = weak.lock()) self->look_later();
       });
@@ -61,9 +62,9 @@ class LongTasks : public std::enable_shared_from_this<LongTasks> {
     if (goes_on && control_ != nullptr) control_->refuse_waiting(not_begun());
     if (idle_looks_ < kIdleLooksMax) return look_later();
     idle_looks_ = 0;
-    looking_.store(false, std::memory_order_release);
+    looking_.store(false, std::memory_order_seq_cst);
     // (One may have begun just before.)
-    if (running_.load(std::memory_order_acquire) != 0 && !looking_.exchange(true)) look_later();
+    if (running_.load(std::memory_order_seq_cst) != 0 && !looking_.exchange(true)) look_later();
   }
 
   net::EventLoop& loop_;
@@ -142,6 +143,11 @@ bool WorkerRoom::holds(const WorkerRoom& other) const {
 Status not_begun() { return Status(Code::kAborted, std::string(kNotBegun)); }
 bool is_not_begun(const Status& status) {
   return status.code() == Code::kAborted && status.message() == kNotBegun;
+}
+
+bool is_worker_leaving(const Status& status) {
+  return status.code() == Code::kActorDied && (status.message().starts_with(kTakesNoNewCalls) ||
+                                               status.message() == kStoppedBeforeThisCall);
 }
 
 ActorClass task_worker_class(CreateTaskWorker create) {

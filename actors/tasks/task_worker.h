@@ -34,5 +34,7 @@ Bytes task_worker_arguments(const WorkerRoom& room);
 // Of a task that a worker has not begun, since another one takes long.
 Status not_begun();
 bool is_not_begun(const Status& status);
+// Of one that a worker refuses since it is being stopped (host.cpp): that it did not begin, either.
+bool is_worker_leaving(const Status& status);
 
 }  // namespace troupe::detail

@@ -9,6 +9,7 @@
 namespace troupe::scheduler {
 namespace {
 
+constexpr int kFetchesMax = 5;
 constexpr Duration kAskForPackageAgain = std::chrono::seconds(1);
 // A node whose daemon is started again, or that is cut off for a moment, is back by then.
 constexpr Duration kPackagePatience = std::chrono::seconds(30);
@@ -45,7 +46,13 @@ void NodeState::on(node_event::PackageNotFetched& event) {
   awaited.fetching = false;
   awaited.last = std::move(event.why);
   awaited.ask_at = now_ + kAskForPackageAgain;
-  awaited.give_up_at = std::max(awaited.give_up_at, now_ + 2 * kAskForPackageAgain);
+  // (A fetch may have taken longer than the patience; and one that fails each time would go on for
+  // ever.)
+  if (++awaited.failures < kFetchesMax) {
+    awaited.give_up_at = std::max(awaited.give_up_at, now_ + 2 * kAskForPackageAgain);
+  } else {
+    awaited.give_up_at = now_;
+  }
 }
 
 void NodeState::from_head(wire::PackageSources& sources) {

@@ -203,6 +203,7 @@ class NodeState {
     TimePoint ask_at;      // the head, where it is
     TimePoint give_up_at;  // unless it is being fetched
     Status last;           // why it is not here yet
+    int failures = 0;      // of fetches
   };
   void on(node_event::PackagesHere& event);
   void on(node_event::PackageNotFetched& event);

@@ -130,6 +130,7 @@ Status PackageExchange::State::take(Peer& peer, const wire::WritePackage& piece)
     peer.arrival.reset();
     peer.package = piece.package;
     peer.arrival = TROUPE_TRY(cache->receive(piece.package));
+    handlers.on_change(cache->all());  // it may have made room for it
     return {};
   }
   if (!peer.arrival || peer.package != piece.package || piece.offset != peer.arrival->size() ||
@@ -155,6 +156,7 @@ void PackageExchange::State::fetch(const wire::Package& package, std::vector<net
     if (arrival.status().code() == Code::kAlreadyExists) return handlers.on_change(cache->all());
     return handlers.on_failed(package, arrival.status());
   }
+  handlers.on_change(cache->all());  // it may have made room for it
   std::reverse(from.begin(), from.end());
   Fetch& fetch = fetches[package.sha256];
   fetch.package = package;

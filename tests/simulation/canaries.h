@@ -73,13 +73,12 @@ inline constexpr std::array<std::string_view, 8> kObjectCanaries = {
 };
 
 // Those in who decides where tasks run (actors/tasks/lease_queue.cpp).
-inline constexpr std::array<std::string_view, 6> kTaskCanaries = {
-    "counts-no-tries",                 // a task that kills its workers runs without end
-    "runs-again-unasked",              // one that may not run twice does
-    "forgets-tasks-of-the-dead",       // what a worker had is lost with it
-    "keeps-workers-of-the-cancelled",  // a worker that may run a cancelled task counts as free
-    "forgets-what-is-given-back",      // what a worker has not begun does not wait again
-    "keeps-idle-workers",              // those that have nothing to do are not ended
+inline constexpr std::array<std::string_view, 5> kTaskCanaries = {
+    "counts-no-tries",             // a task that kills its workers runs without end
+    "runs-again-unasked",          // one that may not run twice does
+    "forgets-tasks-of-the-dead",   // what a worker had is lost with it
+    "forgets-what-is-given-back",  // what a worker has not begun does not wait again
+    "keeps-idle-workers",          // those that have nothing to do are not ended
 };
 
 // Plants the mistake of this name in what runs in this thread, for as long as the object lives;

@@ -146,7 +146,7 @@ class MapState : public std::enable_shared_from_this<MapState<R>> {
     }
     if (taken_ == submitted_) return make_ready_future<Item>(Item());
     if (auto item = take_locked()) return make_ready_future<Item>(std::move(item));
-    waiting_.emplace(std::make_shared<FutureState<Item>>(options_));
+    waiting_.emplace(std::make_shared<ItemState>(options_, this->weak_from_this()));
     return waiting_->future();
   }
   void cancel() {
@@ -159,6 +159,28 @@ class MapState : public std::enable_shared_from_this<MapState<R>> {
   }
 
  private:
+  class ItemState final : public FutureState<Item> {
+   public:
+    ItemState(FutureOptions options, std::weak_ptr<MapState> map)
+        : FutureState<Item>(std::move(options)), map_(std::move(map)) {}
+
+   private:
+    void help(Deadline deadline) override {
+      if (const auto map = map_.lock()) map->help_first(deadline);
+    }
+    const std::weak_ptr<MapState> map_;
+  };
+
+  // Who waits for an item waits for the first call that is open.
+  void help_first(Deadline deadline) {
+    std::shared_ptr<Call> first;
+    {
+      MutexLock lock(mutex_);
+      if (open_.empty()) return;
+      first = open_.begin()->second;
+    }
+    first->help_others(deadline);
+  }
   // (Inputs are the caller's to read: on its own thread.)
   void fill() {
     while (!exhausted_) {

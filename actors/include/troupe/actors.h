@@ -82,7 +82,7 @@ class Actors {
   Result<Supervisor> supervise(const SupervisorOptions& options,
                                Duration timeout = kControlTimeout);
 
-  // --- tasks (tasks.h, which a program that has some includes) ------------------------------------
+  // --- tasks (tasks.h, which a program that has some includes) ----------------------------------
   // Runs a function of the program, listed in its host_main, on some node that has room.
   template <auto Function, typename... A>
   Future<TaskValue<Function>> submit(A&&... arguments) const;
@@ -91,9 +91,9 @@ class Actors {
   Tasks tasks() const;
 
   // --- objects (object.h) -----------------------------------------------------------------------
-  // Puts a value into shared memory of this node. Waits for room. kResourceExhausted: there was none
-  // within the time, and what is in the way, or it can never be; kFailedPrecondition: this machine
-  // is no node of the cluster. (The reference is of T; of a TensorView of a Tensor.)
+  // Puts a value into shared memory of this node. Waits for room. kResourceExhausted: there was
+  // none within the time, and what is in the way, or it can never be; kFailedPrecondition: this
+  // machine is no node of the cluster. (The reference is of T; of a TensorView of a Tensor.)
   template <typename T>
   Result<ObjectRef<typename ObjectContent<T>::Type>> put(const T& value,
                                                          Duration timeout = kObjectTimeout) {

@@ -40,6 +40,20 @@ void stay(const std::string& began) {
   for (;;) ::usleep(1000);
 }
 
+void submit_late(ActorContext& context, const std::string& began, const std::string& survived) {
+  std::ofstream(began) << "x";
+  while (!context.call_stop_token().stop_requested()) ::usleep(1000);
+  for (int i = 0; i < 3; ++i) (void)context.submit<&twice>(i).get();
+  std::ofstream(survived) << "x";
+}
+
+Result<int> sum_of_map(ActorContext& context, int n) {
+  std::vector<int> numbers(static_cast<std::size_t>(n));
+  std::iota(numbers.begin(), numbers.end(), 1);
+  const auto all = TROUPE_TRY(context.tasks().map<&twice>(numbers).all());
+  return std::accumulate(all.begin(), all.end(), 0);
+}
+
 Result<int> leaves(ActorContext& context, int depth) {
   if (depth == 0) return 1;
   auto left = context.submit<&leaves>(depth - 1);

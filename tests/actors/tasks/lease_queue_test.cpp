@@ -84,6 +84,36 @@ TEST_CASE_FIXTURE(Queue,
   CHECK(todo.ends.size() == 7);
 }
 
+TEST_CASE_FIXTURE(Queue, "one task behind a long one is reason enough for another worker") {
+  auto task = submit();
+  const auto leases = start({NodeId()});
+  for (int i = 0; i < 50; ++i) {
+    if (i > 0) task = submit();
+    REQUIRE(plan().sends.size() == 1);
+    now += 20us;
+    REQUIRE(queue.answered(*task, leases[0], now));
+  }
+  (void)submit();
+  REQUIRE(plan().sends.size() == 1);
+  const auto behind = submit();
+  (void)plan();
+  now += 5ms;
+  (void)queue.given_back(*behind, leases[0], now);
+  bool asked = false;
+  for (int i = 0; i < 100 && !asked && queue.next(); ++i) {
+    now = *queue.next();
+    asked = !plan().asks.empty();
+  }
+  CHECK(asked);
+}
+
+TEST_CASE_FIXTURE(Queue, "a task that was never in the queue is not taken out of it") {
+  QueuedTask task;
+  queue.drop(task);
+  CHECK(queue.waiting() == 0);
+  CHECK(plan().empty());
+}
+
 TEST_CASE_FIXTURE(Queue, "where workers do not start, what waits ends with the reason") {
   auto task = submit();
   for (int i = 0; i < 3; ++i) {

@@ -29,6 +29,8 @@ int throws(int) { return 0; }
 Result<std::int64_t> wait_for(ActorContext&, const std::string&) { return 0; }
 int crash_times(const std::string&, int) { return 0; }
 void stay(const std::string&) {}
+void submit_late(ActorContext&, const std::string&, const std::string&) {}
+Result<int> sum_of_map(ActorContext&, int) { return 0; }
 Result<int> leaves(ActorContext&, int) { return 0; }
 Result<ObjectRef<Floats>> filled(ActorContext&, std::size_t, float) { return ObjectRef<Floats>(); }
 double sum(Object<Floats>) { return 0; }
@@ -156,6 +158,27 @@ TEST_CASE_FIXTURE(TaskCluster,
 // peer: test_nested_get
 TEST_CASE_FIXTURE(TaskCluster, "nested tasks end however few workers there are") {
   CHECK(cluster.submit<&leaves>(7).get().value() == 128);
+  std::vector<Future<int>> maps;
+  for (int i = 0; i < 3; ++i) maps.push_back(cluster.submit<&sum_of_map>(20));
+  for (auto& map : maps) CHECK(map.get(20s).value() == 420);
+}
+
+TEST_CASE_FIXTURE(TaskCluster, "what a task submits after it was given up does not begin") {
+  auto late = cluster.submit<&submit_late>(folder.file("began"), folder.file("survived"));
+  REQUIRE(appears(folder.file("began")));
+  late.cancel();
+  CHECK(appears(folder.file("survived")));
+}
+
+TEST_CASE_FIXTURE(TaskCluster, "a worker whose task is late is replaced, and others go elsewhere") {
+  std::vector<Future<void>> stuck;
+  for (int i = 0; i < 2; ++i) {
+    stuck.push_back(
+        cluster.tasks({.timeout = 200ms}).submit<&stay>(folder.file(std::to_string(i))));
+  }
+  for (auto& future : stuck) CHECK(future.get().code() == Code::kDeadlineExceeded);
+  // (Their workers are ended after 5 s.)
+  for (int i = 0; i < 20; ++i) CHECK(cluster.submit<&twice>(i).get(20s).value() == 2 * i);
 }
 
 TEST_CASE_FIXTURE(TaskCluster, "references to objects, in arguments and results") {

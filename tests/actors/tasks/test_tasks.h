@@ -25,6 +25,10 @@ Result<std::int64_t> wait_for(ActorContext& context, const std::string& file);
 int crash_times(const std::string& file, int times);
 // As wait_for(), but never looks whether it was given up.
 void stay(const std::string& began);
+// Waits until it was given up, submits tasks then, and writes the file if it comes to that.
+void submit_late(ActorContext& context, const std::string& began, const std::string& survived);
+// The sum of 2, 4, …, 2n, by n tasks.
+Result<int> sum_of_map(ActorContext& context, int n);
 // 2^depth, by as many tasks.
 Result<int> leaves(ActorContext& context, int depth);
 Result<ObjectRef<Floats>> filled(ActorContext& context, std::size_t count, float value);
@@ -37,6 +41,6 @@ int unlisted(int n);
 
 inline constexpr auto kTestTasks =
     troupe::tasks<&twice, &process_id, &nothing, &fail, &throws, &wait_for, &crash_times, &stay,
-                  &leaves, &filled, &sum, &add, &join, &text_of>;
+                  &submit_late, &sum_of_map, &leaves, &filled, &sum, &add, &join, &text_of>;
 
 }  // namespace troupe::tests

@@ -62,6 +62,9 @@ class FutureCore : public Cancellable {
   const std::optional<Deadline>& ends_by() const { return options_.ends_by; }
   void set_ends_by(Deadline deadline) { options_.ends_by = deadline; }
 
+  // For a thread that waits for what is made of it: may do what brings the result.
+  void help_others(Deadline deadline) { help(deadline); }
+
   // Ends it without a value; false where it has ended already.
   virtual bool end_with(Status why) = 0;
   // What get() says at its deadline: what the future waits for, as far as that is known here.

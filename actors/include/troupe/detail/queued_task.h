@@ -11,7 +11,7 @@ namespace troupe::detail {
 // Its fields are the queue's, under the lock of its pool.
 struct QueuedTask {
   enum class State : std::uint8_t { kWaiting, kAtLease, kOver };
-  State state = State::kWaiting;
+  State state = State::kOver;  // it is not in the queue, not yet or no more
   // Shares its lease with none: it, or one beside it, may have ended a worker.
   bool alone = false;
   std::uint32_t retries = 0;
