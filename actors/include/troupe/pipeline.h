@@ -22,19 +22,15 @@
 //   takes a BytesView of a std::vector<std::byte> reads it where it lies. Large items go as objects
 //   (ObjectRef).
 // - Each item goes through every stage once, and results come in the order of the items. An item
-// for
-//   which a method fails goes through no further one; its future has the error, others go on.
+//   for which a method fails goes no further: its future has the error, others go on.
 // - At most in_flight items are between push() and their results; push() waits for room, and no
-// stage
-//   waits for any other. So there is nothing in which stages could block each other.
+//   stage waits for any other. So there is nothing in which stages could block each other.
 // - Methods run as calls do: on the actor's thread, between its other calls, saved after.
 // - An actor that dies is started anew as its ActorOptions say (max_restarts), takes its place in
-// the
-//   pipeline, and goes on with what was not delivered: an item may come to its method again, unless
-//   the class is kExactlyOnce. One that is dead for good ends the pipeline.
-// - The actors stay yours. They are on the node of the process that builds the pipeline
-// (kUnsupported
-//   elsewhere), and have processes of their own.
+//   the pipeline, and goes on with what was not delivered: an item may come to its method again,
+//   unless the class is kExactlyOnce. One that is dead for good ends the pipeline.
+// - The actors stay yours. They have processes of their own, on the node of the process that builds
+//   the pipeline (kUnsupported elsewhere).
 //
 // Thread-safe. Futures as those of calls: cancelling one stops nothing.
 

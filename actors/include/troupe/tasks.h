@@ -22,10 +22,9 @@
 //   throws is its result, and is not tried again.
 // - cancel() of its future: a task that has not begun does not; one that runs sees its
 //   call_stop_token(), and its worker is ended if it goes on for 5 s. Other tasks lose nothing.
-// - A task that waits for tasks that it has submitted itself, and that ask for no more than it,
-// runs
-//   them in its own process where they have not begun: nested tasks end however few workers there
-//   are.
+// - A task that waits for tasks which it has submitted itself, and that ask for no more than it,
+//   runs them in its own process where they have not begun: nested tasks end however few workers
+//   there are.
 // - Of a task that no node could hold, were it idle, the future ends with kResourceExhausted
 //   (TaskOptions::awaits_nodes). A program that lacks the function says so (kNotFound).
 //
