@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <thread>
 
+#include "actors/client.h"
 #include "runtime/base/check.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/random.h"
 #include "runtime/base/start_thread.h"
 #include "scheduler/client/actor_words.h"
 #include "troupe/detail/mutex.h"
+#include "troupe/detail/running_call.h"
 #include "troupe/unique_fd.h"
 
 namespace troupe {
@@ -32,6 +34,9 @@ int signal_of(ActorFault fault) {
   }
   return 0;
 }
+
+// How long the killer waits for the process that follows one which others have ended.
+constexpr Duration kReplacedWithin = std::chrono::seconds(10);
 
 // The command line begins as those of actors' processes do (scheduler/node/host_process.h).
 bool hosts_an_actor(std::int64_t pid) {
@@ -175,7 +180,16 @@ Status RandomKiller::State::strike_once(SeededRandom& random, TimePoint began) {
   KillerReport::Strike struck{.victim = process, .fault = fault};
   const TimePoint now = clock.now();
   struck.at = now - began;
-  TROUPE_RETURN_IF_ERROR(strike(process, fault));
+  const Status stricken = strike(process, fault);
+  if (stricken.code() == Code::kNotFound) {
+    // Somebody else was quicker, if there is a later process: then this was no strike.
+    const bool replaced =
+        detail::process_of(client, victim, process.generation,
+                           detail::earlier(back_by, Deadline::after(kReplacedWithin)))
+            .ok();
+    return replaced ? Status() : stricken;
+  }
+  TROUPE_RETURN_IF_ERROR(stricken);
   if (fault == ActorFault::kStop) {
     pause(options.stop_for);
     TROUPE_RETURN_IF_ERROR(strike(process, ActorFault::kContinue));

@@ -47,6 +47,7 @@ struct PackageExchange::State {
   void serve(ByteStream socket, const std::string& peer);
   void watch(std::uint64_t id);
   void received(std::uint64_t id, std::span<const std::byte> frame);
+  Result<std::unique_ptr<PackageCache::Arrival>> receive(const wire::Package& package);
   Status take(Peer& peer, const wire::WritePackage& piece);
   void fetch(const wire::Package& package, std::vector<net::Address> from);
   Fetch* find(std::uint64_t attempt);
@@ -125,12 +126,21 @@ void PackageExchange::State::received(std::uint64_t id, std::span<const std::byt
   peers.erase(id);
 }
 
+// Others may have to make room for it, which is told at once.
+Result<std::unique_ptr<PackageCache::Arrival>> PackageExchange::State::receive(
+    const wire::Package& package) {
+  const auto before = cache->all();
+  auto arrival = cache->receive(package);
+  auto after = cache->all();
+  if (after != before) handlers.on_change(std::move(after));
+  return arrival;
+}
+
 Status PackageExchange::State::take(Peer& peer, const wire::WritePackage& piece) {
   if (piece.offset == 0 && piece.bytes.empty()) {
     peer.arrival.reset();
     peer.package = piece.package;
-    peer.arrival = TROUPE_TRY(cache->receive(piece.package));
-    handlers.on_change(cache->all());  // it may have made room for it
+    peer.arrival = TROUPE_TRY(receive(piece.package));
     return {};
   }
   if (!peer.arrival || peer.package != piece.package || piece.offset != peer.arrival->size() ||
@@ -150,13 +160,12 @@ Status PackageExchange::State::take(Peer& peer, const wire::WritePackage& piece)
 
 void PackageExchange::State::fetch(const wire::Package& package, std::vector<net::Address> from) {
   if (fetches.contains(package.sha256)) return;
-  auto arrival = cache->receive(package);
+  auto arrival = receive(package);
   if (!arrival.ok()) {
     // It was sent meanwhile, or has been here since a daemon before.
     if (arrival.status().code() == Code::kAlreadyExists) return handlers.on_change(cache->all());
     return handlers.on_failed(package, arrival.status());
   }
-  handlers.on_change(cache->all());  // it may have made room for it
   std::reverse(from.begin(), from.end());
   Fetch& fetch = fetches[package.sha256];
   fetch.package = package;
@@ -227,7 +236,7 @@ void PackageExchange::State::answered(Fetch& fetch, std::span<const std::byte> f
   if (finished.code() != Code::kDataLoss) return end(fetch, std::move(finished));
   // Somebody has sent something else: the next one sends all of it.
   fetch.arrival.reset();
-  auto arrival = cache->receive(fetch.package);
+  auto arrival = receive(fetch.package);
   if (!arrival.ok()) return end(fetch, arrival.status());
   fetch.arrival = std::move(*arrival);
   failed(fetch, std::move(finished));

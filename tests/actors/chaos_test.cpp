@@ -72,6 +72,16 @@ TEST_CASE_FIXTURE(UnderFire, "a random killer keeps to its budget and reports ev
   CHECK(counter.call<&Counter::add>(1).get(20s).ok());
 }
 
+TEST_CASE_FIXTURE(UnderFire, "a random killer goes on where others kill its victim before it") {
+  auto killer = killer_of(counter, {.seed = 5, .strikes_max = 8, .pause = 1ms});
+  for (int i = 0; i < 8; ++i) {
+    const auto process = process_of(counter, Deadline::after(20s)).value();
+    (void)strike(process, ActorFault::kKill);
+  }
+  const auto report = killer.finish(Deadline::after(60s));
+  CHECK_MESSAGE(report.ok(), report.status().to_string());
+}
+
 TEST_CASE_FIXTURE(UnderFire, "a victim that does not come back is the killer's error") {
   auto mortal = detail::spawn<Counter>(client, {.name = "mortal"}, 0).value();
   auto killer = killer_of(mortal, {.strikes_max = 3, .pause = 0ms});
