@@ -240,6 +240,25 @@ class MapState : public std::enable_shared_from_this<MapState<R>> {
   std::optional<Promise<Item>> waiting_ TROUPE_GUARDED_BY(mutex_);
 };
 
+// Makes a call of the next of the inputs each time that it is asked. `start` makes it.
+template <typename R, typename Inputs, typename Start>
+typename MapState<R>::Submit call_of_each(Inputs&& inputs, Start start) {
+  struct Reader {
+    explicit Reader(Inputs&& from) : range(std::forward<Inputs>(from)), next(std::begin(range)) {}
+    Inputs range;
+    decltype(std::begin(std::declval<Inputs&>())) next;
+  };
+  auto reader = std::make_shared<Reader>(std::forward<Inputs>(inputs));
+  return [start = std::move(start),
+          reader = std::move(reader)]() -> std::shared_ptr<FutureState<NonVoid<R>>> {
+    if (reader->next == std::end(reader->range)) return nullptr;
+    auto&& input = *reader->next;
+    auto started = start(std::forward<decltype(input)>(input));
+    ++reader->next;
+    return started;
+  };
+}
+
 }  // namespace detail
 
 // The results of a map as they are taken. Moved, not copied; one that goes cancels what is left.
@@ -331,23 +350,13 @@ class ActorPool {
   PoolMap<Value<Method>> map(Inputs&& inputs, const MapOptions& options = {}) const {
     using R = Value<Method>;
     if (!pool_) return PoolMap<R>(nullptr);
-    struct Reader {
-      explicit Reader(Inputs&& from) : range(std::forward<Inputs>(from)), next(std::begin(range)) {}
-      Inputs range;
-      decltype(std::begin(std::declval<Inputs&>())) next;
-    };
-    auto submit = [pool = pool_, call = options_,
-                   reader = std::make_shared<Reader>(std::forward<Inputs>(
-                       inputs))]() -> std::shared_ptr<detail::FutureState<NonVoid<R>>> {
-      if (reader->next == std::end(reader->range)) return nullptr;
-      auto&& input = *reader->next;
-      auto started = start<Method>(
-          pool, call,
-          detail::MethodCall<T, Method>::encode_packed(std::forward<decltype(input)>(input)),
-          false);
-      ++reader->next;
-      return started;
-    };
+    auto submit = detail::call_of_each<R, Inputs>(
+        std::forward<Inputs>(inputs), [pool = pool_, call = options_](auto&& input) {
+          return start<Method>(
+              pool, call,
+              detail::MethodCall<T, Method>::encode_packed(std::forward<decltype(input)>(input)),
+              false);
+        });
     const std::size_t window = options.window > 0 ? options.window : 2 * pool_->capacity();
     return PoolMap<R>(std::make_shared<detail::MapState<R>>(
         std::move(submit), window, options.in_order, pool_->future_options()));

@@ -127,7 +127,7 @@ Result<Bytes> invoke_task(ActorContext& context, std::span<const std::byte> argu
         stored);
   };
   return encode_returned<Traits>(
-      [&] { return call(static_cast<typename Traits::Parameters*>(nullptr)); });
+      [&]() -> decltype(auto) { return call(static_cast<typename Traits::Parameters*>(nullptr)); });
 }
 
 template <auto... Functions>
@@ -162,8 +162,11 @@ class TaskCallState final : public FutureState<NonVoid<Value>>, public TaskCall 
     } else {
       const DecodeContext context = line != nullptr ? line->decode_context() : local_context();
       auto value = decode_value<Value>(result, context);
-      if (context.intake && line != nullptr) line->take_references(std::move(context.intake));
-      if (context.intake && line == nullptr) hold_decoded_later(context);
+      if (context.intake && line != nullptr) {
+        line->take_references(std::move(context.intake));
+      } else if (context.intake) {
+        hold_decoded_later(context);
+      }
       Base::set(std::move(value), later);
     }
   }
@@ -210,19 +213,10 @@ class Tasks {
   template <auto Function, typename Inputs>
   PoolMap<TaskValue<Function>> map(Inputs&& inputs, const MapOptions& options = {}) const {
     using R = TaskValue<Function>;
-    struct Reader {
-      explicit Reader(Inputs&& from) : range(std::forward<Inputs>(from)), next(std::begin(range)) {}
-      Inputs range;
-      decltype(std::begin(std::declval<Inputs&>())) next;
-    };
-    auto submit = [self = *this, reader = std::make_shared<Reader>(std::forward<Inputs>(inputs))]()
-        -> std::shared_ptr<detail::FutureState<NonVoid<R>>> {
-      if (reader->next == std::end(reader->range)) return nullptr;
-      auto&& input = *reader->next;
-      auto task = self.start_packed<Function>(std::forward<decltype(input)>(input));
-      ++reader->next;
-      return task;
-    };
+    auto submit =
+        detail::call_of_each<R, Inputs>(std::forward<Inputs>(inputs), [self = *this](auto&& input) {
+          return self.template start_packed<Function>(std::forward<decltype(input)>(input));
+        });
     const std::size_t window = options.window > 0 ? options.window : kTaskWindow;
     return PoolMap<R>(std::make_shared<detail::MapState<R>>(
         std::move(submit), window, options.in_order,
