@@ -26,7 +26,9 @@ struct RunMemory {
     std::optional<TimePoint> absent_since;  // since it was placed, or its death
     std::string waits_for;
     bool has_place = true;  // while it waits: what it waits for is not one
-    bool moved = false;     // to another node than before, since the last step
+    // The generation in or after which it moved to another node, while no step stood in a later
+    // one.
+    std::optional<std::uint64_t> moved_in;
     // Since its process was told to be killed because it did not move.
     std::optional<TimePoint> stuck_since;
     std::string stuck_how;  // "stopped", "stuck"
@@ -41,6 +43,7 @@ struct RunMemory {
   // A machine that came, or came on another node, since the last step that stood with it.
   struct Newcomer {
     std::int32_t machine = 0;
+    std::uint64_t came_in = 0;  // the generation in or after which it came, and which it is not in
     // Generations with it that were lost, as far as is known, for its sake.
     int attempts = 0;
     bool barred = false;  // the others go on without it
@@ -81,6 +84,9 @@ struct RunMemory {
   bool pausing = false;               // rank 0 was told to pause
   std::vector<std::int32_t> leaving;  // machines that announced their end
   std::vector<Newcomer> newcomers;
+  // The controller came without memory, and no step stood since: it does not know which machines
+  // lost what they held meanwhile.
+  bool found = false;
   std::string newcomers_failed;  // what the last attempt with them ended by
   LostBy lost_by = LostBy::kRun;
   // The status with which the run ends once a checkpoint of what its memory holds is written.

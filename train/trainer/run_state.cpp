@@ -52,10 +52,12 @@ RunState RunState::adopt_found(const RunSettings& settings, std::span<const Trai
                          found_memory(first_places(settings), found, generations_before, now,
                                       steps_before, silent_for, worlds),
                          now);
+  state.known_.found = true;
   if (state.known_.former.empty()) return state;
   // No step stands in this world yet.
   for (const int machine : state.machines()) {
-    if (!state.in_former(machine)) state.known_.newcomers.push_back({machine});
+    if (!state.in_former(machine))
+      state.known_.newcomers.push_back({machine, state.known_.generation});
   }
   return state;
 }
@@ -130,7 +132,7 @@ void RunState::on(const TrainerAlive& event, TimePoint now) {
   if (new_machine) machine_came(machine_of(event.trainer));
   if (place->rank >= 0) {
     const int rank = place->rank;
-    if (moved) rank_of(rank)->moved = true;
+    if (moved) rank_of(rank)->moved_in = known_.generation;
     return rank_present(rank, fmt::format("rank {} has a new process", rank), events::kRespawn,
                         now);
   }
@@ -153,7 +155,7 @@ void RunState::on(const TrainerUnfit& event, TimePoint now) {
 
 bool RunState::on_new_node(int rank) const {
   return elastic() ? is_new(machine_of(places_.trainer_of(rank)))
-                   : known_.ranks[static_cast<std::size_t>(rank)].moved;
+                   : known_.ranks[static_cast<std::size_t>(rank)].moved_in.has_value();
 }
 
 void RunState::cannot_serve(int number, const Status& cause, TimePoint now) {
@@ -379,9 +381,15 @@ void RunState::step_stands(const StepFinished& event, TimePoint now) {
 // Its machines hold what they computed then, and drop what they held of worlds before.
 void RunState::stood_in_this_world() {
   known_.stepped = true;
-  for (Rank& rank : known_.ranks) rank.moved = false;
+  // Whoever came since then, with the word of the step on its way, was not in it.
+  for (Rank& rank : known_.ranks) {
+    if (rank.moved_in < known_.generation) rank.moved_in.reset();
+  }
+  known_.found = false;
   known_.former.clear();
-  std::erase_if(known_.newcomers, [this](const auto& n) { return in_world(n.machine); });
+  std::erase_if(known_.newcomers, [this](const auto& n) {
+    return in_world(n.machine) && n.came_in < known_.generation;
+  });
 }
 
 void RunState::record_recovery(std::int64_t step, TimePoint now) {

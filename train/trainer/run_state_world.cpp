@@ -67,7 +67,7 @@ void RunState::machine_came(int machine) {
   // What was known is of the machine which had this number before.
   std::erase(known_.leaving, machine);
   std::erase_if(known_.newcomers, [&](const auto& n) { return n.machine == machine; });
-  if (known_.generation > 0) known_.newcomers.push_back({machine});
+  if (known_.generation > 0) known_.newcomers.push_back({machine, known_.generation});
 }
 
 bool RunState::is_new(int machine) const {
@@ -185,7 +185,8 @@ std::optional<std::vector<int>> RunState::wanted_machines(TimePoint now) const {
   std::vector<int> newcomers = in_it;
   std::erase_if(newcomers, [this](int machine) { return !is_new(machine); });
   // What a machine before held is lost, too, where another one has its number by now.
-  bool lost = std::ranges::any_of(newcomers, [this](int machine) { return in_former(machine); });
+  bool lost = known_.found ||
+              std::ranges::any_of(newcomers, [this](int machine) { return in_former(machine); });
   for (const int machine : in_it) {
     if (machine_alive(machine) || ((leaves(machine) || known_.save_by) && is_new(machine)))
       continue;

@@ -176,6 +176,15 @@ TEST_CASE("a machine that leaves hands over after the step under way") {
     CHECK(find<PauseAfterStep>(elastic.tell(StepFinished{2, 5})));
     check_resize(elastic.all_pause(6), 4, "machine 0 leaves");
   }
+  SUBCASE("nor where a late word of a step before the loss comes after that one") {
+    elastic.die(1);
+    elastic.come_on_new_node(1);
+    const auto begun = elastic.all_leave([&](int rank) {
+      return TrainerStopped{rank, elastic.run.generation(), error(Code::kAborted, "peer"), true};
+    });
+    CHECK(find<BeginGeneration>(begun));
+    CHECK_FALSE(record(begun, "resize"));
+  }
   SUBCASE("nor does another one before a step stands in the world without it") {
     ElasticRun three({0, 1, 2});
     three.tell(StepFinished{1, 4});
@@ -259,6 +268,14 @@ TEST_CASE("a controller that finds the run anew knows its world, and who has jus
   CHECK(find<BeginGeneration>(begun)->trainers == std::vector<int>{0, 1, 2, 3});
   CHECK(find<BeginGeneration>(begun)->former.size() == 1);
   CHECK(find<BeginGeneration>(begun)->tries_newcomers);
+  // A machine may have lost what it held with the controller: the others stay until a step stands.
+  run.apply(TrainerStopped{0, 3, error(Code::kAborted, "peer")}, {});
+  run.apply(MachineLeaves{0}, {});
+  for (const int rank : {1, 2, 3})
+    CHECK_FALSE(
+        record(run.apply(TrainerStopped{rank, 3, error(Code::kAborted, "peer")}, {}), "resize"));
+  CHECK(run.running());
+  CHECK(find<PauseAfterStep>(run.apply(StepFinished{4, 6}, {})));
 }
 
 TEST_CASE("saved and stopped while a machine is lost: by those that are left, from its copy") {
