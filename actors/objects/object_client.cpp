@@ -593,16 +593,40 @@ Status ObjectClient::map_locked(const wire::ObjectAnswer& answer, UniqueFd descr
   return {};
 }
 
+std::uint32_t ObjectClient::unknown_behind_locked(const HeldObject& object) const {
+  const auto next = held_.upper_bound(object.record.object_id);
+  const bool unknown = next != held_.end() && next->first.high == object.record.object_id.high &&
+                       next->second.first->place.segment == 0;
+  return unknown ? wire::kOthersToldMax : 0;
+}
+
+void ObjectClient::know_places_locked(const wire::ObjectAnswer& answer, HeldObject& object) {
+  object.place = answer.place;
+  const std::size_t count = std::min(answer.others.size(), answer.other_offsets.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto held = held_.find(answer.others[i]);
+    if (held == held_.end()) continue;  // let go of meanwhile
+    HeldObject& other = *held->second.first;
+    const std::uint64_t offset = answer.other_offsets[i];
+    const bool fits = other.record.bytes <= answer.segment_bytes &&
+                      offset <= answer.segment_bytes - other.record.bytes;
+    if (fits && other.place.segment == 0 && other.connection == connection_)
+      other.place = {.segment = answer.place.segment, .offset = offset};
+  }
+}
+
 Result<ObjectClient::Answered> ObjectClient::locate(std::unique_lock<std::mutex>& lock,
                                                     const HeldObject& object, Deadline deadline) {
   while (true) {
     Get get;
     gets_.insert(&get);
     const std::uint64_t request = next_request_++;
-    auto answered = ask(lock, request,
-                        wire::ObjectMessage(wire::GetObject{.request = request,
-                                                            .object_id = object.record.object_id}),
-                        deadline);
+    auto answered =
+        ask(lock, request,
+            wire::ObjectMessage(wire::GetObject{.request = request,
+                                                .object_id = object.record.object_id,
+                                                .others_max = unknown_behind_locked(object)}),
+            deadline);
     gets_.erase(&get);
     if (!answered.ok() || !get.unmapped.contains(answered->answer.place.segment)) return answered;
   }
@@ -629,7 +653,7 @@ Result<ObjectBytes> ObjectClient::read_locked(std::unique_lock<std::mutex>& lock
                  object.record.object_id.brief(), answered->answer.bytes, object.record.bytes);
   }
   TROUPE_RETURN_IF_ERROR(map_locked(answered->answer, std::move(answered->descriptor)));
-  object.place = answered->answer.place;
+  know_places_locked(answered->answer, object);
   return *mapped_locked(object);
 }
 

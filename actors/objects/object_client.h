@@ -139,6 +139,10 @@ class ObjectClient : public std::enable_shared_from_this<ObjectClient> {
                   Deadline deadline);
   std::optional<ObjectBytes> mapped_locked(const HeldObject& object) const;
   Status map_locked(const wire::ObjectAnswer& answer, UniqueFd descriptor);
+  // How many of the objects behind this one may be told along with it.
+  std::uint32_t unknown_behind_locked(const HeldObject& object) const;
+  // Of an answer whose segment is mapped.
+  void know_places_locked(const wire::ObjectAnswer& answer, HeldObject& object);
   Result<Answered> locate(std::unique_lock<std::mutex>& lock, const HeldObject& object,
                           Deadline deadline);
   Result<ObjectBytes> read_locked(std::unique_lock<std::mutex>& lock, HeldObject& object,

@@ -14,6 +14,8 @@
 namespace troupe::wire {
 
 inline constexpr std::uint32_t kObjectProtocolVersion = 1;
+// In one answer: a packet takes them with room to spare.
+inline constexpr std::uint32_t kOthersToldMax = 512;
 // Targets of connections to a node (net/transport.h): of processes, of other stores, of those that
 // read an object's bytes.
 inline constexpr const char* kObjectsTarget = "node/objects";
@@ -89,7 +91,10 @@ struct ReleaseObjects {
 struct GetObject {
   std::uint64_t request = 0;
   ObjectId object_id;
-  TROUPE_WIRE(GetObject, request, object_id);
+  // Of the objects with higher numbers that this process holds, so many are told along with it
+  // where they lie in the same segment: what a task has returned one by one is read one by one.
+  std::uint32_t others_max = 0;
+  TROUPE_WIRE(GetObject, request, object_id, others_max);
 };
 struct ForgetObjectRequest {
   std::uint64_t request = 0;
@@ -115,7 +120,11 @@ struct ObjectAnswer {
   std::uint64_t bytes = 0;
   std::uint64_t segment_bytes = 0;
   bool has_descriptor = false;
-  TROUPE_WIRE(ObjectAnswer, request, pending, status, place, bytes, segment_bytes, has_descriptor);
+  // What else lies in that segment, and where (GetObject::others_max).
+  std::vector<ObjectId> others;
+  std::vector<std::uint64_t> other_offsets;
+  TROUPE_WIRE(ObjectAnswer, request, pending, status, place, bytes, segment_bytes, has_descriptor,
+              others, other_offsets);
 };
 // Notices. What nobody holds any more, in segments of this process: their memory may be used again.
 struct ObjectsFreed {

@@ -134,7 +134,7 @@ void ObjectStore::fail(const Waiter& waiter, Status why) {
 // --- putting and holding -------------------------------------------------------------------------
 
 Status ObjectStore::on(ProcessKey process, const wire::NewSegment& message, TimePoint now) {
-  const Waiter waiter{process, message.request};
+  const Waiter waiter{.process = process, .request = message.request};
   if (message.bytes == 0) return Status(Code::kProtocol, "a segment of no bytes");
   if (message.bytes > config_.memory_max_bytes) {
     fail(waiter,
@@ -177,7 +177,7 @@ Status ObjectStore::on(ProcessKey process, const wire::PutObject& message) {
   segment->second.fresh = false;
   segment->second.used = ++uses_;
   hold(process, message.object_id, object);
-  answer_getting(object);
+  answer_getting(message.object_id, object);
   return {};
 }
 
@@ -189,7 +189,7 @@ void ObjectStore::hold(ProcessKey process, ObjectId id, Object& object) {
 }
 
 Status ObjectStore::on(ProcessKey process, const wire::HoldObjects& message) {
-  Holding holding{.waiter = {process, message.request}, .missing = {}};
+  Holding holding{.waiter = {.process = process, .request = message.request}, .missing = {}};
   // By home, what it is to be asked.
   std::map<NodeId, std::pair<wire::Endpoint, std::vector<ObjectId>>> asks;
   for (const wire::ObjectRecord& record : message.objects) {
@@ -367,14 +367,17 @@ void ObjectStore::lose(ObjectId id, Object& object, Status why) {
   object.standing = Standing::kLost;
   object.lost = std::move(why);
   drop_bytes(id, object);
-  answer_getting(object);
+  answer_getting(id, object);
   held_now(id);
 }
 
 // --- getting -------------------------------------------------------------------------------------
 
 Status ObjectStore::on(ProcessKey process, const wire::GetObject& message, TimePoint now) {
-  get({process, message.request}, message.object_id, now);
+  get({.process = process,
+       .request = message.request,
+       .others_max = std::min(message.others_max, wire::kOthersToldMax)},
+      message.object_id, now);
   return {};
 }
 
@@ -414,7 +417,7 @@ void ObjectStore::get(const Waiter& waiter, ObjectId id, TimePoint now) {
       leaving_bytes_ -= in.bytes;
     }
     if (in.place == Place::kMemory || (reader && object.fetch == Object::Fetch::kRuns)) {
-      return locate(waiter, object);
+      return locate(waiter, id, object);
     }
   }
   object.getting.push_back(waiter);
@@ -437,7 +440,7 @@ void ObjectStore::get(const Waiter& waiter, ObjectId id, TimePoint now) {
   }
 }
 
-void ObjectStore::locate(const Waiter& waiter, const Object& object) {
+void ObjectStore::locate(const Waiter& waiter, ObjectId id, const Object& object) {
   Segment& segment = segments_.at(object.segment);
   Process& process = processes_[waiter.process];
   wire::ObjectAnswer located;
@@ -446,17 +449,24 @@ void ObjectStore::locate(const Waiter& waiter, const Object& object) {
   located.segment_bytes = segment.bytes;
   segment.mapped.insert(waiter.process);
   process.mapped.insert(object.segment);
+  for (auto other = process.held.upper_bound(id);
+       other != process.held.end() && located.others.size() < waiter.others_max; ++other) {
+    const auto found = objects_.find(*other);
+    if (found == objects_.end() || found->second.segment != object.segment) break;
+    located.others.push_back(*other);
+    located.other_offsets.push_back(found->second.offset);
+  }
   // Also to a process that has been given it before: this answer may overtake that one, which came
   // on the other socket.
   answer(waiter, std::move(located), object.segment);
 }
 
-void ObjectStore::answer_getting(Object& object) {
+void ObjectStore::answer_getting(ObjectId id, Object& object) {
   for (const Waiter& waiter : std::exchange(object.getting, {})) {
     if (object.standing == Standing::kLost) {
       fail(waiter, object.lost);
     } else {
-      locate(waiter, object);
+      locate(waiter, id, object);
     }
   }
 }
@@ -483,7 +493,7 @@ void ObjectStore::source_found(ObjectId id, const wire::ObjectSource& source) {
   fetch.node = source.node_id;
   fetch.endpoint = source.endpoint;
   for (const Waiter& waiter : object.getting) {
-    if (processes_[waiter.process].reader) locate(waiter, object);
+    if (processes_[waiter.process].reader) locate(waiter, id, object);
   }
   std::erase_if(object.getting,
                 [&](const Waiter& waiter) { return processes_[waiter.process].reader; });
@@ -514,7 +524,7 @@ void ObjectStore::fetched(ObjectId id, Status status) {
   } else if (object.standing == Standing::kAsking) {
     TROUPE_CHECK(false, "object {} was fetched before its home was asked", id);
   }
-  answer_getting(object);
+  answer_getting(id, object);
 }
 
 // --- other nodes ---------------------------------------------------------------------------------

@@ -134,6 +134,7 @@ class ObjectStore {
   struct Waiter {
     ProcessKey process;
     std::uint64_t request;
+    std::uint32_t others_max = 0;
     bool told = false;  // that it is pending
   };
   // kExpected: it was put here, says who holds it, and that has not been read yet.
@@ -226,8 +227,8 @@ class ObjectStore {
 
   // Answers, or makes one wait who gets.
   void get(const Waiter& waiter, ObjectId id, TimePoint now);
-  void locate(const Waiter& waiter, const Object& object);
-  void answer_getting(Object& object);
+  void locate(const Waiter& waiter, ObjectId id, const Object& object);
+  void answer_getting(ObjectId id, Object& object);
   void answer(const Waiter& waiter, wire::ObjectAnswer answer, SegmentKey segment = 0);
   void fail(const Waiter& waiter, Status why);
   // The answer comes later.

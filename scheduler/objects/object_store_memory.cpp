@@ -241,7 +241,7 @@ void ObjectStore::spilled(SegmentKey key, Status status, TimePoint now) {
     segment.busy_until = now + kBusyTime;
     if (status.ok()) effect(Kind::kForgetDisk).segment = key;
     for (const ObjectId& id : std::set<ObjectId>(segment.objects)) {
-      if (!TROUPE_CANARY("forgets-what-waits-for-disk")) answer_getting(objects_.at(id));
+      if (!TROUPE_CANARY("forgets-what-waits-for-disk")) answer_getting(id, objects_.at(id));
     }
   } else {
     segment.place = Place::kSpilled;
@@ -266,7 +266,7 @@ void ObjectStore::restored(SegmentKey key, Status status) {
   }
   counted_.restored_bytes_total += segment.bytes;
   effect(Kind::kForgetDisk).segment = key;
-  for (const ObjectId& id : objects) answer_getting(objects_.at(id));
+  for (const ObjectId& id : objects) answer_getting(id, objects_.at(id));
 }
 
 // --- what is stuck -------------------------------------------------------------------------------

@@ -1004,6 +1004,7 @@ struct ReleaseObjects {
 struct GetObject {
   request @0 :UInt64;
   objectId @1 :Id;
+  othersMax @2 :UInt32;
 }
 
 struct ForgetObjectRequest {
@@ -1024,6 +1025,8 @@ struct ObjectAnswer {
   bytes @4 :UInt64;
   segmentBytes @5 :UInt64;
   hasDescriptor @6 :Bool;
+  others @7 :List(Id);
+  otherOffsets @8 :List(UInt64);
 }
 
 struct ObjectsFreed {

@@ -360,7 +360,8 @@ void ObjectWorld::read(ObjectProcess& process) {
   const std::uint64_t request = process.next_request++;
   process.open[request] = {.kind = ObjectProcess::Open::Kind::kGet, .object = id};
   trace("p{} reads {}", process.key, id.low);
-  tell_store(process, Message(wire::GetObject{.request = request, .object_id = id}));
+  tell_store(process,
+             Message(wire::GetObject{.request = request, .object_id = id, .others_max = 3}));
 }
 
 // --- faults --------------------------------------------------------------------------------------
@@ -802,6 +803,14 @@ void ObjectWorld::on_answer(ObjectProcess& process, const wire::ObjectAnswer& an
   if (bytes == content.end() || bytes->second != id) {
     violate(fmt::format("p{} reads {} and finds other bytes in segment {} of n{}", process.key,
                         id.low, answer.place.segment, process.node));
+  }
+  for (std::size_t i = 0; i < answer.others.size(); ++i) {
+    const ObjectId& other = answer.others[i];
+    if (!process.references.contains(other)) continue;  // let go of meanwhile
+    const auto told = content.find(answer.other_offsets[i]);
+    if (told == content.end() || told->second != other)
+      violate(
+          fmt::format("p{} is told that {} lies where other bytes are", process.key, other.low));
   }
   ++mapped->second.views;
   process.views.emplace_back(answer.place.segment, id);

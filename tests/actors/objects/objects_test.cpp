@@ -182,6 +182,12 @@ TEST_CASE("many references are arguments of one call") {
   }
   CHECK(reader.call<&Reader::sum_of_all>(refs).get().value() == 2999 * 3000 / 2);
   CHECK(cluster.wait(refs, refs.size()).value().size() == refs.size());
+  // Of those between them the memory is used again: each is read from its own place.
+  std::vector<ObjectRef<std::vector<std::uint64_t>>> odd;
+  for (std::uint64_t i = 1; i < refs.size(); i += 2) odd.push_back(refs[i]);
+  refs.clear();
+  CHECK(objects_become(cluster, odd.size()));
+  CHECK(reader.call<&Reader::sum_of_all>(odd).get().value() == 1500 * 1500);
 }
 
 TEST_CASE("what does not fit into memory goes to disk and comes back") {
