@@ -66,11 +66,14 @@ void add_preparation_keys(KeyTable& t) {
       .implemented("system message where a sample has none", TROUPE_FIELD(data.default_system))
       .only_where(trains_turns, turns_only);
   t.optional("tool_format", ValueType::kText)
-      .refused("how function calls are written", "function calls follow the template",
-               "leave tool_format out");
+      .implemented("how tools are described and called", TROUPE_FIELD(data.tool_format))
+      .only_where(trains_turns, turns_only);
   t.boolean("enable_thinking", true)
       .nullable()
       .implemented("thoughts of reasoning models are trained", TROUPE_FIELD(data.enable_thinking))
+      .only_where(trains_turns, turns_only);
+  t.boolean("preserve_thinking", false)
+      .implemented("former answers keep their thoughts", TROUPE_FIELD(data.preserve_thinking))
       .only_where(trains_turns, turns_only);
 }
 

@@ -174,6 +174,8 @@ struct DataSection {
   std::int64_t preprocessing_batch_size = 1000;  // samples that are packed together
   std::optional<std::string> default_system;
   std::optional<bool> enable_thinking = true;
+  bool preserve_thinking = false;
+  std::optional<std::string> tool_format;
   bool disable_shuffling = false;  // file order in every epoch
   RowsSection rows;
   SamplePackingSection sample_packing;

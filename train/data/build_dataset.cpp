@@ -65,6 +65,7 @@ Result<TokenDataset> encode(std::span<const Conversation> rows, const DataOption
     supervised.mask_history = options.mask_history;
     supervised.encode.default_system = options.default_system;
     supervised.encode.enable_thinking = options.enable_thinking;
+    supervised.encode.preserve_thinking = options.preserve_thinking;
     supervised.progress = progress;
     TROUPE_RETURN_IF_ERROR(
         encode_supervised(rows, module.chat, module.tokenizer, supervised, out, report));
@@ -226,6 +227,8 @@ Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& option
   auto chat = pretrain && !options.template_name
                   ? TROUPE_TRY(chat_template("empty"))
                   : TROUPE_TRY(choose_template(options.template_name, tokenizer));
+  if (options.tool_format && !pretrain)
+    TROUPE_RETURN_IF_ERROR(set_tool_format(chat, *options.tool_format));
   if (options.train_on_prompt && chat.efficient_eos) {
     return error(Code::kInvalidArgument, "Current template does not support `train_on_prompt`.");
   }
@@ -239,9 +242,7 @@ Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& option
                     .chat = chat,
                     .notes = {}};
   TROUPE_RETURN_IF_ERROR(fix_special_tokens(chat, out.tokenizer, out.notes));
-  if (!out.tokenizer.chat_template() || chat.replace_jinja) {
-    out.tokenizer.set_chat_template(jinja_template(chat, out.tokenizer, options.default_system));
-  }
+  set_jinja_template(chat, out.tokenizer, options.default_system);
   auto all =
       by_path ? TROUPE_TRY(read_row_texts(files, options, options.rows.datasets, out.train_report))
               : TROUPE_TRY(load_conversations(files, options, options.dataset, out.train_report));

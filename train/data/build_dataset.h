@@ -55,7 +55,9 @@ struct DataOptions {
   std::int64_t preprocessing_batch_size = 1000;
   std::uint32_t seed = 42;
   std::optional<std::string> default_system;
-  bool enable_thinking = true;
+  std::optional<bool> enable_thinking = true;  // of reasoning templates: EncodeOptions
+  bool preserve_thinking = false;
+  std::optional<std::string> tool_format;  // instead of the template's
   RowOptions rows;  // used where it names data sets; then val_size keeps the last samples
 };
 

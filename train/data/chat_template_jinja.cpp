@@ -24,7 +24,7 @@ std::string expression_of(const std::vector<Slot>& slots, const Tokenizer& token
   std::string out;
   const auto add = [&out](const std::string& piece) { out += (out.empty() ? "" : " + ") + piece; };
   for (const Slot& slot : slots) {
-    if (slot.kind != Slot::Kind::kText) {
+    if (slot.kind != Slot::Kind::kText) {  // kToken: refused by the caller
       const auto id = slot.kind == Slot::Kind::kBos ? tokenizer.bos_id() : tokenizer.eos_id();
       if (id) add(quoted(*tokenizer.token(*id)));
       continue;
@@ -42,8 +42,13 @@ std::string expression_of(const std::vector<Slot>& slots, const Tokenizer& token
 
 }  // namespace
 
-std::string jinja_template(const ChatTemplate& chat, const Tokenizer& tokenizer,
-                           const std::optional<std::string>& default_system) {
+std::optional<std::string> jinja_template(const ChatTemplate& chat, const Tokenizer& tokenizer,
+                                          const std::optional<std::string>& default_system) {
+  for (const auto* slots : {&chat.prefix, &chat.system, &chat.user, &chat.assistant}) {
+    for (const Slot& slot : *slots) {
+      if (slot.kind == Slot::Kind::kToken) return std::nullopt;
+    }
+  }
   const std::string system_text = default_system.value_or(chat.default_system);
   const std::string prefix = expression_of(chat.prefix, tokenizer);
   const std::string system = expression_of(chat.system, tokenizer, "system_message");
@@ -70,6 +75,13 @@ std::string jinja_template(const ChatTemplate& chat, const Tokenizer& tokenizer,
   return out + "{% if message['role'] == 'user' %}{{ " + expression_of(chat.user, tokenizer) +
          " }}{% elif message['role'] == 'assistant' %}{{ " +
          expression_of(chat.assistant, tokenizer) + " }}{% endif %}{% endfor %}";
+}
+
+void set_jinja_template(const ChatTemplate& chat, Tokenizer& tokenizer,
+                        const std::optional<std::string>& default_system) {
+  if (tokenizer.chat_template() && !chat.replace_jinja) return;
+  if (auto jinja = jinja_template(chat, tokenizer, default_system))
+    tokenizer.set_chat_template(std::move(*jinja));
 }
 
 }  // namespace troupe::train

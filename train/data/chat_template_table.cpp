@@ -1,170 +1,565 @@
-// The templates that are built in.
+// The templates that are built in: written by tools/golden/make_chat_templates.py, not by hand.
 
-#include <algorithm>
-
-#include "train/data/chat_template.h"
+#include "train/data/chat_template_row.h"
 
 namespace troupe::train {
 namespace {
 
-using Slots = std::vector<Slot>;
+using Style = ChatTemplate::Style;
 
-Slot text(std::string value) { return {Slot::Kind::kText, std::move(value)}; }
-const Slot kBosSlot = {Slot::Kind::kBos, ""};
-const Slot kEosSlot = {Slot::Kind::kEos, ""};
+constexpr const char* kChatmlSystem = "<|im_start|>system\n{{content}}<|im_end|>\n";
+constexpr const char* kChatmlUser =
+    "<|im_start|>user\n{{content}}<|im_end|>\n<|im_start|>assistant\n";
+constexpr const char* kChatmlAnswer = "{{content}}<|im_end|>\n";
+constexpr const char* kChatmlTool =
+    "<|im_start|>tool\n{{content}}<|im_end|>\n<|im_start|>assistant\n";
+constexpr const char* kQwenToolAnswer =
+    "<|im_start|>user\n<tool_response>\n{{content}}\n</"
+    "tool_response><|im_end|>\n<|im_start|>assistant\n";
 
-// What LLaMA-Factory fills in where a template does not say.
-ChatTemplate base(std::string name) {
-  ChatTemplate out;
-  out.name = std::move(name);
-  out.user = {text("{{content}}")};
-  out.assistant = {text("{{content}}"), kEosSlot};
-  out.system = {text("{{content}}")};
-  return out;
-}
-
-ChatTemplate chatml_template(std::string name, std::string default_system) {
-  auto out = base(std::move(name));
-  out.user = {text("<|im_start|>user\n{{content}}<|im_end|>\n<|im_start|>assistant\n")};
-  out.assistant = {text("{{content}}<|im_end|>\n")};
-  out.system = {text("<|im_start|>system\n{{content}}<|im_end|>\n")};
-  out.observation = {
-      text("<|im_start|>user\n<tool_response>\n{{content}}\n</tool_response>"
-           "<|im_end|>\n<|im_start|>assistant\n")};
-  out.default_system = std::move(default_system);
-  out.stop_words = {"<|im_end|>"};
-  out.replace_eos = true;
-  return out;
-}
-
-ChatTemplate llama3() {
-  const std::string answer = "<|start_header_id|>assistant<|end_header_id|>\n\n";
-  auto out = base("llama3");
-  out.user = {text("<|start_header_id|>user<|end_header_id|>\n\n{{content}}<|eot_id|>" + answer)};
-  out.assistant = {text("{{content}}<|eot_id|>")};
-  out.system = {text("<|start_header_id|>system<|end_header_id|>\n\n{{content}}<|eot_id|>")};
-  out.observation = {
-      text("<|start_header_id|>ipython<|end_header_id|>\n\n{{content}}<|eot_id|>" + answer)};
-  out.prefix = {kBosSlot};
-  out.stop_words = {"<|eot_id|>", "<|eom_id|>"};
-  out.replace_eos = true;
-  return out;
-}
-
-ChatTemplate gemma(std::string name) {
-  auto out = base(std::move(name));
-  out.user = {text("<start_of_turn>user\n{{content}}<end_of_turn>\n<start_of_turn>model\n")};
-  out.assistant = {text("{{content}}<end_of_turn>\n")};
-  out.system = {text("{{content}}\n\n")};
-  out.observation = {text("<start_of_turn>tool\n{{content}}<end_of_turn>\n<start_of_turn>model\n")};
-  out.prefix = {kBosSlot};
-  out.stop_words = {"<end_of_turn>"};
-  out.replace_eos = true;
-  out.style = ChatTemplate::Style::kInFirst;
-  return out;
-}
-
-std::vector<ChatTemplate> make_table() {
-  std::vector<ChatTemplate> table;
-  auto plain = base("default");
-  plain.replace_jinja = true;
-  plain.user = {text("Human: {{content}}"), kEosSlot, text("\nAssistant:")};
-  plain.assistant = {text("{{content}}"), kEosSlot, text("\n")};
-  plain.system = {text("System: {{content}}"), kEosSlot, text("\n")};
-  table.push_back(plain);
-
-  auto alpaca = base("alpaca");
-  alpaca.replace_jinja = true;
-  alpaca.user = {text("### Instruction:\n{{content}}\n\n### Response:\n")};
-  alpaca.assistant = {text("{{content}}"), kEosSlot, text("\n\n")};
-  alpaca.default_system =
-      "Below is an instruction that describes a task. Write a response that appropriately "
-      "completes the request.\n\n";
-  table.push_back(alpaca);
-
-  auto llama2 = base("llama2");
-  llama2.user = {kBosSlot, text("[INST] {{content}} [/INST]")};
-  llama2.system = {text("<<SYS>>\n{{content}}\n<</SYS>>\n\n")};
-  llama2.style = ChatTemplate::Style::kInFirst;
-  table.push_back(llama2);
-
-  table.push_back(llama3());
-  table.push_back(chatml_template(
-      "qwen", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."));
-  table.push_back(chatml_template("qwen3_nothink", ""));
-  table.push_back(chatml_template("qwen3", ""));
-  table.back().style = ChatTemplate::Style::kReasoning;
-
-  auto zephyr = base("zephyr");
-  zephyr.user = {text("<|user|>\n{{content}}"), kEosSlot, text("<|assistant|>\n")};
-  zephyr.system = {text("<|system|>\n{{content}}"), kEosSlot};
-  zephyr.default_system = "You are Zephyr, a helpful assistant.";
-  table.push_back(zephyr);
-
-  table.push_back(chatml_template("chatml", ""));
-  table.back().replace_jinja = true;
-  table.back().observation = {
-      text("<|im_start|>tool\n{{content}}<|im_end|>\n<|im_start|>assistant\n")};
-  table.back().stop_words = {"<|im_end|>", "<|im_start|>"};
-
-  auto vicuna = base("vicuna");
-  vicuna.replace_jinja = true;
-  vicuna.user = {text("USER: {{content}} ASSISTANT:")};
-  vicuna.default_system =
-      "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
-      "helpful, detailed, and polite answers to the user's questions.";
-  table.push_back(vicuna);
-
-  auto mistral = base("mistral");
-  mistral.user = {text("[INST] {{content}}[/INST]")};
-  mistral.assistant = {text(" {{content}}"), kEosSlot};
-  mistral.system = {text("{{content}}\n\n")};
-  mistral.observation = {text("[TOOL_RESULTS] {\"content\": {{content}}}[/TOOL_RESULTS]")};
-  mistral.prefix = {kBosSlot};
-  mistral.style = ChatTemplate::Style::kInFirst;
-  table.push_back(mistral);
-
-  table.push_back(gemma("gemma"));
-  table.push_back(gemma("gemma2"));
-  table.back().stop_words = {"<eos>", "<end_of_turn>"};
-  table.back().replace_eos = false;
-  table.back().efficient_eos = true;
-  table.push_back(gemma("gemma3"));
-
-  auto phi = base("phi");
-  phi.user = {text("<|user|>\n{{content}}<|end|>\n<|assistant|>\n")};
-  phi.assistant = {text("{{content}}<|end|>\n")};
-  phi.system = {text("<|system|>\n{{content}}<|end|>\n")};
-  phi.stop_words = {"<|end|>"};
-  phi.replace_eos = true;
-  table.push_back(phi);
-
-  auto empty = base("empty");
-  empty.assistant = {text("{{content}}")};
-  table.push_back(empty);
-
-  for (auto& chat : table) {
-    if (chat.observation.empty()) chat.observation = chat.user;
-  }
-  return table;
-}
+constexpr ChatTemplateRow kRows[] = {
+    {.name = "aeva",
+     .style = Style::kReasoning,
+     .prefix = "[gMASK]<sop>",
+     .system = "<|system|>\n{{content}}",
+     .user = "<|user|>\n{{content}}<|assistant|>",
+     .assistant = "\n{{content}}",
+     .observation = "<|observation|>\n{{content}}<|assistant|>",
+     .function = "{{content}}",
+     .default_system = "You are an AI assistant named Aeva created by Zongzhi Lou. Your answer "
+                       "should be friendly, unbiased, faithful, informative and detailed.",
+     .stop_words = "<|user|> <|observation|>",
+     .thought_begin = "<think>",
+     .thought_end = "</think>",
+     .empty_thought = "</think>",
+     .tool_format = "glm4_moe",
+     .efficient_eos = true},
+    {.name = "alpaca",
+     .user = "### Instruction:\n{{content}}\n\n### Response:\n",
+     .assistant = "{{content}}{{eos}}\n\n",
+     .default_system = "Below is an instruction that describes a task. Write a response that "
+                       "appropriately completes the request.\n\n",
+     .replace_jinja = true},
+    {.name = "bailing",
+     .system = "<role>SYSTEM</role>{{content}}",
+     .user = "<role>HUMAN</role>{{content}}<role>ASSISTANT</role>",
+     .observation = "<role>OBSERVATION</role>{{content}}<role>ASSISTANT</role>",
+     .stop_words = "<|endoftext|>",
+     .efficient_eos = true},
+    {.name = "bailing_v2",
+     .system = "<role>SYSTEM</role>{{content}}<|role_end|>",
+     .user = "<role>HUMAN</role>{{content}}<|role_end|><role>ASSISTANT</role>",
+     .assistant = "{{content}}<|role_end|>",
+     .observation = "<role>OBSERVATION</role>\n<tool_response>\n{{content}}\n</"
+                    "tool_response><|role_end|><role>ASSISTANT</role>",
+     .stop_words = "<|endoftext|>",
+     .tool_format = "ling",
+     .efficient_eos = true},
+    {.name = "breeze",
+     .prefix = "{{bos}}",
+     .user = "[INST] {{content}} [/INST] ",
+     .efficient_eos = true},
+    {.name = "chatglm3",
+     .prefix = "{{token:[gMASK]}}{{token:sop}}",
+     .system = "{{token:<|system|>}}\n{{|}}{{content}}",
+     .user = "{{token:<|user|>}}\n{{|}}{{content}}{{token:<|assistant|>}}",
+     .assistant = "\n{{|}}{{content}}",
+     .observation = "{{token:<|observation|>}}\n{{|}}{{content}}{{token:<|assistant|>}}",
+     .function = "{{content}}",
+     .stop_words = "<|user|> <|observation|>",
+     .tool_format = "glm4",
+     .efficient_eos = true},
+    {.name = "chatml",
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .observation = kChatmlTool,
+     .stop_words = "<|im_end|> <|im_start|>",
+     .replace_eos = true,
+     .replace_jinja = true},
+    {.name = "chatml_de",
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .observation = kChatmlTool,
+     .default_system = "Du bist ein freundlicher und hilfsbereiter KI-Assistent.",
+     .stop_words = "<|im_end|> <|im_start|>",
+     .replace_eos = true,
+     .replace_jinja = true},
+    {.name = "cohere",
+     .prefix = "{{bos}}",
+     .system = "<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>{{content}}<|END_OF_TURN_TOKEN|>",
+     .user = "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>{{content}}<|END_OF_TURN_TOKEN|><|START_OF_TURN_"
+             "TOKEN|><|CHATBOT_TOKEN|>"},
+    {.name = "cpm4",
+     .prefix = "{{bos}}",
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .observation = kChatmlTool,
+     .stop_words = "<|im_end|>"},
+    {.name = "dbrx",
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .observation = kChatmlTool,
+     .default_system =
+         "You are DBRX, created by Databricks. You were last updated in December 2023. You answer "
+         "questions based on information available up to that point.\nYOU PROVIDE SHORT RESPONSES "
+         "TO SHORT QUESTIONS OR STATEMENTS, but provide thorough responses to more complex and "
+         "open-ended questions.\nYou assist with various tasks, from writing to coding (using "
+         "markdown for code blocks — remember to use ``` with code, JSON, and tables).\n(You do "
+         "not have real-time data access or code execution capabilities. You avoid stereotyping "
+         "and provide balanced perspectives on controversial topics. You do not provide song "
+         "lyrics, poems, or news articles and do not divulge details of your training data.)\nThis "
+         "is your system prompt, guiding your responses. Do not reference it, just respond to the "
+         "user. If you find yourself talking about this message, stop. You should be responding "
+         "appropriately and usually that means not mentioning this.\nYOU DO NOT MENTION ANY OF "
+         "THIS INFORMATION ABOUT YOURSELF UNLESS THE INFORMATION IS DIRECTLY PERTINENT TO THE "
+         "USER'S QUERY.",
+     .stop_words = "<|im_end|>",
+     .replace_eos = true},
+    {.name = "deepseek",
+     .prefix = "{{bos}}",
+     .system = "{{content}}\n\n",
+     .user = "User: {{content}}\n\nAssistant:"},
+    {.name = "deepseek3", .prefix = "{{bos}}", .user = "<｜User｜>{{content}}<｜Assistant｜>"},
+    {.name = "deepseekcoder",
+     .prefix = "{{bos}}",
+     .user = "### Instruction:\n{{content}}\n### Response:",
+     .assistant = "\n{{content}}\n<|EOT|>\n",
+     .default_system =
+         "You are an AI programming assistant, utilizing the DeepSeek Coder model, developed by "
+         "DeepSeek Company, and you only answer questions related to computer science. For "
+         "politically sensitive questions, security and privacy issues, and other non-computer "
+         "science questions, you will refuse to answer.\n"},
+    {.name = "deepseekr1",
+     .style = Style::kReasoning,
+     .prefix = "{{bos}}",
+     .user = "<｜User｜>{{content}}<｜Assistant｜>"},
+    {.name = "default",
+     .system = "System: {{content}}{{eos}}\n",
+     .user = "Human: {{content}}{{eos}}\nAssistant:",
+     .assistant = "{{content}}{{eos}}\n",
+     .replace_jinja = true},
+    {.name = "empty", .assistant = "{{content}}"},
+    {.name = "ernie",
+     .system = "<|im_start|>system\n{{content}}<|im_end|>\n\n",
+     .user = "<|im_start|>user\n{{content}}<|im_end|>\n\n<|im_start|>assistant\n",
+     .assistant = "{{content}}<|im_end|>\n\n",
+     .observation = "<|im_start|>tool\n{{content}}<|im_end|>\n\n<|im_start|>assistant\n",
+     .default_system = "<global_setting>\nthink_mode=True\n</global_setting>",
+     .stop_words = "<|im_end|>"},
+    {.name = "ernie_nothink",
+     .prefix = "<|begin_of_sentence|>",
+     .system = "{{content}}\n",
+     .user = "User: {{content}}\nAssistant: ",
+     .assistant = "{{content}}<|end_of_sentence|>",
+     .stop_words = "<|end_of_sentence|>"},
+    {.name = "exaone",
+     .system = "[|system|]{{content}}[|endofturn|]\n",
+     .user = "[|user|]{{content}}\n[|assistant|]",
+     .assistant = "{{content}}{{eos}}\n"},
+    {.name = "falcon",
+     .user = "User: {{content}}\nFalcon:",
+     .assistant = "{{content}}\n",
+     .efficient_eos = true},
+    {.name = "falcon_h1",
+     .prefix = "{{bos}}",
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .observation = kChatmlTool,
+     .stop_words = "<|im_end|> <|end_of_text|>"},
+    {.name = "fewshot",
+     .assistant = "{{content}}\n\n",
+     .efficient_eos = true,
+     .replace_jinja = true},
+    {.name = "gemma",
+     .style = Style::kInFirst,
+     .prefix = "{{bos}}",
+     .system = "{{content}}\n\n",
+     .user = "<start_of_turn>user\n{{content}}<end_of_turn>\n<start_of_turn>model\n",
+     .assistant = "{{content}}<end_of_turn>\n",
+     .observation = "<start_of_turn>tool\n{{content}}<end_of_turn>\n<start_of_turn>model\n",
+     .stop_words = "<end_of_turn>",
+     .replace_eos = true},
+    {.name = "gemma2",
+     .style = Style::kInFirst,
+     .prefix = "{{bos}}",
+     .system = "{{content}}\n\n",
+     .user = "<start_of_turn>user\n{{content}}<end_of_turn>\n<start_of_turn>model\n",
+     .assistant = "{{content}}<end_of_turn>\n",
+     .observation = "<start_of_turn>tool\n{{content}}<end_of_turn>\n<start_of_turn>model\n",
+     .stop_words = "<eos> <end_of_turn>",
+     .efficient_eos = true},
+    {.name = "gemma3",
+     .style = Style::kInFirst,
+     .prefix = "{{bos}}",
+     .system = "{{content}}\n\n",
+     .user = "<start_of_turn>user\n{{content}}<end_of_turn>\n<start_of_turn>model\n",
+     .assistant = "{{content}}<end_of_turn>\n",
+     .observation = "<start_of_turn>tool\n{{content}}<end_of_turn>\n<start_of_turn>model\n",
+     .stop_words = "<end_of_turn>",
+     .replace_eos = true},
+    {.name = "glm4",
+     .prefix = "[gMASK]<sop>",
+     .system = "<|system|>\n{{content}}",
+     .user = "<|user|>\n{{content}}<|assistant|>",
+     .assistant = "\n{{content}}",
+     .observation = "<|observation|>\n{{content}}<|assistant|>",
+     .function = "{{content}}",
+     .stop_words = "<|user|> <|observation|>",
+     .tool_format = "glm4",
+     .efficient_eos = true},
+    {.name = "glm4_7",
+     .style = Style::kReasoning,
+     .prefix = "[gMASK]<sop>",
+     .system = "<|system|>\n{{content}}",
+     .user = "<|user|>\n{{content}}<|assistant|>",
+     .assistant = "\n{{content}}",
+     .observation = "<|observation|>\n{{content}}<|assistant|>",
+     .function = "{{content}}",
+     .stop_words = "<|user|> <|observation|>",
+     .thought_begin = "<think>",
+     .thought_end = "</think>",
+     .empty_thought = "</think>",
+     .tool_format = "glm4_moe",
+     .efficient_eos = true},
+    {.name = "glm4_moe",
+     .style = Style::kReasoning,
+     .prefix = "[gMASK]<sop>",
+     .system = "<|system|>\n{{content}}",
+     .user = "<|user|>\n{{content}}<|assistant|>",
+     .assistant = "\n{{content}}",
+     .observation = "<|observation|>\n{{content}}<|assistant|>",
+     .function = "{{content}}",
+     .stop_words = "<|user|> <|observation|>",
+     .tool_format = "glm4_moe",
+     .efficient_eos = true},
+    {.name = "glmz1",
+     .style = Style::kReasoning,
+     .prefix = "[gMASK]<sop>",
+     .system = "<|system|>\n{{content}}",
+     .user = "<|user|>\n{{content}}<|assistant|>",
+     .assistant = "\n{{content}}",
+     .observation = "<|observation|>\n{{content}}<|assistant|>",
+     .function = "{{content}}",
+     .stop_words = "<|user|> <|observation|>",
+     .tool_format = "glm4",
+     .efficient_eos = true},
+    {.name = "gpt_oss",
+     .style = Style::kReasoning,
+     .system = "<|start|>system<|message|>{{content}}<|end|>",
+     .user = "<|start|>user<|message|>{{content}}<|end|><|start|>assistant",
+     .default_system = "You are ChatGPT, a large language model trained by OpenAI.",
+     .thought_begin = "<|channel|>analysis<|message|>",
+     .thought_end = "<|end|><|start|>assistant<|channel|>final<|message|>",
+     .efficient_eos = true},
+    {.name = "granite3",
+     .system = "<|start_of_role|>system<|end_of_role|>{{content}}<|end_of_text|>\n",
+     .user = "<|start_of_role|>user<|end_of_role|>{{content}}<|end_of_text|>\n<|start_of_role|>"
+             "assistant<|end_of_role|>",
+     .assistant = "{{content}}<|end_of_text|>\n"},
+    {.name = "granite4",
+     .system = "<|start_of_role|>system<|end_of_role|>{{content}}<|end_of_text|>\n",
+     .user = "<|start_of_role|>user<|end_of_role|>{{content}}<|end_of_text|>\n<|start_of_role|>"
+             "assistant<|end_of_role|>",
+     .assistant = "{{content}}<|end_of_text|>\n",
+     .observation = "<|start_of_role|>tool<|end_of_role|>{{content}}<|end_of_text|>\n<|start_of_"
+                    "role|>assistant\n",
+     .default_system = "You are Granite, developed by IBM. You are a helpful AI assistant.",
+     .stop_words = "<|end_of_text|>"},
+    {.name = "hunyuan",
+     .prefix = "<|startoftext|>",
+     .system = "{{content}}<|extra_4|>",
+     .user = "{{content}}<|extra_0|>",
+     .assistant = "{{content}}<|eos|>",
+     .stop_words = "<|eos|>"},
+    {.name = "hunyuan_small",
+     .prefix = "<｜hy_begin▁of▁sentence｜>",
+     .system = "{{content}}<｜hy_place▁holder▁no▁3｜>",
+     .user = "<｜hy_User｜>{{content}}<｜hy_place▁holder▁no▁8｜>",
+     .assistant = "{{content}}<｜hy_place▁holder▁no▁2｜>",
+     .stop_words = "<｜hy_place▁holder▁no▁2｜>"},
+    {.name = "hy3",
+     .style = Style::kReasoning,
+     .prefix = "{{bos}}",
+     .user = "<｜hy_User｜>{{content}}<｜hy_Assistant｜>",
+     .assistant = "{{content}}<｜hy_eos｜>",
+     .stop_words = "<｜hy_eos｜>",
+     .thought_begin = "<think>",
+     .thought_end = "</think>",
+     .replace_eos = true},
+    {.name = "index",
+     .system = "<unk>{{content}}",
+     .user = "reserved_0{{content}}reserved_1",
+     .efficient_eos = true},
+    {.name = "intern2",
+     .prefix = "{{bos}}",
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .default_system =
+         "You are an AI assistant whose name is InternLM (书生·浦语).\n- InternLM (书生·浦语) is a "
+         "conversational language model that is developed by Shanghai AI Laboratory "
+         "(上海人工智能实验室). It is designed to be helpful, honest, and harmless.\n- InternLM "
+         "(书生·浦语) can understand and communicate fluently in the language chosen by the user "
+         "such as English and 中文.",
+     .stop_words = "<|im_end|>"},
+    {.name = "lfm2",
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .observation = "<|im_start|>tool\n<|tool_response_start|>{{content}}<|tool_response_end|><|im_"
+                    "end|>\n<|im_start|>assistant\n",
+     .default_system = "You are a helpful AI assistant.",
+     .stop_words = "<|im_end|>",
+     .call_begin = "<|tool_call_start|>",
+     .call_end = "<|tool_call_end|>",
+     .tool_format = "lfm2",
+     .replace_eos = true},
+    {.name = "llama2",
+     .style = Style::kInFirst,
+     .system = "<<SYS>>\n{{content}}\n<</SYS>>\n\n",
+     .user = "{{bos}}[INST] {{content}} [/INST]"},
+    {.name = "llama2_zh",
+     .style = Style::kInFirst,
+     .system = "<<SYS>>\n{{content}}\n<</SYS>>\n\n",
+     .user = "{{bos}}[INST] {{content}} [/INST]",
+     .default_system = "You are a helpful assistant. 你是一个乐于助人的助手。"},
+    {.name = "llama3",
+     .prefix = "{{bos}}",
+     .system = "<|start_header_id|>system<|end_header_id|>\n\n{{content}}<|eot_id|>",
+     .user = "<|start_header_id|>user<|end_header_id|>\n\n{{content}}<|eot_id|><|start_header_id|>"
+             "assistant<|end_header_id|>\n\n",
+     .assistant = "{{content}}<|eot_id|>",
+     .observation = "<|start_header_id|>ipython<|end_header_id|>\n\n{{content}}<|eot_id|><|start_"
+                    "header_id|>assistant<|end_header_id|>\n\n",
+     .stop_words = "<|eot_id|> <|eom_id|>",
+     .tool_format = "llama3",
+     .replace_eos = true},
+    {.name = "mimo",
+     .style = Style::kReasoning,
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .observation = kQwenToolAnswer,
+     .default_system = "You are a helpful assistant.",
+     .stop_words = "<|im_end|>",
+     .tool_format = "qwen",
+     .replace_eos = true},
+    {.name = "mimo_v2",
+     .style = Style::kReasoning,
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .observation = kQwenToolAnswer,
+     .default_system = "You are MiMo, a helpful AI assistant engineered by Xiaomi.",
+     .stop_words = "<|im_end|>",
+     .thought_begin = "<think>",
+     .thought_end = "</think>",
+     .tool_format = "qwen",
+     .replace_eos = true},
+    {.name = "minimax1",
+     .system = "<beginning_of_sentence>system ai_setting=assistant\n{{content}}<end_of_sentence>\n",
+     .user = "<beginning_of_sentence>user "
+             "name=user\n{{content}}<end_of_sentence>\n<beginning_of_sentence>ai name=assistant\n",
+     .assistant = "{{content}}<end_of_sentence>\n",
+     .observation =
+         "<beginning_of_sentence>tool "
+         "name=tools\n{{content}}<end_of_sentence>\n<beginning_of_sentence>ai name=assistant\n",
+     .default_system = "You are a helpful assistant.",
+     .stop_words = "<end_of_sentence>",
+     .tool_format = "minimax1"},
+    {.name = "minimax2",
+     .style = Style::kReasoning,
+     .system = "]~!b[]~b]system\n{{content}}[e~[\n",
+     .user = "]~b]user\n{{content}}[e~[\n]~b]ai\n",
+     .assistant = "{{content}}[e~[\n",
+     .observation = "]~b]tool\n<response>{{content}}</response>[e~[\n]~b]ai\n",
+     .default_system =
+         "You are a helpful assistant. Your name is MiniMax-M2.1 and is built by MiniMax.",
+     .stop_words = "[e~[",
+     .tool_format = "minimax2"},
+    {.name = "ministral",
+     .style = Style::kInFirst,
+     .prefix = "{{bos}}",
+     .system = "{{content}}\n\n",
+     .user = "[INST]{{content}}[/INST]",
+     .observation = "[TOOL_RESULTS]{\"content\": {{content}}}[/TOOL_RESULTS]",
+     .function = "[TOOL_CALLS]{{content}}{{eos}}",
+     .tool_format = "mistral"},
+    {.name = "mistral",
+     .style = Style::kInFirst,
+     .prefix = "{{bos}}",
+     .system = "{{content}}\n\n",
+     .user = "[INST] {{content}}[/INST]",
+     .assistant = " {{content}}{{eos}}",
+     .observation = "[TOOL_RESULTS] {\"content\": {{content}}}[/TOOL_RESULTS]",
+     .function = "[TOOL_CALLS] {{content}}{{eos}}",
+     .tool_format = "mistral"},
+    {.name = "moonlight",
+     .system = "<|im_system|>system<|im_middle|>{{content}}<|im_end|>",
+     .user =
+         "<|im_user|>user<|im_middle|>{{content}}<|im_end|><|im_assistant|>assistant<|im_middle|>",
+     .assistant = "{{content}}<|im_end|>",
+     .default_system = "You are a helpful assistant provided by Moonshot-AI.",
+     .stop_words = "<|im_end|>",
+     .replace_eos = true},
+    {.name = "olmo", .prefix = "{{eos}}", .user = "<|user|>\n{{content}}<|assistant|>\n"},
+    {.name = "openchat",
+     .prefix = "{{bos}}",
+     .user = "GPT4 Correct User: {{content}}{{eos}}GPT4 Correct Assistant:"},
+    {.name = "openchat-3.6",
+     .prefix = "{{bos}}",
+     .user = "<|start_header_id|>GPT4 Correct "
+             "User<|end_header_id|>\n\n{{content}}<|eot_id|><|start_header_id|>GPT4 Correct "
+             "Assistant<|end_header_id|>\n\n",
+     .stop_words = "<|eot_id|>"},
+    {.name = "opencoder",
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .observation = kChatmlTool,
+     .default_system = "You are OpenCoder, created by OpenCoder Team.",
+     .stop_words = "<|im_end|>"},
+    {.name = "phi",
+     .system = "<|system|>\n{{content}}<|end|>\n",
+     .user = "<|user|>\n{{content}}<|end|>\n<|assistant|>\n",
+     .assistant = "{{content}}<|end|>\n",
+     .stop_words = "<|end|>",
+     .replace_eos = true},
+    {.name = "phi4",
+     .system = "<|im_start|>system<|im_sep|>{{content}}<|im_end|>",
+     .user = "<|im_start|>user<|im_sep|>{{content}}<|im_end|><|im_start|>assistant<|im_sep|>",
+     .assistant = "{{content}}<|im_end|>",
+     .stop_words = "<|im_end|>",
+     .replace_eos = true},
+    {.name = "phi4_mini",
+     .system = "<|system|>{{content}}<|end|>",
+     .user = "<|user|>{{content}}<|end|><|assistant|>",
+     .assistant = "{{content}}<|end|>",
+     .tools = "<|tool|>{{content}}<|/tool|>",
+     .stop_words = "<|end|>",
+     .replace_eos = true},
+    {.name = "phi_small",
+     .system = "<|system|>\n{{content}}<|end|>\n",
+     .user = "<|user|>\n{{content}}<|end|>\n<|assistant|>\n",
+     .assistant = "{{content}}<|end|>\n",
+     .stop_words = "<|end|>",
+     .replace_eos = true},
+    {.name = "qwen",
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .observation = kQwenToolAnswer,
+     .default_system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.",
+     .stop_words = "<|im_end|>",
+     .tool_format = "qwen",
+     .replace_eos = true},
+    {.name = "qwen3",
+     .style = Style::kReasoning,
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .observation = kQwenToolAnswer,
+     .stop_words = "<|im_end|>",
+     .tool_format = "qwen",
+     .replace_eos = true},
+    {.name = "qwen3_nothink",
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .observation = kQwenToolAnswer,
+     .stop_words = "<|im_end|>",
+     .tool_format = "qwen",
+     .replace_eos = true},
+    {.name = "sailor",
+     .system = kChatmlSystem,
+     .user = "<|im_start|>question\n{{content}}<|im_end|>\n<|im_start|>answer\n",
+     .assistant = kChatmlAnswer,
+     .default_system = "You are an AI assistant named Sailor created by Sea AI Lab. Your answer "
+                       "should be friendly, unbiased, faithful, informative and detailed.",
+     .stop_words = "<|im_end|>"},
+    {.name = "seed_coder",
+     .system = "{{bos}}system\n{{content}}{{eos}}",
+     .user = "{{bos}}user\n{{content}}{{eos}}{{bos}}assistant\n",
+     .default_system =
+         "You are an AI programming assistant, utilizing the Seed-Coder model, developed by "
+         "ByteDance Seed, and you only answer questions related to computer science. For "
+         "politically sensitive questions, security and privacy issues, and other non-computer "
+         "science questions, you will refuse to answer.\n\n"},
+    {.name = "seed_oss",
+     .style = Style::kReasoning,
+     .system = "{{bos}}system\n{{content}}{{eos}}",
+     .user = "{{bos}}user\n{{content}}{{eos}}{{bos}}assistant\n",
+     .function = "{{bos}}\n{{content}}{{eos}}",
+     .thought_begin = "<seed:think>",
+     .thought_end = "</seed:think>",
+     .tool_format = "seed_oss"},
+    {.name = "smollm",
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .stop_words = "<|im_end|>"},
+    {.name = "smollm2",
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .default_system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face.",
+     .stop_words = "<|im_end|>"},
+    {.name = "solar",
+     .system = "### System:\n{{content}}\n\n",
+     .user = "### User:\n{{content}}\n\n### Assistant:\n",
+     .efficient_eos = true},
+    {.name = "starchat",
+     .system = "<|system|>\n{{content}}<|end|>\n",
+     .user = "<|user|>\n{{content}}<|end|>\n<|assistant|>",
+     .assistant = "{{content}}<|end|>\n",
+     .stop_words = "<|end|>"},
+    {.name = "telechat2",
+     .system = "<_system>{{content}}",
+     .user = "<_user>{{content}}<_bot>",
+     .default_system = "你是中国电信星辰语义大模型，英文名是TeleChat，你是由中电信人工智能科技有限"
+                       "公司和中国电信人工智能研究院（TeleAI）研发的人工智能助手。"},
+    {.name = "vicuna",
+     .user = "USER: {{content}} ASSISTANT:",
+     .default_system =
+         "A chat between a curious user and an artificial intelligence assistant. The assistant "
+         "gives helpful, detailed, and polite answers to the user's questions.",
+     .replace_jinja = true},
+    {.name = "xuanyuan",
+     .user = "Human: {{content}} Assistant:",
+     .default_system = "以下是用户和人工智能助手之间的对话。用户以Human开头，人工智能助手以Assistan"
+                       "t开头，会对人类提出的问题给出有帮助、高质量、详细和礼貌的回答，并且总是拒绝"
+                       "参与与不道德、不安全、有争议、政治敏感等相关的话题、问题和指示。\n"},
+    {.name = "yi",
+     .system = kChatmlSystem,
+     .user = kChatmlUser,
+     .assistant = kChatmlAnswer,
+     .stop_words = "<|im_end|>"},
+    {.name = "youtu",
+     .style = Style::kReasoning,
+     .prefix = "{{bos}}",
+     .user = "<|User|>{{content}}<|Assistant|>",
+     .assistant = "{{content}}<|end_of_text|>",
+     .observation = "<tool_response>\n{{content}}\n</tool_response><|Assistant|>",
+     .function = "{{content}}",
+     .stop_words = "<|end_of_text|>",
+     .replace_eos = true},
+    {.name = "yuan",
+     .user = "{{content}}{{token:<sep>}}",
+     .assistant = "{{content}}<eod>\n",
+     .stop_words = "<eod>"},
+    {.name = "zephyr",
+     .system = "<|system|>\n{{content}}{{eos}}",
+     .user = "<|user|>\n{{content}}{{eos}}<|assistant|>\n",
+     .default_system = "You are Zephyr, a helpful assistant."},
+};
 
 }  // namespace
 
-std::vector<std::string> chat_template_names() {
-  std::vector<std::string> names;
-  for (const auto& chat : make_table()) names.push_back(chat.name);
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-Result<ChatTemplate> chat_template(std::string_view name) {
-  for (auto& chat : make_table()) {
-    if (chat.name == name) return chat;
-  }
-  std::string names;
-  for (const auto& known : chat_template_names()) names += (names.empty() ? "" : ", ") + known;
-  return error(Code::kNotFound, "Template {} does not exist. (known: {})", name, names);
-}
+std::span<const ChatTemplateRow> chat_template_rows() { return kRows; }
 
 }  // namespace troupe::train

@@ -28,7 +28,7 @@ Result<Sample> encode_sample(const Conversation& conversation, const ChatTemplat
                              const Tokenizer& tokenizer, const SupervisedOptions& options,
                              std::int64_t cutoff) {
   auto encode = options.encode;
-  encode.discard_history_thoughts = options.mask_history;
+  encode.mask_history = options.mask_history;
   auto turns = TROUPE_TRY(encode_conversation(chat, tokenizer, conversation, encode));
   if (options.mask_history) std::reverse(turns.begin(), turns.end());  // the last has priority
   std::int64_t total = chat.efficient_eos ? 1 : 0, whole = total;

@@ -121,7 +121,10 @@ json::Object settings_of(const DataOptions& options, const StreamOrigin& origin,
   settings["train_on_prompt"] = options.train_on_prompt;
   settings["mask_history"] = options.mask_history;
   settings["default_system"] = or_null(options.default_system);
-  settings["enable_thinking"] = options.enable_thinking;
+  settings["enable_thinking"] =
+      options.enable_thinking ? json::Value(*options.enable_thinking) : json::Value();
+  if (options.preserve_thinking) settings["preserve_thinking"] = true;
+  if (options.tool_format) settings["tool_format"] = *options.tool_format;
   return settings;
 }
 

@@ -77,8 +77,7 @@ Status apply_template(FileSystem& files, const ExportRequest& request,
   Tokenizer tokenizer = TROUPE_TRY(Tokenizer::load(files, request.base));
   const ChatTemplate chat = TROUPE_TRY(chat_template(*request.template_name));
   TROUPE_RETURN_IF_ERROR(fix_special_tokens(chat, tokenizer, notes));
-  if (!tokenizer.chat_template() || chat.replace_jinja)
-    tokenizer.set_chat_template(jinja_template(chat, tokenizer, std::nullopt));
+  set_jinja_template(chat, tokenizer, std::nullopt);
   TROUPE_RETURN_IF_ERROR(tokenizer.save(files, request.out));
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
     const std::string path = join_path(request.out, name);

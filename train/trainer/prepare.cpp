@@ -45,7 +45,9 @@ DataOptions data_options(const TrainConfig& config) {
   options.preprocessing_batch_size = data.preprocessing_batch_size;
   options.seed = static_cast<std::uint32_t>(config.training.seed);
   options.default_system = data.default_system;
-  options.enable_thinking = data.enable_thinking.value_or(true);
+  options.enable_thinking = data.enable_thinking;
+  options.preserve_thinking = data.preserve_thinking;
+  options.tool_format = data.tool_format;
   options.rows = {.datasets = data.rows.datasets,
                   .eval_datasets = data.rows.eval_datasets,
                   .min_sample_len = data.rows.min_sample_len,
@@ -162,7 +164,8 @@ Status look_at_template(const DataOptions& options, const std::optional<Tokenize
   if (options.stage == DataOptions::Stage::kPretrain && !options.template_name) return {};
   if (!options.rows.datasets.empty()) return {};  // its data sets name their templates
   Tokenizer prepared = tokenizer ? *tokenizer : TROUPE_TRY(untrained_tokenizer());
-  const auto chat = TROUPE_TRY(choose_template(options.template_name, prepared));
+  auto chat = TROUPE_TRY(choose_template(options.template_name, prepared));
+  if (options.tool_format) TROUPE_RETURN_IF_ERROR(set_tool_format(chat, *options.tool_format));
   std::vector<std::string> notes;
   TROUPE_RETURN_IF_ERROR(fix_special_tokens(chat, prepared, notes));
   if (options.stage == DataOptions::Stage::kSupervised) {

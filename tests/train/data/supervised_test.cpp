@@ -10,10 +10,6 @@ const char* kConfig = R"({"eos_token": "<e>", "pad_token": "<p>", "bos_token": "
 const std::vector<std::string> kSpecial = {"<e>", "<p>", "<b>"};
 using Lengths = std::pair<std::int64_t, std::int64_t>;
 
-std::vector<TokenId> labels_of(const TokenDataset& dataset, std::int64_t sample) {
-  const auto labels = dataset.labels(sample);
-  return {labels.begin(), labels.end()};
-}
 std::vector<TokenId> ignored(std::size_t count) {
   return std::vector<TokenId>(count, kIgnoredLabel);
 }
@@ -178,7 +174,7 @@ TEST_CASE("templates: qwen, llama3, llama2, qwen3, zephyr") {
     CAPTURE(name);
     CHECK(chat_template(name).ok());
   }
-  CHECK(chat_template("yi").status().message().starts_with("Template yi does not exist."));
+  CHECK(chat_template("yin").status().message().starts_with("Template yin does not exist."));
 }
 
 TEST_CASE("packing: positions restart, neat packing has segments, room for one padding") {

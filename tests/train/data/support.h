@@ -37,6 +37,11 @@ inline std::vector<TokenId> ids_of(const TokenDataset& dataset, std::int64_t sam
   return {ids.begin(), ids.end()};
 }
 
+inline std::vector<TokenId> labels_of(const TokenDataset& dataset, std::int64_t sample) {
+  const auto labels = dataset.labels(sample);
+  return {labels.begin(), labels.end()};
+}
+
 struct DataFolder {
   tests::TemporaryDirectory directory;
   PosixFileSystem files;
