@@ -12,11 +12,9 @@ void add_source_keys(KeyTable& t) {
       .implemented("the first N samples of each data set", TROUPE_FIELD(data.max_samples))
       .at_least(1);
   t.choice("mix_strategy", "concat", "concat|interleave_under|interleave_over|interleave_once")
-      .refused("how data sets are joined", "data sets are read one after the other",
-               "use mix_strategy: concat");
+      .implemented("how data sets are joined", TROUPE_FIELD(data.mix_strategy));
   t.list("interleave_probs")
-      .refused("probabilities of interleaved data sets", "data sets are read one after the other",
-               "use mix_strategy: concat and leave interleave_probs out");
+      .implemented("probabilities of interleaved data sets", TROUPE_FIELD(data.interleave_probs));
   t.boolean("streaming", false)
       .refused("read data while training", "data are prepared before the first step",
                "use streaming: false");

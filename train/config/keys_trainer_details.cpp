@@ -32,8 +32,13 @@ void add_data_loading_keys(KeyTable& t) {
   t.boolean("dataloader_persistent_workers", false).inert("keep loading processes", reason);
   t.optional("dataloader_prefetch_factor", ValueType::kInteger).inert("batches ahead", reason);
   t.boolean("group_by_length", false)
-      .refused("batches of samples of like length", "it changes the order of the data", kLeaveOut);
-  t.text("length_column_name", "length").inert("column of lengths", "no effect here");
+      .implemented("batches of samples of like length", TROUPE_FIELD(data.group_by_length))
+      .only_where(
+          [](const TrainConfig& config) {
+            return !config.data.disable_shuffling && !config.data.sample_packing.on;
+          },
+          "disable_shuffling and troupe.sample_packing say the order themselves");
+  t.text("length_column_name", "length").inert("column of lengths", "lengths are counted here");
   t.boolean("remove_unused_columns", true).inert("drop columns", "only known columns are read");
   t.list("label_names").inert("columns of labels", "labels come from the data's format");
   t.optional("accelerator_config", ValueType::kAny)

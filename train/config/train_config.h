@@ -171,12 +171,15 @@ struct DataSection {
   bool train_on_prompt = false;
   bool mask_history = false;
   std::optional<std::int64_t> max_samples;       // the first N of each data set
+  std::string mix_strategy = "concat";           // how data sets are joined
+  std::vector<std::string> interleave_probs;     // numbers, one for each data set
   std::int64_t preprocessing_batch_size = 1000;  // samples that are packed together
   std::optional<std::string> default_system;
   std::optional<bool> enable_thinking = true;
   bool preserve_thinking = false;
   std::optional<std::string> tool_format;
   bool disable_shuffling = false;  // file order in every epoch
+  bool group_by_length = false;    // samples of like length in a batch
   RowsSection rows;
   SamplePackingSection sample_packing;
   bool is_named() const { return !dataset.empty() || !rows.datasets.empty(); }
@@ -231,7 +234,7 @@ struct TrainingSection {
   bool disable_tqdm = false;                                   // no progress bar
   std::vector<std::string> report_to;  // of these words tensorboard and all have an effect
   std::string logging_dir;             // of TensorBoard's event file; empty: output_dir/runs
-  std::string include_num_input_tokens_seen = "false";         // false, no: not in the logs
+  std::string include_num_input_tokens_seen = "false";  // false, no: not in the logs
   bool counts_input_tokens() const {
     return include_num_input_tokens_seen != "false" && include_num_input_tokens_seen != "no";
   }

@@ -1,7 +1,9 @@
 #include "train/data/build_dataset.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <numeric>
 
 #include "train/data/load_conversations.h"
 #include "train/data/row_dataset.h"
@@ -30,7 +32,9 @@ Result<Split> split(std::vector<Conversation> rows, const DataOptions& options) 
     out.train = std::move(rows);
     return out;
   }
-  const auto order = random_permutation(static_cast<std::uint32_t>(rows.size()), options.seed);
+  const auto count = static_cast<std::uint32_t>(rows.size());
+  const auto order = options.held_out > kValSizeMin ? random_permutation(count, options.seed)
+                                                    : numpy_permutation(count, options.seed);
   for (std::size_t i = 0; i < order.size(); ++i) {
     (i < kept_count ? out.kept : out.train).push_back(std::move(rows[order[i]]));
   }
@@ -174,16 +178,36 @@ Status check_data_options(const DataOptions& options) {
                  "interleave_once",
                  mix);
   }
-  if (options.interleave_probs && mix == "concat") {
+  if (!options.interleave_probs.empty() && mix == "concat") {
     return invalid("`interleave_probs` is only valid for interleaved mixing.");
   }
-  if (options.interleave_probs) {
-    return error(Code::kUnsupported,
-                 "interleave_probs={} is not supported: leave it out to take one row of each data "
-                 "set in turn",
-                 *options.interleave_probs);
+  return interleave_shares(options, options.interleave_probs.size()).status();
+}
+
+Result<std::vector<double>> interleave_shares(const DataOptions& options, std::size_t sets) {
+  std::vector<double> out;
+  for (const auto& text : options.interleave_probs) {
+    double share = 0;
+    const char* end = text.data() + text.size();
+    const auto [read, failed] = std::from_chars(text.data(), end, share);
+    if (failed != std::errc() || read != end || !(share > 0 && share <= 1)) {
+      return error(Code::kInvalidArgument,
+                   "interleave_probs: '{}' is no number above 0 and at most 1", text);
+    }
+    out.push_back(share);
   }
-  return {};
+  if (out.empty()) return out;
+  if (out.size() != sets) {
+    return error(
+        Code::kInvalidArgument,
+        "The length of dataset and interleave probs should be identical. ({} data sets, {} "
+        "probabilities)",
+        sets, out.size());
+  }
+  const double sum = std::accumulate(out.begin(), out.end(), 0.0);
+  if (std::abs(sum - 1) > 1e-6)
+    return error(Code::kInvalidArgument, "interleave_probs: they sum to {}, and must to 1", sum);
+  return out;
 }
 
 Result<std::size_t> rows_kept_back(const DataOptions& options, std::size_t count) {
@@ -213,8 +237,11 @@ Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const Da
                  "a tokenizer is trained on data sets of dataset_info.json only; give the model's "
                  "folder a tokenizer.json");
   }
-  auto rows = TROUPE_TRY(load_conversations(files, options, options.dataset, report));
-  return TROUPE_TRY(split(std::move(rows), options)).train;
+  NumpyGlobal random(options.seed);
+  auto rows = TROUPE_TRY(load_conversations(files, options, options.dataset, random, report));
+  auto train = TROUPE_TRY(split(std::move(rows), options)).train;
+  std::erase_if(train, [](const Conversation& row) { return !row.fault.empty(); });
+  return train;
 }
 
 Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& options,
@@ -243,9 +270,14 @@ Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& option
                     .notes = {}};
   TROUPE_RETURN_IF_ERROR(fix_special_tokens(chat, out.tokenizer, out.notes));
   set_jinja_template(chat, out.tokenizer, options.default_system);
+  // One generator for all, as in a process of LLaMA-Factory.
+  NumpyGlobal random(options.seed);
+  const auto load = [&](const std::vector<std::string>& names, EncodeReport& report) {
+    return load_conversations(files, options, names, random, report);
+  };
   auto all =
       by_path ? TROUPE_TRY(read_row_texts(files, options, options.rows.datasets, out.train_report))
-              : TROUPE_TRY(load_conversations(files, options, options.dataset, out.train_report));
+              : TROUPE_TRY(load(options.dataset, out.train_report));
   auto rows = TROUPE_TRY(split(std::move(all), options));
   std::vector<Conversation> eval_rows, held_out_rows;
   if (options.held_out > kValSizeMin) {
@@ -258,8 +290,7 @@ Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& option
         TROUPE_TRY(read_row_texts(files, options, options.rows.eval_datasets, out.eval_report));
   }
   if (!options.eval_dataset.empty()) {
-    eval_rows =
-        TROUPE_TRY(load_conversations(files, options, options.eval_dataset, out.eval_report));
+    eval_rows = TROUPE_TRY(load(options.eval_dataset, out.eval_report));
   }
   out.train = TROUPE_TRY(encode(rows.train, options, out, progress, out.train_report));
   describe(options, out.train_report, out.train, out.tokenizer, out.notes);

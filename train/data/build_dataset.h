@@ -43,15 +43,15 @@ struct DataOptions {
   bool train_on_prompt = false;
   bool mask_history = false;
   std::optional<std::int64_t> max_samples;  // the first N rows of each data set
-  // Above 1 a count, else a fraction (rounded up) of the rows, taken out for evaluation: the first
-  // ones of random_permutation(rows, seed); the others train, in the permutation's order. (Which
-  // rows they are differs from Hugging Face's train_test_split, which draws from NumPy's PCG64.)
+  // Above 1 a count, else a fraction (rounded up) of the rows, taken out for evaluation as Hugging
+  // Face's train_test_split does: the first ones of numpy_permutation(rows, seed); the others
+  // train, in the permutation's order.
   double val_size = 0;
-  // The same choice of rows for DatasetModule::held_out: neither trained on nor evaluated. Not
-  // together with val_size.
+  // The same for DatasetModule::held_out, neither trained on nor evaluated, by
+  // random_permutation(rows, seed). Not together with val_size.
   double held_out = 0;
-  std::string mix_strategy = "concat";  // interleave_under, interleave_over, interleave_once
-  std::optional<std::string> interleave_probs;
+  std::string mix_strategy = "concat";        // interleave_under, interleave_over, interleave_once
+  std::vector<std::string> interleave_probs;  // numbers, one for each data set
   std::int64_t preprocessing_batch_size = 1000;
   std::uint32_t seed = 42;
   std::optional<std::string> default_system;
@@ -85,7 +85,10 @@ Result<std::size_t> rows_kept_back(const DataOptions& options, std::size_t count
 // With fewer rows than these it may be that none is left.
 std::int64_t rows_to_judge_split(const DataOptions& options);
 
-// The rows that are trained on: without those that val_size and held_out keep from it.
+// interleave_probs as numbers; kInvalidArgument where they are none, or not of so many data sets.
+Result<std::vector<double>> interleave_shares(const DataOptions& options, std::size_t sets);
+
+// The rows that are trained on: valid ones, without those that val_size and held_out keep from it.
 Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const DataOptions& options,
                                                      EncodeReport& report);
 

@@ -1,8 +1,8 @@
 #pragma once
 // From a row of a data file to the turns of a conversation.
 
+#include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "train/data/dataset_info.h"
@@ -22,18 +22,17 @@ struct Message {
 struct Conversation {
   std::vector<Message> messages;
   std::string system;
-  std::string tools;
+  std::string tools;                // JSON
+  std::optional<Message> rejected;  // ranking data: the answer that the last message is better than
+  std::optional<bool> desirable;  // data with a kto_tag: whether the last message is a good answer
+  // Why the row is no valid sample; empty: it is one. It takes part in mixing, splitting and
+  // batches as LLaMA-Factory's do, and is left out when rows are encoded.
+  std::string fault;
 };
 
-// A row that LLaMA-Factory drops with a warning, and why.
-struct Dropped {
-  std::string reason;
-};
-
-// Follows LLaMA-Factory's converters. `for_sft`: a row without an answer is dropped. A column of
+// Follows LLaMA-Factory's converters. `needs_answer`: a row without one has a fault. A column of
 // the wrong type is a failure that names it.
-Result<std::variant<Conversation, Dropped>> convert_record(const Record& record,
-                                                           const DatasetAttributes& attributes,
-                                                           bool for_sft);
+Result<Conversation> convert_record(const Record& record, const DatasetAttributes& attributes,
+                                    bool needs_answer);
 
 }  // namespace troupe::train

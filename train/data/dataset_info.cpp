@@ -1,5 +1,7 @@
 #include "train/data/dataset_info.h"
 
+#include <algorithm>
+
 #include "runtime/base/json.h"
 
 namespace troupe::train {
@@ -37,20 +39,15 @@ Status read_columns(const json::Value& columns, DatasetAttributes& out) {
                    key);
     }
   }
-  for (const char* key : {"kto_tag"}) {
-    if (const auto* value = json::find(columns, key); value && !value->is_null()) {
-      return error(Code::kUnsupported,
-                   "The dataset is not applicable in the current training stage. (columns.{})",
-                   key);
-    }
-  }
   const std::pair<const char*, std::string*> names[] = {
       {"prompt", &out.prompt},   {"query", &out.query},       {"response", &out.response},
       {"history", &out.history}, {"messages", &out.messages}, {"system", &out.system},
-      {"tools", &out.tools}};
+      {"tools", &out.tools},     {"chosen", &out.chosen},     {"rejected", &out.rejected},
+      {"kto_tag", &out.kto_tag}};
   for (const auto& [key, column] : names) {
     column->clear();
     TROUPE_RETURN_IF_ERROR(read_string(columns, key, *column));
+    if (!column->empty()) out.named_columns.push_back(*column);
   }
   return {};
 }
@@ -76,9 +73,9 @@ Status read_entry(const json::Value& entry, DatasetAttributes& out) {
   TROUPE_RETURN_IF_ERROR(refuse_remote(entry, out.name));
   TROUPE_RETURN_IF_ERROR(read_string(entry, "file_name", out.file_name));
   if (out.file_name.empty()) return error(Code::kInvalidArgument, "file_name is missing");
-  std::string formatting = "alpaca", split = "train";
+  std::string formatting = "alpaca";
   TROUPE_RETURN_IF_ERROR(read_string(entry, "formatting", formatting));
-  TROUPE_RETURN_IF_ERROR(read_string(entry, "split", split));
+  TROUPE_RETURN_IF_ERROR(read_string(entry, "split", out.split));
   if (formatting == "sharegpt") {
     out.formatting = Formatting::kSharegpt;
   } else if (formatting == "openai") {
@@ -86,11 +83,6 @@ Status read_entry(const json::Value& entry, DatasetAttributes& out) {
   } else if (formatting != "alpaca") {
     return error(Code::kInvalidArgument, "formatting='{}' is none of alpaca, sharegpt, openai",
                  formatting);
-  }
-  if (split != "train") {
-    return error(Code::kUnsupported,
-                 "split='{}' is not supported: a file is one split; make an entry for each file",
-                 split);
   }
   if (const auto* ranking = json::find(entry, "ranking"); ranking && !ranking->is_null()) {
     if (!ranking->is_bool()) return error(Code::kInvalidArgument, "ranking must be true or false");
@@ -138,6 +130,9 @@ Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
   }
   std::vector<DatasetAttributes> out;
   for (const auto& name : names) {
+    // Named twice it is one data set, as in LLaMA-Factory.
+    if (std::any_of(out.begin(), out.end(), [&](const auto& known) { return known.name == name; }))
+      continue;
     const auto* entry = json::find(root, name);
     if (!entry) return error(Code::kNotFound, "Undefined dataset {} in {}.", name, kFileName);
     DatasetAttributes attributes;

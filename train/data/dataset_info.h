@@ -20,11 +20,16 @@ struct DatasetAttributes {
   std::string file_name;  // a file or a directory, relative to the folder of dataset_info.json
   Formatting formatting = Formatting::kAlpaca;
   bool ranking = false;
+  std::string split = "train";  // or parts of it: "train[:50%]", "train[2:4]+train[8:]"
   std::optional<std::int64_t> num_samples;
 
   std::string prompt = "instruction", query = "input", response = "output", history;
   std::string messages = "conversations";
   std::string system, tools;
+  std::string chosen, rejected;  // of ranking data
+  std::string kto_tag;
+  // The columns that the entry names itself, which some row must have.
+  std::vector<std::string> named_columns;
 
   std::string role_tag = "from", content_tag = "value";
   std::string user_tag = "human", assistant_tag = "gpt", observation_tag = "observation",

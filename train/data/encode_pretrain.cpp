@@ -21,6 +21,7 @@ Status encode_pretrain(std::span<const Conversation> texts, const Tokenizer& tok
   std::vector<TokenId> ids;
   const auto encode = [&](const Conversation& text) {
     Encoded made;
+    if (!text.fault.empty()) return made;
     const auto& content = text.messages.front().content;
     made.status = tokenizer.encode_to(
         (options.packing ? std::string() : bos) + content + options.eos_token, false, made.ids);
@@ -37,6 +38,7 @@ Status encode_pretrain(std::span<const Conversation> texts, const Tokenizer& tok
     for (std::size_t i = 0; i < group.size(); ++i) {
       Encoded& made = encoded[begin % at_once + i];
       TROUPE_RETURN_IF_ERROR(std::move(made.status));
+      if (!group[i].fault.empty()) continue;
       report.tokens += std::ssize(made.ids);
       report.text_bytes += std::ssize(group[i].messages.front().content);
       if (options.packing) {

@@ -67,6 +67,30 @@ Status encode_supervised(std::span<const Conversation> conversations, const Chat
                          const Tokenizer& tokenizer, const SupervisedOptions& options,
                          TokenDataset& out, EncodeReport& report);
 
+// A question with one answer: ids and labels, cut.
+struct AnsweredIds {
+  std::vector<TokenId> ids;
+  std::vector<std::int32_t> labels;
+};
+
+// Ranking data: `conversation` has a rejected answer. Both keep as much of the question.
+struct PairSample {
+  AnsweredIds chosen, rejected;
+};
+Result<PairSample> encode_pair(const Conversation& conversation, const ChatTemplate& chat,
+                               const Tokenizer& tokenizer, const SupervisedOptions& options);
+
+// Data with judgements. `kl` is the same question with another row's answer, which a divergence is
+// estimated from.
+struct FeedbackSample {
+  AnsweredIds answer, kl;
+  bool desirable = false;
+};
+// `kl_answer`: of the row in front in the preprocessing batch, of the first row the last one's.
+Result<FeedbackSample> encode_feedback(const Conversation& conversation, const Message& kl_answer,
+                                       const ChatTemplate& chat, const Tokenizer& tokenizer,
+                                       const SupervisedOptions& options);
+
 // How much of a question and its answer may stay when `budget` tokens are left: (source, target).
 std::pair<std::int64_t, std::int64_t> infer_lengths(std::int64_t source, std::int64_t target,
                                                     std::int64_t budget);

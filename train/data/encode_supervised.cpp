@@ -143,19 +143,22 @@ Status encode_supervised(std::span<const Conversation> conversations, const Chat
       made.clear();
       made.resize(std::min(kRowsAtOnce, conversations.size() - i));
       for_each_row(made.size(), [&](std::size_t at) {
+        if (!conversations[i + at].fault.empty()) return;
         made[at] = encode_sample(conversations[i + at], chat, tokenizer, options, cutoff);
       });
     }
-    Result<Sample>& encoded = *made[i % kRowsAtOnce];
-    if (!encoded) return encoded.status().prefixed(fmt::format("sample {}", i));
-    report.tokens += encoded->whole_tokens;
-    report.tokens_dropped += encoded->cut_tokens;
-    if (!options.packing) {
-      out.append(encoded->ids, encoded->labels);
-    } else if (static_cast<std::int64_t>(encoded->ids.size()) > cutoff) {
-      ++report.samples_too_long;
-    } else {
-      samples.push_back(std::move(*encoded));
+    if (auto& encoded = made[i % kRowsAtOnce]) {
+      if (!encoded->ok()) return encoded->status().prefixed(fmt::format("sample {}", i));
+      Sample& sample = **encoded;
+      report.tokens += sample.whole_tokens;
+      report.tokens_dropped += sample.cut_tokens;
+      if (!options.packing) {
+        out.append(sample.ids, sample.labels);
+      } else if (static_cast<std::int64_t>(sample.ids.size()) > cutoff) {
+        ++report.samples_too_long;
+      } else {
+        samples.push_back(std::move(sample));
+      }
     }
     if ((i + 1) % batch != 0 && i + 1 != conversations.size()) continue;
     if (options.packing) pack(samples, cutoff, out);

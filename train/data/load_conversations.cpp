@@ -5,6 +5,7 @@
 #include <set>
 
 #include "train/data/dataset_info.h"
+#include "train/data/row_source.h"
 #include "train/data/sampler.h"
 
 namespace troupe::train {
@@ -21,18 +22,53 @@ const std::string& main_column(const DatasetAttributes& attributes) {
   return attributes.formatting == Formatting::kAlpaca ? attributes.prompt : attributes.messages;
 }
 
-// LLaMA-Factory draws num_samples rows from NumPy's unseeded generator; here they are the first of
-// a seeded permutation, and where more are wanted than there are, rows of further permutations.
-std::vector<Conversation> draw(std::vector<Conversation> rows, std::int64_t count,
-                               std::uint32_t seed) {
+// The rows that `split` names, in its order.
+Result<std::vector<Conversation>> take_split(std::vector<Conversation> rows,
+                                             std::string_view split) {
+  if (split == "train") return rows;
   std::vector<Conversation> out;
-  for (std::uint32_t round = 0; !rows.empty() && std::ssize(out) < count; ++round) {
-    for (const auto i : random_permutation(static_cast<std::uint32_t>(rows.size()), seed + round)) {
-      if (std::ssize(out) == count) break;
-      out.push_back(rows[i]);
+  for (std::string_view rest = split; !rest.empty();) {
+    const auto part = rest.substr(0, rest.find('+'));
+    rest.remove_prefix(std::min(part.size() + 1, rest.size()));
+    SplitRows slice;
+    const auto name = TROUPE_TRY(read_slice(part, slice));
+    if (name != "train") {
+      return error(
+          Code::kInvalidArgument,
+          "Unknown split \"{}\". Should be one of ['train']. (a file is one split; make an "
+          "entry for each file)",
+          name);
     }
+    const auto [first, last] = slice.range(std::ssize(rows));
+    out.insert(out.end(), rows.begin() + first, rows.begin() + last);
   }
   return out;
+}
+
+// num_samples rows: of a permutation, and where more are wanted than there are, drawn besides.
+std::vector<Conversation> draw(std::vector<Conversation> rows, std::int64_t count,
+                               NumpyGlobal& random) {
+  const auto size = static_cast<std::uint32_t>(rows.size());
+  const auto wanted = static_cast<std::size_t>(count);
+  auto order = random.permutation(size);
+  if (wanted > order.size()) {
+    const auto more = random.choice(size, wanted - order.size());
+    order.insert(order.end(), more.begin(), more.end());
+  }
+  order.resize(wanted);
+  std::vector<Conversation> out;
+  for (const auto i : order) out.push_back(rows[i]);
+  return out;
+}
+
+// Whether the entry is for the stage.
+Status check_stage(const DatasetAttributes& attributes) {
+  if (!attributes.ranking && attributes.kto_tag.empty()) return {};
+  return error(Code::kInvalidArgument,
+               "The dataset is not applicable in the current training stage. ('{}' has {})",
+               attributes.name,
+               attributes.ranking ? "ranking: true, for stages rm and dpo"
+                                  : "columns.kto_tag, for stage kto");
 }
 
 constexpr const char* kHowRowsAreRead =
@@ -41,14 +77,9 @@ constexpr const char* kHowRowsAreRead =
 // `look_at`: only so many of the first rows are read, and nothing is said of those behind;
 // negative: all.
 Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions& options,
-                                           const DatasetAttributes& attributes,
+                                           const DatasetAttributes& attributes, NumpyGlobal& random,
                                            EncodeReport& report, std::int64_t look_at = -1) {
-  if (attributes.ranking) {
-    return error(Code::kInvalidArgument,
-                 "The dataset is not applicable in the current training stage. ('{}' has "
-                 "ranking: true)",
-                 attributes.name);
-  }
+  TROUPE_RETURN_IF_ERROR(check_stage(attributes));
   const std::int64_t records_before = report.records, dropped_before = report.records_dropped;
   const auto data =
       TROUPE_TRY(find_data_files(files, join_path(options.dataset_dir, attributes.file_name)));
@@ -60,49 +91,56 @@ Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions&
   }
   std::vector<Conversation> out;
   std::set<std::string> columns;
-  bool seen = false;
+  std::set<std::string> unseen(attributes.named_columns.begin(), attributes.named_columns.end());
+  unseen.insert(needed);
   const auto visit = [&](const Record& record, const std::string& where) -> Status {
     ++report.records;
-    if (!seen && record.contains(needed)) seen = true;
-    if (!seen && columns.size() < 32) {
+    std::erase_if(unseen, [&](const std::string& name) { return record.contains(name); });
+    if (!unseen.empty() && columns.size() < 32) {
       for (const auto& member : record) columns.emplace(member.key());
     }
     auto converted = convert_record(record, attributes, for_sft);
     if (!converted) return converted.status().prefixed(where);
-    if (auto* dropped = std::get_if<Dropped>(&*converted)) {
+    if (!converted->fault.empty()) {
       ++report.records_dropped;
-      warn(report, fmt::format("{}: dropped: {}", where, dropped->reason));
-    } else {
-      out.push_back(std::get<Conversation>(std::move(*converted)));
+      warn(report, fmt::format("{}: dropped: {}", where, converted->fault));
     }
+    out.push_back(std::move(*converted));
     return {};
   };
-  auto rows_max = attributes.num_samples ? -1 : options.max_samples.value_or(-1);
+  const bool picks = attributes.num_samples || attributes.split != "train";
+  auto rows_max = picks ? -1 : options.max_samples.value_or(-1);
   const bool looks = look_at >= 0 && (rows_max < 0 || look_at < rows_max);
   if (looks) rows_max = look_at;
   TROUPE_RETURN_IF_ERROR(read_records(files, data, rows_max, visit));
   const std::int64_t read = report.records - records_before;
   // Rows that were not read may be what these are not.
   if (looks && read == look_at) return out;
-  if (!seen && !columns.empty()) {
+  if (!unseen.empty() && !columns.empty()) {
     std::string names;
     for (const auto& name : columns) names += (names.empty() ? "" : ", ") + name;
     return error(Code::kInvalidArgument,
                  "no row has the column '{}'; the rows have: {}. Name the columns under `columns` "
                  "in dataset_info.json",
-                 needed, names);
+                 *unseen.begin(), names);
   }
-  if (out.empty()) {
+  const auto dropped = report.records_dropped - dropped_before;
+  if (dropped == std::ssize(out)) {
     return error(Code::kInvalidArgument,
-                 "Cannot find valid samples: {} rows read, {} dropped{}{}; {}", read,
-                 report.records_dropped - dropped_before, report.warnings.empty() ? "" : "; ",
+                 "Cannot find valid samples: {} rows read, {} dropped{}{}; {}", read, dropped,
+                 report.warnings.empty() ? "" : "; ",
                  report.warnings.empty() ? "" : report.warnings.front(), kHowRowsAreRead);
   }
   if (out.size() > static_cast<std::size_t>(kPermutationSizeMax)) {
     return error(Code::kUnsupported, "more than {} rows", kPermutationSizeMax);
   }
-  if (!attributes.num_samples) return out;
-  out = draw(std::move(out), *attributes.num_samples, options.seed);
+  if (!picks) return out;
+  out = TROUPE_TRY(take_split(std::move(out), attributes.split));
+  if (out.empty()) {
+    return error(Code::kInvalidArgument, "split '{}' takes none of {} rows", attributes.split,
+                 read);
+  }
+  if (attributes.num_samples) out = draw(std::move(out), *attributes.num_samples, random);
   if (options.max_samples && std::ssize(out) > *options.max_samples) {
     out.resize(static_cast<std::size_t>(*options.max_samples));
   }
@@ -112,15 +150,28 @@ Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions&
 }  // namespace
 
 std::vector<std::pair<std::size_t, std::size_t>> interleave(const std::vector<std::size_t>& sizes,
-                                                            const std::string& strategy) {
+                                                            const std::string& strategy,
+                                                            const std::vector<double>& shares,
+                                                            std::uint32_t seed) {
   std::vector<std::pair<std::size_t, std::size_t>> out;
   const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
   const bool under = strategy == "interleave_under", over = strategy == "interleave_over";
   if (sizes.empty() || *least == 0) return out;
-  for (std::size_t row = 0; row < (under ? *least : *most); ++row) {
-    for (std::size_t set = 0; set < sizes.size(); ++set) {
-      if (row < sizes[set] || over) out.emplace_back(set, row % sizes[set]);
+  if (shares.empty()) {
+    for (std::size_t row = 0; row < (under ? *least : *most); ++row) {
+      for (std::size_t set = 0; set < sizes.size(); ++set) {
+        if (row < sizes[set] || over) out.emplace_back(set, row % sizes[set]);
+      }
     }
+    return out;
+  }
+  NumpyChoice choice(seed, shares);
+  std::vector<std::size_t> taken(sizes.size());
+  for (std::size_t ended = 0; ended < (under ? 1 : sizes.size());) {
+    const auto set = choice.next();
+    if (taken[set] >= sizes[set] && !over) continue;  // interleave_once
+    out.emplace_back(set, taken[set] % sizes[set]);
+    if (++taken[set] == sizes[set]) ++ended;
   }
   return out;
 }
@@ -133,7 +184,8 @@ Result<std::optional<std::size_t>> look_at_conversations(FileSystem& files,
   bool known = true;
   for (const auto& attributes : TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names))) {
     EncodeReport report;
-    const auto looked = load_one(files, options, attributes, report, rows);
+    NumpyGlobal random(options.seed);
+    const auto looked = load_one(files, options, attributes, random, report, rows);
     if (!looked) return looked.status().prefixed(fmt::format("data set '{}'", attributes.name));
     sizes.push_back(looked->size());
     known = known && report.records < rows;  // there are no rows behind these
@@ -141,20 +193,21 @@ Result<std::optional<std::size_t>> look_at_conversations(FileSystem& files,
   if (!known) return std::optional<std::size_t>();
   if (options.mix_strategy == "concat" || sizes.size() == 1)
     return std::optional(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
-  return std::optional(interleave(sizes, options.mix_strategy).size());
+  const auto shares = TROUPE_TRY(interleave_shares(options, sizes.size()));
+  return std::optional(interleave(sizes, options.mix_strategy, shares, options.seed).size());
 }
 
 Result<std::vector<Conversation>> load_conversations(FileSystem& files, const DataOptions& options,
                                                      const std::vector<std::string>& names,
-                                                     EncodeReport& report) {
+                                                     NumpyGlobal& random, EncodeReport& report) {
   std::vector<std::vector<Conversation>> sets;
   for (const auto& attributes : TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names))) {
     const EncodeReport before = report;
-    auto rows = load_one(files, options, attributes, report);
+    auto rows = load_one(files, options, attributes, random, report);
     if (!rows) return rows.status().prefixed(fmt::format("data set '{}'", attributes.name));
     report.sets.push_back({.name = attributes.name,
                            .rows = report.records - before.records,
-                           .samples = std::ssize(*rows),
+                           .samples = std::ranges::count(*rows, "", &Conversation::fault),
                            .dropped = report.records_dropped - before.records_dropped});
     sets.push_back(std::move(*rows));
   }
@@ -164,9 +217,10 @@ Result<std::vector<Conversation>> load_conversations(FileSystem& files, const Da
     for (auto& set : sets) std::move(set.begin(), set.end(), std::back_inserter(out));
     return out;
   }
+  const auto shares = TROUPE_TRY(interleave_shares(options, sets.size()));
   std::vector<std::size_t> sizes;
   for (const auto& set : sets) sizes.push_back(set.size());
-  for (const auto& [set, row] : interleave(sizes, options.mix_strategy)) {
+  for (const auto& [set, row] : interleave(sizes, options.mix_strategy, shares, options.seed)) {
     out.push_back(sets[set][row]);
   }
   return out;

@@ -9,14 +9,15 @@
 #include "train/data/build_dataset.h"
 #include "train/data/conversation.h"
 #include "train/data/encode_samples.h"
+#include "train/data/numpy_random.h"
 
 namespace troupe::train {
 
-// The conversations of the named data sets, mixed by options.mix_strategy. `report` counts rows and
-// drops.
+// The conversations of the named data sets, mixed by options.mix_strategy, those with a fault among
+// them. `report` counts rows and faults. num_samples draws from `random`.
 Result<std::vector<Conversation>> load_conversations(FileSystem& files, const DataOptions& options,
                                                      const std::vector<std::string>& names,
-                                                     EncodeReport& report);
+                                                     NumpyGlobal& random, EncodeReport& report);
 
 // The same for the first `rows` rows of each data set alone: what is wrong with its entry, its
 // files and these rows. The number of rows that the data sets have together, where that is known
@@ -26,10 +27,13 @@ Result<std::optional<std::size_t>> look_at_conversations(FileSystem& files,
                                                          const std::vector<std::string>& names,
                                                          std::int64_t rows);
 
-// What interleaving takes: (data set, row) in order. Without probabilities one row of each in turn:
-// "interleave_under" until the first set ends, "interleave_over" until all have ended, shorter ones
-// beginning again, "interleave_once" until all have ended, each row once.
+// What interleaving takes: (data set, row) in order. Without shares one row of each in turn, with
+// them of a set that is drawn: "interleave_under" until the first set ends, "interleave_over" until
+// all have ended, shorter ones beginning again, "interleave_once" until all have ended, each row
+// once.
 std::vector<std::pair<std::size_t, std::size_t>> interleave(const std::vector<std::size_t>& sizes,
-                                                            const std::string& strategy);
+                                                            const std::string& strategy,
+                                                            const std::vector<double>& shares,
+                                                            std::uint32_t seed);
 
 }  // namespace troupe::train

@@ -1,9 +1,9 @@
 #include "train/data/numpy_random.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 namespace troupe::train {
@@ -46,56 +46,85 @@ std::array<std::uint64_t, 4> seed_words(std::uint64_t seed) {
   return out;
 }
 
-// PCG XSL RR 128/64.
-class Pcg64 {
- public:
-  explicit Pcg64(std::uint64_t seed) {
-    const auto words = seed_words(seed);
-    increment_ = (join(words[2], words[3]) << 1) | 1;
-    step();
-    state_ += join(words[0], words[1]);
-    step();
-  }
+Uint128 join(std::uint64_t high, std::uint64_t low) {
+  return static_cast<Uint128>(high) << 64 | low;
+}
 
-  // In [0, most]: the low bits of halves of the generator's words, until one is not above.
-  std::uint32_t bounded(std::uint32_t most) {
-    const std::uint32_t mask = most == 0 ? 0 : ~std::uint32_t{0} >> std::countl_zero(most);
-    std::uint32_t value = next32() & mask;
-    while (value > most) value = next32() & mask;
-    return value;
-  }
+const Uint128 kMultiplier = join(0x2360ed051fc65da4, 0x4385df649fccf645);
 
- private:
-  static Uint128 join(std::uint64_t high, std::uint64_t low) {
-    return static_cast<Uint128>(high) << 64 | low;
-  }
-  void step() { state_ = state_ * join(0x2360ed051fc65da4, 0x4385df649fccf645) + increment_; }
-  std::uint64_t next64() {
-    step();
-    const auto folded =
-        static_cast<std::uint64_t>(state_ >> 64) ^ static_cast<std::uint64_t>(state_);
-    return std::rotr(folded, static_cast<int>(state_ >> 122));
-  }
-  std::uint32_t next32() {
-    if (half_) return *std::exchange(half_, std::nullopt);
-    const std::uint64_t word = next64();
-    half_ = static_cast<std::uint32_t>(word >> 32);
-    return static_cast<std::uint32_t>(word);
-  }
+// Draws until one is not above `most`, of the low bits that it takes.
+template <typename Next>
+std::uint32_t masked(std::uint32_t most, const Next& next) {
+  if (most == 0) return 0;
+  const std::uint32_t mask = ~std::uint32_t{0} >> std::countl_zero(most);
+  std::uint32_t value = next() & mask;
+  while (value > most) value = next() & mask;
+  return value;
+}
 
-  Uint128 state_ = 0;
-  Uint128 increment_ = 0;
-  std::optional<std::uint32_t> half_;
-};
+template <typename Bounded>
+std::vector<std::uint32_t> shuffled(std::uint32_t count, const Bounded& bounded) {
+  std::vector<std::uint32_t> order(count);
+  std::iota(order.begin(), order.end(), 0u);
+  for (std::uint32_t i = count; i-- > 1;) std::swap(order[i], order[bounded(i)]);
+  return order;
+}
 
 }  // namespace
 
+NumpyGenerator::NumpyGenerator(std::uint64_t seed) {
+  const auto words = seed_words(seed);
+  increment_ = (join(words[2], words[3]) << 1) | 1;
+  state_ = (increment_ + join(words[0], words[1])) * kMultiplier + increment_;
+}
+
+std::uint64_t NumpyGenerator::next64() {
+  state_ = state_ * kMultiplier + increment_;
+  const auto folded = static_cast<std::uint64_t>(state_ >> 64) ^ static_cast<std::uint64_t>(state_);
+  return std::rotr(folded, static_cast<int>(state_ >> 122));
+}
+
+std::uint32_t NumpyGenerator::next32() {
+  if (half_) return *std::exchange(half_, std::nullopt);
+  const std::uint64_t word = next64();
+  half_ = static_cast<std::uint32_t>(word >> 32);
+  return static_cast<std::uint32_t>(word);
+}
+
+std::uint32_t NumpyGenerator::bounded(std::uint32_t most) {
+  return masked(most, [this] { return next32(); });
+}
+
+double NumpyGenerator::uniform() { return static_cast<double>(next64() >> 11) * 0x1p-53; }
+
 std::vector<std::uint32_t> numpy_permutation(std::uint32_t count, std::uint64_t seed) {
-  std::vector<std::uint32_t> order(count);
-  std::iota(order.begin(), order.end(), 0u);
-  Pcg64 generator(seed);
-  for (std::uint32_t i = count; i-- > 1;) std::swap(order[i], order[generator.bounded(i)]);
-  return order;
+  NumpyGenerator generator(seed);
+  return shuffled(count, [&](std::uint32_t most) { return generator.bounded(most); });
+}
+
+NumpyChoice::NumpyChoice(std::uint64_t seed, std::span<const double> shares)
+    : generator_(seed), sums_(shares.begin(), shares.end()) {
+  std::partial_sum(sums_.begin(), sums_.end(), sums_.begin());
+  for (double& sum : sums_) sum /= sums_.back();
+}
+
+std::size_t NumpyChoice::next() {
+  const auto at = std::upper_bound(sums_.begin(), sums_.end(), generator_.uniform());
+  return static_cast<std::size_t>(std::min(at, sums_.end() - 1) - sums_.begin());
+}
+
+std::uint32_t NumpyGlobal::bounded(std::uint32_t most) {
+  return masked(most, [this] { return static_cast<std::uint32_t>(generator_()); });
+}
+
+std::vector<std::uint32_t> NumpyGlobal::permutation(std::uint32_t count) {
+  return shuffled(count, [this](std::uint32_t most) { return bounded(most); });
+}
+
+std::vector<std::uint32_t> NumpyGlobal::choice(std::uint32_t count, std::size_t draws) {
+  std::vector<std::uint32_t> out(draws);
+  for (auto& one : out) one = bounded(count - 1);
+  return out;
 }
 
 }  // namespace troupe::train

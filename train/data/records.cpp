@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include "train/data/compressed.h"
+
 namespace troupe::train {
 namespace {
 
@@ -17,7 +19,8 @@ struct Counter {
 
 std::string extension_of(const std::string& path) {
   const auto slash = path.rfind('/');
-  const auto name = slash == std::string::npos ? path : path.substr(slash + 1);
+  auto name = slash == std::string::npos ? path : path.substr(slash + 1);
+  if (name.ends_with(".gz")) name.resize(name.size() - 3);
   const auto dot = name.rfind('.');
   return dot == std::string::npos ? "" : name.substr(dot + 1);
 }
@@ -100,7 +103,12 @@ Status read_json(std::string_view text, const std::string& path, Counter& counte
     at = end + 1;
     const auto where = fmt::format("{} line {}", path, ++number);
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const auto value = TROUPE_TRY(json::parse(line, where, options));
+    auto parsed = json::parse(line, where, options);
+    if (!parsed && number == 1) {  // one object over several lines?
+      if (auto whole = json::parse(text, path, options))
+        parsed = std::move(whole), at = text.size();
+    }
+    const auto value = TROUPE_TRY(std::move(parsed));
     if (!value.is_object()) {
       return error(Code::kInvalidArgument,
                    "{}: must be an object (a JSON data file is an array of objects, or one object "
@@ -224,7 +232,9 @@ Status read_records(FileSystem& files, const DataFiles& data, std::int64_t recor
     if (TROUPE_TRY(files.size(path)) == 0) continue;  // nothing to map
     const auto mapped = TROUPE_TRY(files.map(path));
     const auto bytes = mapped->bytes();
-    const auto text = without_mark({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    const std::string_view stored(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const auto plain = TROUPE_TRY(decompressed(stored, path));
+    const auto text = without_mark(plain ? std::string_view(*plain) : stored);
     switch (data.type) {
       case FileType::kText:
         TROUPE_RETURN_IF_ERROR(read_text(text, path, counter, visit));

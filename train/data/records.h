@@ -31,7 +31,9 @@ using Record = json::Object;
 // `where` names file and line (or item) for messages. Returning a failure ends the reading with it.
 using RecordVisitor = std::function<Status(const Record& record, const std::string& where)>;
 
-// Visits the rows of all files in order, at most `records_max` (negative: all).
+// Visits the rows of all files in order, at most `records_max` (negative: all). Files that are
+// compressed by gzip are read as what is in them; a byte order mark and blank lines are passed
+// over.
 Status read_records(FileSystem& files, const DataFiles& data, std::int64_t records_max,
                     const RecordVisitor& visit);
 

@@ -230,22 +230,25 @@ Result<RowSource> parse_row_source(const json::Value& entry, bool train_on_input
   return out;
 }
 
+Result<std::string> read_slice(std::string_view split, SplitRows& out) {
+  const auto bracket = split.find('[');
+  if (bracket == std::string_view::npos) return std::string(split);
+  auto slice = split.substr(bracket + 1);
+  const auto colon = slice.find(':');
+  if (!slice.ends_with(']') || colon == std::string_view::npos) {
+    return error(Code::kInvalidArgument,
+                 "split '{}': expected a part as in train[:20%] or train[100:200]", split);
+  }
+  slice.remove_suffix(1);
+  out.begin = TROUPE_TRY(read_bound(slice.substr(0, colon), split));
+  out.end = TROUPE_TRY(read_bound(slice.substr(colon + 1), split));
+  return std::string(split.substr(0, bracket));
+}
+
 Result<SplitRows> find_split(FileSystem& files, const RowSource& source) {
   SplitRows out;
-  std::string_view split = source.split;
-  if (const auto bracket = split.find('['); bracket != std::string_view::npos) {
-    auto slice = split.substr(bracket + 1);
-    const auto colon = slice.find(':');
-    if (!slice.ends_with(']') || colon == std::string_view::npos) {
-      return error(Code::kInvalidArgument,
-                   "split '{}': expected a part as in train[:20%] or train[100:200]", source.split);
-    }
-    slice.remove_suffix(1);
-    out.begin = TROUPE_TRY(read_bound(slice.substr(0, colon), source.split));
-    out.end = TROUPE_TRY(read_bound(slice.substr(colon + 1), source.split));
-    split = split.substr(0, bracket);
-  }
-  const std::string name = split.empty() ? "train" : std::string(split);
+  std::string name = TROUPE_TRY(read_slice(source.split, out));
+  if (name.empty()) name = "train";
   if (!source.data_files.empty()) {
     for (const auto& file : source.data_files) {
       const std::string beside = join_path(source.path, file);

@@ -59,6 +59,8 @@ struct SplitRows {
   // [first, last) of `count` rows.
   std::pair<std::int64_t, std::int64_t> range(std::int64_t count) const;
 };
+// The name in front of the slice; the slice, where there is one, into `out`.
+Result<std::string> read_slice(std::string_view split, SplitRows& out);
 Result<SplitRows> find_split(FileSystem& files, const RowSource& source);
 
 }  // namespace troupe::train

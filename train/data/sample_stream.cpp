@@ -53,6 +53,11 @@ std::string describe(const DatasetAttributes& a) {
         &a.system_tag}) {
     text += fmt::format(" {}:{}", name->size(), *name);
   }
+  // What came later stands there only where it is used, so that older hashes stay.
+  for (const std::string* name : {&a.chosen, &a.rejected, &a.kto_tag}) {
+    if (!name->empty()) text += fmt::format(" {}:{}", name->size(), *name);
+  }
+  if (a.split != "train") text += " split " + a.split;
   return text + "\n";
 }
 
@@ -101,9 +106,16 @@ json::Object settings_of(const DataOptions& options, const StreamOrigin& origin,
       {"val_size", options.val_size},
       {"troupe.held_out", options.held_out},
       {"disable_shuffling", !origin.shuffle}};
+  if (!options.interleave_probs.empty()) {
+    std::string shares;
+    for (const auto& share : options.interleave_probs)
+      shares += (shares.empty() ? "" : ",") + share;
+    settings["interleave_probs"] = shares;
+  }
   if (origin.shuffle) settings["data_seed (else seed)"] = origin.order_seed;
   if (splits) settings["seed"] = options.seed;
   if (packs(options)) settings["preprocessing_batch_size"] = options.preprocessing_batch_size;
+  if (origin.group_by_length) settings["group_by_length"] = true;
   if (!origin.packing.empty()) settings["troupe.sample_packing"] = origin.packing;
   const RowOptions& rows = options.rows;
   if (!rows.datasets.empty()) {

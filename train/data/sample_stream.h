@@ -43,6 +43,7 @@ struct StreamOrigin {
   std::string_view tokenizer;  // the text of its files
   std::uint32_t order_seed = 0;
   bool shuffle = true;
+  bool group_by_length = false;
   std::string packing = {};  // how samples are packed anew in every epoch; empty: they are not
 };
 

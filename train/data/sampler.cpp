@@ -14,17 +14,46 @@ namespace {
 // Epochs whose packings are looked at to count their steps.
 constexpr std::int64_t kPackedEpochsMax = 10'000;
 
-}  // namespace
-
-std::vector<std::uint32_t> random_permutation(std::uint32_t count, std::uint32_t seed) {
+// torch.randperm.
+std::vector<std::uint32_t> permutation(std::uint32_t count, std::mt19937& generator) {
   TROUPE_CHECK(count <= kPermutationSizeMax);
   std::vector<std::uint32_t> order(count);
   std::iota(order.begin(), order.end(), 0u);
-  std::mt19937 generator(seed);
   for (std::uint32_t i = 0; i + 1 < count; ++i) {
     const auto offset = static_cast<std::uint32_t>(generator() % (count - i));
     std::swap(order[i], order[i + offset]);
   }
+  return order;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> random_permutation(std::uint32_t count, std::uint32_t seed) {
+  std::mt19937 generator(seed);
+  return permutation(count, generator);
+}
+
+std::vector<std::uint32_t> length_grouped_order(std::span<const std::int32_t> lengths,
+                                                std::int64_t batch, std::uint32_t seed,
+                                                std::int64_t epoch) {
+  constexpr std::int64_t kBatchesMax = 50;
+  const auto count = static_cast<std::uint32_t>(lengths.size());
+  const auto batches = std::clamp<std::int64_t>(std::ssize(lengths) / (batch * 4), 1, kBatchesMax);
+  std::mt19937 generator(seed);
+  // Each epoch takes the 64 bits of the data loader's seed, then a permutation.
+  const auto draws = 2 + static_cast<std::uint64_t>(std::max<std::uint32_t>(count, 1) - 1);
+  generator.discard(static_cast<std::uint64_t>(epoch) * draws + 2);
+  auto order = permutation(count, generator);
+  const auto longer = [&](std::uint32_t a, std::uint32_t b) { return lengths[a] > lengths[b]; };
+  std::size_t longest = 0;  // where the megabatch with the longest sample begins
+  const auto step = static_cast<std::size_t>(batches * batch);
+  for (std::size_t at = 0; at < order.size(); at += step) {
+    const auto begin = order.begin() + static_cast<std::ptrdiff_t>(at);
+    const auto end = order.begin() + static_cast<std::ptrdiff_t>(std::min(at + step, order.size()));
+    std::stable_sort(begin, end, longer);
+    if (longer(*begin, order[longest])) longest = at;
+  }
+  if (!order.empty()) std::swap(order.front(), order[longest]);
   return order;
 }
 
@@ -63,6 +92,10 @@ Result<Sampler> Sampler::make(const SamplerOptions& options) {
       return error(Code::kInvalidArgument, "{} is {}: must be in [1, {}]", name, count,
                    kPermutationSizeMax);
     }
+  }
+  if (options.length_group > 0 && options.shuffle && !options.lengths) {
+    return error(Code::kUnsupported,
+                 "group_by_length needs a data set whose lengths are known: leave it out");
   }
   Sampler out(options);
   if (options.packing) {
@@ -153,6 +186,8 @@ SampleCursor Sampler::cursor_after(std::int64_t steps) {
 
 std::vector<std::uint32_t> Sampler::order_of(std::int64_t epoch) const {
   const auto count = static_cast<std::uint32_t>(options_.sample_count);
+  if (options_.shuffle && options_.length_group > 0)
+    return length_grouped_order(*options_.lengths, options_.length_group, options_.seed, epoch);
   if (options_.shuffle)
     return random_permutation(count, options_.seed + static_cast<std::uint32_t>(epoch));
   std::vector<std::uint32_t> order(count);

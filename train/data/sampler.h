@@ -19,6 +19,12 @@ namespace troupe::train {
 // torch.randperm(count) with a generator of that seed: init_genrand(seed), then for i = 0 … n − 2
 // the next 32 bits modulo n − i give what i is swapped with. Up to kPermutationSizeMax.
 std::vector<std::uint32_t> random_permutation(std::uint32_t count, std::uint32_t seed);
+// transformers' LengthGroupedSampler: shuffled by the generator that torch.manual_seed(seed) leaves
+// to `epoch`, where nothing else draws from it; in megabatches of up to 50 `batch`es, the longest
+// first in each, and the longest of all in the very first place.
+std::vector<std::uint32_t> length_grouped_order(std::span<const std::int32_t> lengths,
+                                                std::int64_t batch, std::uint32_t seed,
+                                                std::int64_t epoch);
 // Above it torch draws 64 bits.
 inline constexpr std::int64_t kPermutationSizeMax = (std::int64_t{1} << 32) / 20 - 1;
 
@@ -52,7 +58,10 @@ struct SamplerOptions {
   // Samples are packed anew in every epoch, in its order. A cursor's next_sample then counts
   // micro-batches; the last round of an epoch is left out where not every rank has one.
   std::optional<SamplePacking> packing;
-  std::shared_ptr<const std::vector<std::int32_t>> lengths;  // of all samples, with packing
+  // Above 0 (group_by_length): samples of like length follow each other, so many of them a batch.
+  std::int64_t length_group = 0;
+  // Of all samples, with packing or length_group.
+  std::shared_ptr<const std::vector<std::int32_t>> lengths;
 };
 
 // The samples of one optimizer step.

@@ -26,7 +26,7 @@ json::Value wrapped(const json::Value& tool) {
 }
 
 // A value as Python's str() shows it.
-std::string shown(const json::Value* value, bool quoted = false) {
+std::string python_text(const json::Value* value, bool quoted = false) {
   if (!value) return {};
   if (const auto* text = value->if_string()) {
     const std::string plain(text->data(), text->size());
@@ -37,26 +37,26 @@ std::string shown(const json::Value* value, bool quoted = false) {
   const auto* array = value->if_array();
   if (!array) return python_json(*value);
   std::string out;
-  for (const auto& item : *array) out += (out.empty() ? "" : ", ") + shown(&item, true);
+  for (const auto& item : *array) out += (out.empty() ? "" : ", ") + python_text(&item, true);
   return "[" + out + "]";
 }
 
 std::string described_parameter(const std::string& name, const json::Value& parameter,
                                 const json::Value* required) {
-  std::string out = "  - " + name + " (" + shown(json::find(parameter, "type"));
+  std::string out = "  - " + name + " (" + python_text(json::find(parameter, "type"));
   const auto* names = required ? required->if_array() : nullptr;
   if (names && std::find(names->begin(), names->end(), json::Value(name)) != names->end())
     out += ", required";
-  out += "): " + shown(json::find(parameter, "description"));
+  out += "): " + python_text(json::find(parameter, "description"));
   if (const auto* choices = json::find(parameter, "enum"); choices && choices->is_array()) {
     std::string list;
     for (const auto& choice : choices->get_array())
-      list += (list.empty() ? "" : ", ") + shown(&choice);
+      list += (list.empty() ? "" : ", ") + python_text(&choice);
     if (!choices->get_array().empty()) out += ", should be one of [" + list + "]";
   }
   if (const auto* items = json::find(parameter, "items");
       items && items->is_object() && !items->get_object().empty())
-    out += ", where each item should be " + shown(json::find(*items, "type"));
+    out += ", where each item should be " + python_text(json::find(*items, "type"));
   return out + "\n";
 }
 
@@ -64,9 +64,10 @@ std::string describe_default(const json::Array& tools) {
   std::string text, names;
   for (const auto& tool : tools) {
     const auto& function = function_of(tool);
-    const auto name = shown(json::find(function, "name"));
+    const auto name = python_text(json::find(function, "name"));
     text += "> Tool Name: " + name +
-            "\nTool Description: " + shown(json::find(function, "description")) + "\nTool Args:\n";
+            "\nTool Description: " + python_text(json::find(function, "description")) +
+            "\nTool Args:\n";
     const auto* parameters = json::find(function, "parameters");
     const auto* properties = parameters ? json::find(*parameters, "properties") : nullptr;
     if (properties && properties->is_object()) {
@@ -138,8 +139,8 @@ std::string describe_glm4(const json::Array& tools) {
       "模型开发的，你的任务是针对用户的问题和要求提供适当的答复和支持。\n\n# 可用工具";
   for (const auto& tool : tools) {
     const auto& function = function_of(tool);
-    out += "\n\n## " + shown(json::find(function, "name")) + "\n\n" + python_json(function, 4) +
-           "\n在调用上述函数时，请使用 Json 格式表示调用的参数。";
+    out += "\n\n## " + python_text(json::find(function, "name")) + "\n\n" +
+           python_json(function, 4) + "\n在调用上述函数时，请使用 Json 格式表示调用的参数。";
   }
   return out;
 }

@@ -40,6 +40,8 @@ DataOptions data_options(const TrainConfig& config) {
   options.train_on_prompt = data.train_on_prompt;
   options.mask_history = data.mask_history;
   options.max_samples = data.max_samples;
+  options.mix_strategy = data.mix_strategy;
+  options.interleave_probs = data.interleave_probs;
   options.val_size = config.evaluation.val_size;
   options.held_out = config.troupe.held_out;
   options.preprocessing_batch_size = data.preprocessing_batch_size;
@@ -298,6 +300,7 @@ Result<std::string> settle_stream(FileSystem& files, const TrainConfig& config,
                       {.tokenizer = tokenizer,
                        .order_seed = static_cast<std::uint32_t>(config.training.order_seed()),
                        .shuffle = !config.data.disable_shuffling,
+                       .group_by_length = config.data.group_by_length,
                        .packing = packing_text(config)},
                       dataset, known));
   TROUPE_RETURN_IF_ERROR(

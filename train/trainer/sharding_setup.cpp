@@ -161,7 +161,7 @@ std::optional<SamplePacking> packing_of(const TrainConfig& config) {
 }
 
 SamplerOptions sampler_options(const TrainConfig& config, std::int64_t samples, int world_size,
-                               const TokenDataset* packed) {
+                               const TokenDataset* dataset) {
   SamplerOptions options{.sample_count = samples,
                          .world_size = world_size,
                          .per_device_batch_size = config.training.per_device_train_batch_size,
@@ -171,12 +171,17 @@ SamplerOptions sampler_options(const TrainConfig& config, std::int64_t samples, 
                          .drop_last = config.training.dataloader_drop_last,
                          .packing = packing_of(config),
                          .lengths = nullptr};
-  if (!packed) options.packing.reset();
-  if (options.packing) {
+  if (config.data.group_by_length) {
+    options.length_group = options.per_device_batch_size * options.gradient_accumulation_steps;
+    // Its generator is the run's, whatever data_seed says.
+    options.seed = static_cast<std::uint32_t>(config.training.seed);
+  }
+  if (!dataset) options.packing.reset();
+  if (dataset && (options.packing || options.length_group > 0)) {
     auto lengths = std::make_shared<std::vector<std::int32_t>>();
     for (std::int64_t i = 0; i < samples; ++i)
       lengths->push_back(
-          static_cast<std::int32_t>(real_length(*packed, static_cast<std::uint32_t>(i))));
+          static_cast<std::int32_t>(real_length(*dataset, static_cast<std::uint32_t>(i))));
     options.lengths = std::move(lengths);
   }
   if (config.sharding.deterministic == Deterministic::kAcrossWorldSizes) {

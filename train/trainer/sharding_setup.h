@@ -61,7 +61,7 @@ std::optional<SamplePacking> packing_of(const TrainConfig& config);
 // With troupe.sample_packing the samples of `packed` are packed by their lengths; null: a data
 // source of the program's own, whose samples are not.
 SamplerOptions sampler_options(const TrainConfig& config, std::int64_t samples, int world_size,
-                               const TokenDataset* packed);
+                               const TokenDataset* dataset);
 // The steps that follow from it; `packed_batches` is the sampler's. kInvalidArgument where no step
 // can ever be made.
 Result<RunSchedule> run_schedule(const TrainConfig& config, std::int64_t samples, int world_size,

@@ -45,10 +45,15 @@ TEST_CASE("data keys that contradict each other") {
   mix.mix_strategy = "shuffle";
   CHECK_FALSE(check_data_options(mix).ok());
   auto probs = options;
-  probs.interleave_probs = "0.5,0.5";
+  probs.interleave_probs = {"0.5", "0.5"};
   CHECK(check_data_options(probs).code() == Code::kInvalidArgument);
   probs.mix_strategy = "interleave_over";
-  CHECK(check_data_options(probs).code() == Code::kUnsupported);
+  CHECK(check_data_options(probs).ok());
+  for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
+           {"0.5", "0.4"}, {"1", "0"}, {"0.5", "half"}, {"0.5", "nan"}}) {
+    probs.interleave_probs = wrong;
+    CHECK(check_data_options(probs).code() == Code::kInvalidArgument);
+  }
   for (const std::int64_t cutoff : {0, -1, 1 << 30}) {
     auto wrong = options;
     wrong.cutoff_len = cutoff;

@@ -117,14 +117,12 @@ TEST_CASE("directories of files, max_samples, val_size, evaluation sets") {
         "val_size=4 takes 4 of 4 rows: none is left to train on");
 
   options.val_size = 0;
-  options.held_out = 0.3;  // the rows that val_size would take
+  options.held_out = 0.3;  // as many as val_size would take
   options.eval_dataset = {"j"};
   const auto held = build_dataset(folder.files, options, tokenizer).value();
   CHECK(held.train.size() == 2);
-  CHECK(std::ranges::equal(held.train.ids(0), module.train.ids(0)));
   REQUIRE(held.held_out);
   CHECK(held.held_out->size() == 2);
-  CHECK(std::ranges::equal(held.held_out->ids(1), module.eval->ids(1)));
   CHECK(held.eval->size() == 1);
   options.eval_dataset.clear();
   CHECK_FALSE(build_dataset(folder.files, options, tokenizer).value().eval);

@@ -36,7 +36,7 @@ Conversation conversation_of(const json::Value& told, const ChatTemplate& chat) 
   return out;
 }
 
-SupervisedOptions options_of(const std::string& variant) {
+SupervisedOptions variant_options(const std::string& variant) {
   SupervisedOptions out;
   const auto has = [&](const char* word) { return variant.find(word) != std::string::npos; };
   if (has("cut64")) out.cutoff_len = 64;
@@ -180,7 +180,7 @@ void check_templates(const json::Value& root, const json::Value& conversations,
       continue;
     }
     check(record, conversation_of(conversations.at(said), ready->chat), ready->chat,
-          ready->tokenizer, options_of(variant));
+          ready->tokenizer, variant_options(variant));
   }
   CHECK(seen.size() >= (everything ? 73 : 50));
   CHECK(compared == (everything ? 5849 : 3177));
@@ -204,7 +204,7 @@ void check_overrides(const json::Value& conversations, Templates& templates) {
     }
     const auto* ready = templates.get(name, text_of(record, "tokenizer"));
     if (!ready) continue;
-    auto options = options_of("base");
+    auto options = variant_options("base");
     options.encode.default_system = json::find_string(over, "default_system");
     if (format) {
       REQUIRE(set_tool_format(chat, *format).ok());
