@@ -10,11 +10,11 @@ std::span<const FuzzTarget> fuzz_targets() {
       kActorValuesTarget, kAdapterConfigTarget, kBundleTarget,          kCallTarget,
       kConfigTarget,      kControlTarget,       kDataFilesTarget,       kDeltaTarget,
       kFaultsTarget,      kFramesTarget,        kHandshakeClientTarget, kHandshakeServerTarget,
-      kHeadTarget,        kHostTarget,          kJournalTarget,         kJsonTarget,
-      kKeeperTarget,      kKeptMemoryTarget,    kManifestTarget,        kModelConfigTarget,
-      kNodeTarget,        kPackageTarget,       kPiecesTarget,          kProgressTarget,
-      kRecordsTarget,     kReportsTarget,       kSafetensorsTarget,     kTextsTarget,
-      kTokenizerTarget,
+      kHeadTarget,        kHostTarget,          kJinjaTarget,           kJournalTarget,
+      kJsonTarget,        kKeeperTarget,        kKeptMemoryTarget,      kManifestTarget,
+      kModelConfigTarget, kNodeTarget,          kPackageTarget,         kPiecesTarget,
+      kProgressTarget,    kRecordsTarget,       kReportsTarget,         kSafetensorsTarget,
+      kTextsTarget,       kTokenizerTarget,
   };
   return targets;
 }
