@@ -2,19 +2,22 @@
 """What the loss of a machine costs, and what it costs to be ready for it. Machines are network and process namespaces
 with a worker node each (needs root).
 
-    tools/bench node-loss [--only price|loss] [--kills 10] [--pairs 5] [--model 15m] [--json]
+    tools/bench node-loss [--only price|loss|peer] [--kills 10] [--pairs 5] [--model 15m] [--json]
 
 Price: a step of ZeRO-3 on two machines with a processor each, where each rank's buddy keeps a copy of its state, beside
 the same without (troupe.replicas=0), in interleaved pairs: plain and encrypted; and of DDP, where ranks are each other's
 copies. Bars: at most 6 %, 10 %, 0.5 % of the step. Loss: all processes of a machine are killed at once, or its cable is
 cut before, a spare machine is there: until the end of the first step that was begun afterwards, beyond a normal step.
-Bars: p50 at most 1.5 s, no more than 6 s, beyond the failure detector's time-out where no connection closes.
+Bars: p50 at most 1.5 s, no more than 6 s, beyond the failure detector's time-out where no connection closes. Peer: the same
+of torchrun, of whose two elastic agents one is killed; one that does not go on within --timeout is told as such. It is
+installed from PyPI as for compare-recovery.
 """
 
 import sys
 
+import bench_torchrun_agents
 import torture_nodes
-from harness import script
+from harness import peers, script
 from harness.figures import median
 from harness.machines import Machines
 from harness.run import Run
@@ -64,12 +67,19 @@ def loss(figures, bin_folder, options):
                                       options.kills)
 
 
-PARTS = {"price": price, "loss": loss}
+def peer(figures, bin_folder, options):
+    python = peers.python(figures)
+    with Workplace(options.keep) as place:
+        with Machines(place, bin_folder, 2) as machines:
+            bench_torchrun_agents.lose_one(figures, machines, place, python, min(options.timeout, 300))
+
+
+PARTS = {"price": price, "loss": loss, "peer": peer}
 
 
 def main():
     parser = script.parser("tools/bench node-loss", __doc__)
-    parser.add_argument("--only", choices=PARTS, help="one part (both)")
+    parser.add_argument("--only", choices=PARTS, help="one part (all)")
     parser.add_argument("--kills", type=int, default=10, help="of each kind of loss (10)")
     parser.add_argument("--pairs", type=int, default=5, help="of runs for each price (5)")
     parser.add_argument("--steps", type=int, default=40, help="of a run for a price (40)")

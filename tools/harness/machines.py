@@ -27,12 +27,13 @@ class Machines:
 
     _command = "worker"  # what runs on a machine
 
-    def __init__(self, place, bin_folder, count, cpus=1, insecure=False, pinned=False):
+    def __init__(self, place, bin_folder, count, cpus=1, insecure=False, pinned=False, worker_options=()):
         self._place = place
         self._program = os.path.join(bin_folder, "troupe")
         self.count = count
         self._cpus = cpus
         self._pinned = pinned
+        self._worker_options = worker_options
         self.environment = {"TROUPE_INSECURE": "1"} if insecure else {}
         self._names = [f"troupe-m{os.getpid()}-{number}" for number in range(count)]
         self._hub = f"troupe-m{os.getpid()}-hub"
@@ -126,7 +127,7 @@ class Machines:
             self._workers[number] = subprocess.Popen(
                 ["ip", "netns", "exec", self._names[number], *self._on_processor(number), "unshare", "--pid", "--fork", "--kill-child",
                  "--mount-proc", self._program, "worker", "--address", self.address, "--token-file",
-                 self.token_file, "--num-cpus", str(self._cpus), "--labels", f"machine={number}"],
+                 self.token_file, "--num-cpus", str(self._cpus), "--labels", f"machine={number}", *self._worker_options],
                 env={**self._place.environment(), **self.environment, "HOME": home, "TMPDIR": home}, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True)
         if wait:
