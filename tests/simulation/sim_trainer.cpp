@@ -221,11 +221,12 @@ Task<Trainer::Nothing> Trainer::loop() {
     while (!generations_.waiting() || !has_bundle_) co_await Suspended{*this};
     GenerationPlan plan = generations_.next();
     Status ended = co_await train(std::move(plan));
-    const bool stepped =
-        memory_ && loaded_step_ && memory_->own.transaction.position().step > *loaded_step_;
+    const Reached reached = memory_ && loaded_step_
+                                ? reached_from(*loaded_step_, memory_->own.transaction.position())
+                                : Reached::kNoStep;
     loaded_step_.reset();
     const GenerationQueue::Departure departure =
-        generations_.leave(std::move(ended), true, stepped);
+        generations_.leave(std::move(ended), true, reached);
     run_.meetings.withdraw(*this);
     const MeetingPtr meeting = std::exchange(meeting_, nullptr);
     if (meeting && departure.peers == Peers::kAbortAtOnce) meeting->leave(rank());

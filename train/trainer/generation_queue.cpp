@@ -45,7 +45,7 @@ GenerationQueue::Aborted GenerationQueue::abort(std::uint64_t generation, Status
   if (reason.ok()) reason = error(Code::kAborted, "generation {} was given up", generation);
   Aborted aborted;
   const bool left = newest_ == generation && running_ == 0 && plans_.empty();
-  if (left) aborted.left_before = TrainerStopped{rank_, generation, reason, stepped_};
+  if (left) aborted.left_before = TrainerStopped{rank_, generation, reason, reached_};
   if (generation <= aborted_) return aborted;
   if (TROUPE_CANARY("forgets-aborts-of-waiting-plans") && running_ == 0) return aborted;
   aborted_ = generation;
@@ -68,12 +68,12 @@ Status GenerationQueue::cancelled() const {
 }
 
 GenerationQueue::Departure GenerationQueue::leave(Status ended, bool can_begin_again,
-                                                  bool stepped) {
+                                                  Reached reached) {
   using Peers = Departure::Peers;
   TROUPE_CHECK(running_ != 0);
   const bool is_cancelled = !cancelled().ok();
   const std::uint64_t generation = std::exchange(running_, 0);
-  stepped_ = stepped;
+  reached_ = reached;
   if (ended.ok()) return {.message = TrainerFinished{rank_, generation}};
   if (const auto step = saved_step_of(ended))
     return {.message = TrainerSaved{rank_, generation, *step}};
@@ -81,7 +81,7 @@ GenerationQueue::Departure GenerationQueue::leave(Status ended, bool can_begin_a
     return {.message = TrainerPaused{rank_, generation, *step}};
   ended.with("rank", rank_);
   if (can_begin_again && (is_cancelled || others_fault(ended))) {
-    return {.message = TrainerStopped{rank_, generation, ended, stepped},
+    return {.message = TrainerStopped{rank_, generation, ended, reached},
             .peers = Peers::kAbortAtOnce,
             .cause = ended};
   }
@@ -97,6 +97,11 @@ TrainerStatus GenerationQueue::status(TrainerStatus process) const {
   process.former = newest_former_;
   process.in_generation = running_ != 0 || waiting();
   return process;
+}
+
+Reached reached_from(std::int64_t loaded_step, const RankPosition& position) {
+  if (position.step > loaded_step) return Reached::kStep;
+  return position.phase == CommitPhase::kComputing ? Reached::kNoStep : Reached::kPrepared;
 }
 
 std::vector<int> ranks_there(const World& former, const World& present) {

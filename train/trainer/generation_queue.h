@@ -11,6 +11,7 @@
 #include "runtime/base/ids.h"
 #include "runtime/base/status.h"
 #include "train/trainer/trainer_messages.h"
+#include "train/transaction/step_transaction.h"
 
 namespace troupe::train {
 
@@ -55,8 +56,8 @@ class GenerationQueue {
     Status cause;  // for the peers
   };
   // The generation in work ended as `ended` says. `can_begin_again`: the process can take part in
-  // another one. `stepped`: it has done a step in this one.
-  Departure leave(Status ended, bool can_begin_again, bool stepped);
+  // another one. `reached`: how far it came in this one.
+  Departure leave(Status ended, bool can_begin_again, Reached reached);
 
   // What the trainer answers when it is asked; the rest of `process` is as it was given.
   TrainerStatus status(TrainerStatus process) const;
@@ -72,10 +73,13 @@ class GenerationQueue {
   World newest_world_;  // and those before it
   std::vector<World> newest_former_;
   std::uint64_t running_ = 0;
-  bool stepped_ = false;       // in the last one that was left
-  std::uint64_t aborted_ = 0;  // all generations up to this are
+  Reached reached_ = Reached::kNoStep;  // in the last one that was left
+  std::uint64_t aborted_ = 0;           // all generations up to this are
   Status abort_reason_;
 };
+
+// How far a rank came in a generation that it entered after `loaded_step`, by where its state is.
+Reached reached_from(std::int64_t loaded_step, const RankPosition& position);
 
 // By rank of `present`: the rank that its trainer had in the world `former`; −1: none.
 std::vector<int> ranks_there(const World& former, const World& present);

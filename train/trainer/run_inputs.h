@@ -96,12 +96,18 @@ struct StepFinished {
   std::uint64_t generation = 0;
   std::int64_t step = 0;
 };
+// How far a rank came in a generation.
+enum class Reached : std::uint8_t {
+  kNoStep = 0,
+  kPrepared = 1,  // it was ready to commit a step, which others may have committed
+  kStep = 2,      // it finished one, of which rank 0 may not have told
+};
 // The rank left the generation without finishing it: its communicator failed, or it was told to.
 struct TrainerStopped {
   int rank = 0;
   std::uint64_t generation = 0;
   Status cause;
-  bool stepped = false;  // after a step in it, of which rank 0 may not have told
+  Reached reached = Reached::kNoStep;
 };
 // The rank finished the run's last step and wrote what it had to write.
 struct TrainerFinished {

@@ -387,9 +387,7 @@ void RunState::stood_in_this_world() {
   }
   known_.found = false;
   known_.former.clear();
-  std::erase_if(known_.newcomers, [this](const auto& n) {
-    return in_world(n.machine) && n.came_in < known_.generation;
-  });
+  newcomers_are_members();
 }
 
 void RunState::record_recovery(std::int64_t step, TimePoint now) {
@@ -421,7 +419,10 @@ void RunState::release_held(TimePoint now, bool all) {
 void RunState::on(const TrainerStopped& event, TimePoint now) {
   Rank* rank = running_rank(event.rank, event.generation);
   if (!rank) return;
-  if (event.stepped) stood_in_this_world();
+  if (event.reached == Reached::kStep) stood_in_this_world();
+  // The step may be committed by ranks that died: what newcomers hold may be all that there is of
+  // it.
+  if (event.reached == Reached::kPrepared) newcomers_are_members();
   rank->phase = RankPhase::kReady;
   rank->stuck_since.reset();
   if (known_.running && !recovery_) recovery(now).add_fault(event.rank, short_cause(event.cause));

@@ -220,6 +220,8 @@ class RunState {
   // The rank left the generation as it should; true when all have.
   bool leave_in_order(Rank& rank, TimePoint now);
   void step_stands(const StepFinished& event, TimePoint now);
+  // Those of the present generation hold what the others must not go on without.
+  void newcomers_are_members();
   // A step was finished in the present world, whether or not rank 0 told of it.
   void stood_in_this_world();
   // After a failure: every rank has loaded `step`.

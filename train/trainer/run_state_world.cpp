@@ -70,6 +70,12 @@ void RunState::machine_came(int machine) {
   if (known_.generation > 0) known_.newcomers.push_back({machine, known_.generation});
 }
 
+void RunState::newcomers_are_members() {
+  std::erase_if(known_.newcomers, [this](const auto& n) {
+    return in_world(n.machine) && n.came_in < known_.generation;
+  });
+}
+
 bool RunState::is_new(int machine) const {
   return std::ranges::find(known_.newcomers, machine, &RunMemory::Newcomer::machine) !=
          known_.newcomers.end();

@@ -322,8 +322,8 @@ void TrainerActor::leave(Status ended) {
     MutexLock lock(mutex_);
     // A start that failed uses the data up, and no others will come.
     const bool can_begin_again = run_ || given_back_ || (early_failure_.ok() && bundle_);
-    const bool stepped = run_ && loaded_step_ && run_->step() > *loaded_step_;
-    departure = generations_.leave(std::move(ended), can_begin_again, stepped);
+    const Reached reached = run_ && loaded_step_ ? run_->reached(*loaded_step_) : Reached::kNoStep;
+    departure = generations_.leave(std::move(ended), can_begin_again, reached);
     communicator = std::exchange(communicator_, nullptr);
   }
   if (departure.peers == Peers::kAbortAtOnce && communicator) communicator->abort(departure.cause);

@@ -64,6 +64,11 @@ TrainingRun::~TrainingRun() = default;
 std::int64_t TrainingRun::total_steps() const { return parts_.total_steps(); }
 std::int64_t TrainingRun::step() const { return parts_.step(); }
 
+Reached TrainingRun::reached(std::int64_t loaded_step) const {
+  if (!parts_.rank_compute) return Reached::kNoStep;
+  return reached_from(loaded_step, parts_.transaction().position());
+}
+
 TrainingStep step_of(RankParts& f, RunGeneration& generation,
                      std::function<Status()> before_update) {
   return TrainingStep({.config = f.config(),

@@ -76,6 +76,8 @@ class TrainingRun {
   std::int64_t total_steps() const;
   // Steps done; 0 before anything is loaded. Any thread.
   std::int64_t step() const;
+  // How far it came from `loaded_step` on. Any thread.
+  Reached reached(std::int64_t loaded_step) const;
   // The rank taken; -1: none.
   int rank() const;
 

@@ -36,7 +36,7 @@ TEST_CASE("plans have their turn in their order, each once") {
   CHECK(trainer.queue.next().generation == 1);
   CHECK(trainer.queue.running() == 1);
   CHECK(trainer.queue.rank() == 0);
-  trainer.queue.leave({}, true, false);
+  trainer.queue.leave({}, true, Reached::kNoStep);
   CHECK(trainer.queue.next().generation == 3);
   CHECK(trainer.queue.rank() == 2);
   CHECK_FALSE(trainer.queue.waiting());
@@ -56,10 +56,10 @@ TEST_CASE("an abort ends the generation in work and waiting ones up to it, and n
   CHECK_FALSE(trainer.queue.cancelled().ok());
   // Said again it changes nothing.
   CHECK_FALSE(trainer.queue.abort(2, kLost).leave);
-  trainer.queue.leave(kLost, true, false);
+  trainer.queue.leave(kLost, true, Reached::kNoStep);
   trainer.queue.next();
   CHECK(trainer.queue.cancelled().message() == kLost.message());
-  trainer.queue.leave(kLost, true, false);
+  trainer.queue.leave(kLost, true, Reached::kNoStep);
   trainer.queue.next();
   CHECK(trainer.queue.cancelled().ok());
 }
@@ -79,7 +79,7 @@ TEST_CASE("whoever aborts a generation that was left is told that it was, each t
   CHECK_FALSE(trainer.queue.abort(3, kLost).left_before);
   trainer.queue.next();
   CHECK_FALSE(trainer.queue.abort(4, kLost).left_before);
-  trainer.queue.leave(kLost, true, false);
+  trainer.queue.leave(kLost, true, Reached::kNoStep);
   for (int times = 0; times < 2; ++times) {
     const auto aborted = trainer.queue.abort(4, kLost);
     REQUIRE(aborted.left_before);
@@ -129,7 +129,7 @@ TEST_CASE("how a generation ended is what the controller is told, and when the p
     trainer.queue.begin(trainer.plan(1));
     trainer.queue.next();
     if (row.aborted) trainer.queue.abort(1, kLost);
-    const auto departure = trainer.queue.leave(row.ended, row.can_begin_again, true);
+    const auto departure = trainer.queue.leave(row.ended, row.can_begin_again, Reached::kStep);
     CHECK(row.is(departure.message));
     CHECK(departure.peers == row.peers);
     CHECK(trainer.queue.running() == 0);
@@ -150,7 +150,7 @@ TEST_CASE("a trainer that is asked says where its newest plan puts it, before it
   CHECK(spare.queue.rank() == -1);
   spare.queue.next();
   CHECK(spare.queue.status({}).in_generation);
-  spare.queue.leave(kLost, true, false);
+  spare.queue.leave(kLost, true, Reached::kNoStep);
   status = spare.queue.status({});
   CHECK(status.generation == 6);
   CHECK(status.rank == 2);

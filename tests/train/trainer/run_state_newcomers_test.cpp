@@ -337,18 +337,28 @@ TEST_CASE("a machine with which a step stood that nobody heard of is none of tho
   elastic.tell(StepFinished{1, 4});
   elastic.come_on_new_node(2);
   elastic.all_pause(5);
-  const auto stop = [&](bool stepped) {
+  const auto stop = [&](Reached reached) {
     return elastic.all_leave([&](int rank) {
       return TrainerStopped{rank, elastic.run.generation(), error(Code::kAborted, "peer"),
-                            stepped && rank == 1};
+                            rank == 1 ? reached : Reached::kNoStep};
     });
   };
-  stop(true);
-  CHECK(elastic.run.memory().newcomers.empty());
-  const auto begun = stop(false);
-  REQUIRE(find<BeginGeneration>(begun));
-  CHECK(find<BeginGeneration>(begun)->trainers.size() == 6);
-  CHECK(find<BeginGeneration>(begun)->former.empty());
+  SUBCASE("it stood") {
+    stop(Reached::kStep);
+    CHECK(elastic.run.memory().newcomers.empty());
+    const auto begun = stop(Reached::kNoStep);
+    REQUIRE(find<BeginGeneration>(begun));
+    CHECK(find<BeginGeneration>(begun)->trainers.size() == 6);
+    CHECK(find<BeginGeneration>(begun)->former.empty());
+  }
+  SUBCASE("it may have: the state of the world before is kept as well") {
+    stop(Reached::kPrepared);
+    CHECK(elastic.run.memory().newcomers.empty());
+    const auto begun = stop(Reached::kNoStep);
+    REQUIRE(find<BeginGeneration>(begun));
+    CHECK(find<BeginGeneration>(begun)->trainers.size() == 6);
+    CHECK(find<BeginGeneration>(begun)->former.size() == 1);
+  }
 }
 
 TEST_CASE("a machine that waits for the run's data has a place: it is not given up") {

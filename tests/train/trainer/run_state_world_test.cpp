@@ -180,7 +180,8 @@ TEST_CASE("a machine that leaves hands over after the step under way") {
     elastic.die(1);
     elastic.come_on_new_node(1);
     const auto begun = elastic.all_leave([&](int rank) {
-      return TrainerStopped{rank, elastic.run.generation(), error(Code::kAborted, "peer"), true};
+      return TrainerStopped{rank, elastic.run.generation(), error(Code::kAborted, "peer"),
+                            Reached::kStep};
     });
     CHECK(find<BeginGeneration>(begun));
     CHECK_FALSE(record(begun, "resize"));
