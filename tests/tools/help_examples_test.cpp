@@ -94,10 +94,12 @@ Status read_example(const string& command, Words words, const Environment& envir
   if (command == "export") options.purpose = train::LoadPurpose::kExport;
   if (command != "export" && command != "train" && command != "plan" && command != "data")
     return {};
-  for (const tools::TrainFlag& flag : tools::train_flags::kAll) {
+  const auto take = [&](const tools::TrainFlag& flag) {
     const auto at = std::find(words.begin(), words.end(), flag.name);
     if (at != words.end()) words.erase(at, at + (*flag.type == '\0' ? 1 : 2));
-  }
+  };
+  for (const tools::TrainFlag& flag : tools::train_flags::kAll) take(flag);
+  for (const tools::TrainFlag& flag : tools::train_flags::kData) take(flag);
   return train::load_train_config(words, environment, files, options).status();
 }
 

@@ -248,6 +248,24 @@ TEST_CASE("data says what becomes of the rows, and writes nothing") {
   CHECK(train.at("samples").as_int64() == 90);
   CHECK(train.at("tokens").as_int64() > 90);
   CHECK(train.at("data_sets").as_array().size() == 1);
+  // What the model sees: a pre-training text is trained on whole.
+  auto more = arguments;
+  more.insert(more.end(), {"--samples", "2", "--eval"});
+  const auto shown = home.run(more);
+  CHECK_MESSAGE(contains(shown.out, " trained on\n⟦fox number "), (shown.out + shown.err));
+  CHECK(contains(shown.out, "sample 1: "));
+  CHECK_FALSE(contains(shown.out, "sample 2: "));
+  CHECK(contains(shown.out, "samples by their lengths in tokens:\n"));
+  more.push_back("--json");
+  const auto lines = home.run(more).out;
+  const auto first = json::parse(lines.substr(0, lines.find('\n')), "line").value();
+  CHECK(first.at("input_ids").as_array().size() == first.at("labels").as_array().size());
+  CHECK(json::find_string(first, "text").value().starts_with("fox number "));
+  CHECK(std::ranges::count(lines, '\n') == 3);
+  more.back() = "val_size=0";
+  CHECK(contains(home.run(more).err, "there are no data for evaluation"));
+  more.back() = "--samples=many";
+  CHECK(home.run(more).exit_code == 2);
   // Without a tokenizer yet there are rows, and no tokens.
   auto untrained = home.arguments();
   untrained.front() = "data";

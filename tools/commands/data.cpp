@@ -1,7 +1,9 @@
 #include "tools/commands/data.h"
 
+#include <charconv>
 #include <memory>
 
+#include "tools/commands/data_samples.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/train_flags.h"
 #include "train/data/sampler.h"
@@ -49,9 +51,46 @@ json::Object json_of(const train::EncodeReport& report, const train::TokenDatase
 constexpr const char* kNothingWritten =
     "nothing is written: a training makes its samples of the files when it starts\n";
 
+// Takes --samples N or --samples=N out of the arguments. Nothing where it is not given.
+Result<std::optional<std::int64_t>> take_samples(std::vector<std::string>& arguments) {
+  const std::string flag = train_flags::kSamples.name;
+  std::optional<std::int64_t> out;
+  for (auto at = arguments.begin(); at != arguments.end();) {
+    std::string value;
+    auto end = at + 1;
+    if (at->starts_with(flag + "=")) {
+      value = at->substr(flag.size() + 1);
+    } else if (*at != flag) {
+      ++at;
+      continue;
+    } else if (end != arguments.end()) {
+      value = *end++;
+    }
+    std::int64_t count = 0;
+    const char* last = value.data() + value.size();
+    const auto [read, failed] = std::from_chars(value.data(), last, count);
+    if (failed != std::errc() || read != last || count < 0)
+      return error(Code::kInvalidArgument, "{} takes a number of samples, not '{}'", flag, value);
+    out = count;
+    at = arguments.erase(at, end);
+  }
+  return out;
+}
+
+// The data set whose samples are shown.
+Result<const train::TokenDataset*> shown_set(const train::DatasetModule& module, bool eval) {
+  if (!eval) return &module.train;
+  if (module.eval) return &*module.eval;
+  return error(Code::kInvalidArgument,
+               "--eval: there are no data for evaluation; give eval_dataset "
+               "or val_size");
+}
+
 Status data(std::vector<std::string> arguments, CommandContext& context) {
-  TROUPE_RETURN_IF_ERROR(check_flags(arguments, "data", train_flags::kReading));
-  const bool json_wanted = take(arguments, train_flags::kJson);
+  TROUPE_RETURN_IF_ERROR(check_flags(arguments, "data", train_flags::kData));
+  const bool json_wanted = take(arguments, train_flags::kSampleLines);
+  const bool eval = take(arguments, train_flags::kEval);
+  const auto samples = TROUPE_TRY(take_samples(arguments));
   const auto run = TROUPE_TRY(load_run(arguments, context));
   for (const std::string& warning : run.loaded.warnings)
     context.err << "warning: " << warning << "\n";
@@ -75,6 +114,17 @@ Status data(std::vector<std::string> arguments, CommandContext& context) {
   }
   const auto module =
       TROUPE_TRY(train::build_dataset(context.files, options, *run.contents.tokenizer));
+  const auto* shown = TROUPE_TRY(shown_set(module, eval));
+  const std::int64_t count = std::min(samples.value_or(json_wanted ? 0 : 1), shown->size());
+  const bool colours =
+      context.out_is_terminal && context.environment.get("NO_COLOR").value_or("").empty();
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (json_wanted) {
+      context.out << json::write(json_of_sample(*shown, i, module.tokenizer)) << "\n";
+    } else {
+      print_sample(*shown, i, module.tokenizer, colours, context.out);
+    }
+  }
   const auto packing = train::packing_of(run.loaded.config);
   // Where it cannot be done, that is said behind the counts, which show why.
   const auto packed = packing ? packed_batches(run.loaded, module.train) : Result<std::int64_t>(0);
@@ -96,7 +146,10 @@ Status data(std::vector<std::string> arguments, CommandContext& context) {
   }
   if (module.eval) print_samples("evaluation", *module.eval, context.out);
   if (module.held_out) print_samples("held out", *module.held_out, context.out);
+  print_lengths(*shown, context.out);
   for (const std::string& note : module.notes) context.out << note << "\n";
+  for (const std::string& warning : module.eval_report.warnings)
+    context.out << "evaluation, " << warning << "\n";
   context.out << kNothingWritten;
   return packed.status();
 }
@@ -106,11 +159,13 @@ Status data(std::vector<std::string> arguments, CommandContext& context) {
 void add_data_command(CLI::App& app, CommandContext& context) {
   auto arguments = std::make_shared<std::vector<std::string>>();
   Command(app, context, "data",
-          "Counts the rows, samples and tokens of a training's data sets, and trains nothing.")
+          "Shows what a model will see of a training's data sets, and counts rows, samples and "
+          "tokens; trains nothing.")
       .pass_through(*arguments, "[CONFIG] [KEY=VALUE]...")
       .example("troupe data x.yaml")
+      .example("troupe data x.yaml --samples 5 --eval")
       .example("troupe data x.yaml cutoff_len=1024 --json")
-      .flags_help(train_flags_help(train_flags::kReading))
+      .flags_help(train_flags_help(train_flags::kData))
       .note("Files, key=value and --key value are those of 'troupe train'.")
       .run([arguments, &context] { return data(*arguments, context); });
 }

@@ -43,6 +43,12 @@ inline constexpr std::array kAll{kExplain, kDetach,   kJson,    kNoWait,  kReque
                                  kHosts,   kHostfile, kInclude, kExclude, kFormat};
 // Of the commands that read a training's configuration, and start none.
 inline constexpr std::array kReading{kJson, kFormat};
+// Of `troupe data`.
+inline constexpr TrainFlag kSamples{"--samples", "N", "show so many samples (default: 1)"};
+inline constexpr TrainFlag kEval{"--eval", "", "show those of the evaluation"};
+inline constexpr TrainFlag kSampleLines{
+    "--json", "", "print JSON: a line for each sample asked for, then the counts"};
+inline constexpr std::array kData{kSamples, kEval, kSampleLines, kFormat};
 }  // namespace train_flags
 
 // Whether a flag without a value was among the arguments, which lose it.

@@ -1,0 +1,92 @@
+#include "tools/commands/data_samples.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace troupe::tools {
+namespace {
+
+// The labels of a sample; in pre-training those are its tokens, but for padding.
+std::vector<std::int32_t> labels_of(const train::TokenDataset& data, std::int64_t sample) {
+  const auto labels = data.labels(sample);
+  std::vector<std::int32_t> out(labels.begin(), labels.end());
+  if (data.kind() != train::TokenDataset::Kind::kPretrain) return out;
+  for (const train::TokenId id : data.ids(sample))
+    out.push_back(id == data.pad_id() ? train::kIgnoredLabel : id);
+  return out;
+}
+
+std::int64_t trained_count(const std::vector<std::int32_t>& labels) {
+  return std::ssize(labels) - std::ranges::count(labels, train::kIgnoredLabel);
+}
+
+// Text for a terminal: control characters, which would steer it, are written as \x1b.
+std::string harmless(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f)
+      out += fmt::format("\\x{:02x}", byte);
+    else
+      out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+void print_sample(const train::TokenDataset& data, std::int64_t sample,
+                  const train::Tokenizer& tokenizer, bool colours, std::ostream& out) {
+  const auto labels = labels_of(data, sample);
+  out << fmt::format("sample {}: {} tokens, {} trained on\n", sample, labels.size(),
+                     trained_count(labels));
+  const char* const begin = colours ? "\x1b[32m" : "⟦";
+  const char* const end = colours ? "\x1b[0m" : "⟧";
+  train::IncrementalDecoder decoder(tokenizer, false);
+  const auto ids = data.ids(sample);
+  bool trained = false;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::string text = decoder.push(ids[i]);
+    if (text.empty()) continue;  // a part of a character, which appears with its last token
+    if (const bool now = labels[i] != train::kIgnoredLabel; now != trained) {
+      out << (now ? begin : end);
+      trained = now;
+    }
+    out << harmless(text);
+  }
+  out << harmless(decoder.finish()) << (trained ? end : "") << "\n\n";
+}
+
+json::Object json_of_sample(const train::TokenDataset& data, std::int64_t sample,
+                            const train::Tokenizer& tokenizer) {
+  json::Array ids, labels;
+  for (const auto id : data.ids(sample)) ids.emplace_back(id);
+  for (const auto label : labels_of(data, sample)) labels.emplace_back(label);
+  return {{"input_ids", std::move(ids)},
+          {"labels", std::move(labels)},
+          {"text", tokenizer.decode(data.ids(sample), false)}};
+}
+
+void print_lengths(const train::TokenDataset& data, std::ostream& out) {
+  constexpr std::int64_t kBarMax = 40;
+  std::map<std::int64_t, std::int64_t> counts;  // by the largest length of the bin, a power of two
+  std::int64_t trained = 0, most = 0;
+  for (std::int64_t i = 0; i < data.size(); ++i) {
+    trained += trained_count(labels_of(data, i));
+    std::int64_t bin = 16;
+    while (bin < train::real_length(data, static_cast<std::uint32_t>(i))) bin *= 2;
+    most = std::max(most, ++counts[bin]);
+  }
+  out << fmt::format("{} tokens are trained on; samples by their lengths in tokens:\n", trained);
+  for (const auto& [bin, count] : counts) {
+    const auto bar = std::max<std::int64_t>(count * kBarMax / most, 1);
+    out << fmt::format("{:>9} to {:<8} {:>9} {}\n", bin == 16 ? 1 : bin / 2 + 1, bin, count,
+                       std::string(static_cast<std::size_t>(bar), '#'));
+  }
+}
+
+}  // namespace troupe::tools
