@@ -58,6 +58,7 @@ extern const FuzzTarget kProgressTarget;
 extern const FuzzTarget kRecordsTarget;
 extern const FuzzTarget kReportsTarget;
 extern const FuzzTarget kSafetensorsTarget;
+extern const FuzzTarget kSentencePieceTarget;
 extern const FuzzTarget kTextsTarget;
 extern const FuzzTarget kTokenizerTarget;
 

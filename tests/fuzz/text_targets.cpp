@@ -189,8 +189,75 @@ std::vector<FuzzBytes> tokenizer_seeds() {
   "behavior": "Isolated", "invert": false}, {"type": "ByteLevel", "add_prefix_space": false,
   "use_regex": false}, {"type": "Digits", "individual_digits": true}]},
   "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "ignore_merges": true,
-  "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}})"});
+  "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}})",
+                R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Precompiled",
+  "precompiled_charsmap": "BAAAAAAAAABhAA=="}, {"type": "Nmt"}, {"type": "Lowercase"}]},
+  "pre_tokenizer": {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first"},
+  "model": {"type": "Unigram", "unk_id": 0, "byte_fallback": true,
+  "vocab": [["<unk>", 0], ["_", -1], ["a", -2], ["ab", -2.5], ["_c", -3]]}})",
+                R"({"normalizer": {"type": "BertNormalizer"}, "pre_tokenizer":
+  {"type": "BertPreTokenizer"}, "post_processor": {"type": "BertProcessing", "sep": ["a", 1],
+  "cls": ["b", 2]}, "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+  "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+  "max_input_chars_per_word": 100, "vocab": {"[UNK]": 0, "a": 1, "##b": 2, "the": 3}}})"});
   seeds.insert(seeds.end(), more.begin(), more.end());
+  return seeds;
+}
+
+// A field of a protobuf message: a text, or a small number.
+std::string proto_field(int number, std::string_view text) {
+  return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(text.size())} +
+         std::string(text);
+}
+std::string proto_field(int number, int value) {
+  const std::string tag = number < 16 ? std::string{static_cast<char>(number << 3)}
+                                      : std::string{static_cast<char>((number << 3 & 0x7f) | 0x80),
+                                                    static_cast<char>(number >> 4)};
+  return tag + static_cast<char>(value);
+}
+
+// tokenizer.model; the first byte says what stands beside it.
+void run_sentence_piece(std::span<const std::byte> input) {
+  FuzzInput in(input);
+  const std::uint8_t control = in.u8() % 4;
+  FaultyFileSystem files;
+  if (control == 1)
+    put_file(files, "d/tokenizer_config.json",
+             R"({"tokenizer_class": "T", "legacy": false, "add_eos_token": true, "pad_token": "p",
+                 "added_tokens_decoder": {"1": {"content": "<b>", "special": true}}})");
+  if (control == 2) put_file(files, "d/added_tokens.json", R"({"<more>": 9, "a": 1})");
+  put_file(files, "d/tokenizer.model", fuzz_text(in.rest()));
+  const auto tokenizer = Tokenizer::load(files, "d");
+  if (!tokenizer.ok()) return;
+  const auto ids = tokenizer->encode(" The  c\xc3\xa4t, 12 ab<b>\n\xff", true);
+  if (!ids.ok()) return;
+  (void)tokenizer->decode(*ids, false);
+  TROUPE_CHECK(tokenizer->save(files, "e").ok());
+  const auto again = Tokenizer::load(files, "e");
+  TROUPE_CHECK(again.ok(), "{}", again.status().to_string());
+  TROUPE_CHECK(again->encode(" The  c\xc3\xa4t, 12 ab<b>\n\xff", true).value() == *ids);
+}
+
+std::vector<FuzzBytes> sentence_piece_seeds() {
+  std::vector<FuzzBytes> seeds;
+  for (const int kind : {1, 2}) {
+    std::string model;
+    const std::tuple<std::string, float, int> pieces[] = {
+        {"<unk>", 0.0f, 2},   {"<s>", 0.0f, 3},     {"</s>", 0.0f, 3}, {"<0x0A>", 0.0f, 6},
+        {"\u2581", -1.0f, 1}, {"a", -2.0f, 1},      {"b", -3.0f, 1},   {"ab", -4.0f, 1},
+        {"12", 0.0f, 4},      {"\u2581a", -5.0f, 5}};
+    for (const auto& [text, score, type] : pieces) {
+      std::string number(4, '\0');
+      std::memcpy(number.data(), &score, 4);
+      model += proto_field(1, proto_field(1, text) + "\x15" + number + proto_field(3, type));
+    }
+    // A map with an empty array: nothing changes.
+    const std::string charsmap("\4\0\0\0\0\0\0\0a\0", 10);
+    model += proto_field(2, proto_field(3, kind) + proto_field(35, 1) + proto_field(40, 0)) +
+             proto_field(3, (kind == 1 ? proto_field(2, charsmap) : "") + proto_field(3, 1) +
+                                proto_field(4, kind - 1) + proto_field(5, 1));
+    for (const char control : {0, 1, 2}) seeds.push_back(fuzz_bytes(control + model));
+  }
   return seeds;
 }
 
@@ -359,6 +426,8 @@ constinit const FuzzTarget kAdapterConfigTarget{"adapter_config",
                                                 &run_adapter_config, &adapter_config_seeds};
 constinit const FuzzTarget kTokenizerTarget{"tokenizer", "tokenizer.json", 8192, &run_tokenizer,
                                             &tokenizer_seeds};
+constinit const FuzzTarget kSentencePieceTarget{"sentence_piece", "SentencePiece's tokenizer.model",
+                                                4096, &run_sentence_piece, &sentence_piece_seeds};
 constinit const FuzzTarget kDataFilesTarget{"data_files", "data sets and dataset_info.json", 4096,
                                             &run_data_files, &data_seeds};
 constinit const FuzzTarget kReportsTarget{"reports", "what runs write about themselves", 4096,

@@ -59,6 +59,12 @@ Result<AddedToken> AddedToken::from_json(const json::Value& value, std::size_t i
   return token;
 }
 
+json::Value AddedToken::to_json() const {
+  return {{"id", id},          {"content", content}, {"single_word", single_word},
+          {"lstrip", lstrip},  {"rstrip", rstrip},   {"normalized", normalized},
+          {"special", special}};
+}
+
 void TokenFinder::add(std::string_view content, const AddedToken& token) {
   if (content.empty()) return;
   const auto lead = static_cast<unsigned char>(content[0]);
@@ -91,7 +97,7 @@ std::size_t TokenFinder::next_lead(std::string_view text, std::size_t at) const 
   return at;
 }
 
-std::vector<TokenFinder::Part> TokenFinder::find(std::string_view text) const {
+std::vector<TokenFinder::Part> TokenFinder::find(std::string_view text, bool split_special) const {
   std::vector<Part> parts;
   std::size_t covered = 0;
   for (std::size_t at = next_lead(text, 0); at < text.size(); at = next_lead(text, at)) {
@@ -103,6 +109,7 @@ std::vector<TokenFinder::Part> TokenFinder::find(std::string_view text) const {
     std::size_t begin = at, end = at + entry->content.size();
     at = end;
     const auto& token = entry->token;
+    if (split_special && token.special) continue;
     if (token.single_word && (word_before(text, begin) || word_behind(text, end))) continue;
     if (token.lstrip) begin = skip_spaces_back(text, begin);
     if (token.rstrip) end = skip_spaces(text, end);

@@ -23,6 +23,7 @@ struct AddedToken {
   bool special = false;      // left out by decode(skip_special_tokens)
 
   static Result<AddedToken> from_json(const json::Value& value, std::size_t index);
+  json::Value to_json() const;
 };
 
 // Finds tokens in a text: leftmost first, the longest of those that begin at the same place.
@@ -35,8 +36,9 @@ class TokenFinder {
   // `content` is what is looked for: the token's own, or its normalised form.
   void add(std::string_view content, const AddedToken& token);
   bool empty() const { return contents_.empty(); }
-  // Covers `text` (valid UTF-8) with parts, without empty ones.
-  std::vector<Part> find(std::string_view text) const;
+  // Covers `text` (valid UTF-8) with parts, without empty ones. `split_special`: special tokens are
+  // text like any other.
+  std::vector<Part> find(std::string_view text, bool split_special = false) const;
 
  private:
   struct Entry {

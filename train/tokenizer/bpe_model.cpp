@@ -136,7 +136,7 @@ Result<BpeModel> BpeModel::make(TokenMap vocabulary,
 // two characters that no merge joins, no token ever reaches, and what stands on one side changes
 // nothing on the other. That holds where symbols are the characters they stand for, all of them.
 void BpeModel::find_cuts(const std::vector<std::pair<std::string, std::string>>& merges) {
-  if (options_.byte_level || options_.ignore_merges) return;
+  if (options_.byte_level) return;
   const bool all_bytes =
       std::all_of(byte_ids_.begin(), byte_ids_.end(), [](TokenId id) { return id >= 0; });
   const bool whole_alphabet = options_.byte_fallback && all_bytes;
@@ -154,6 +154,7 @@ void BpeModel::find_cuts(const std::vector<std::pair<std::string, std::string>>&
     const char32_t before = next_code_point(left, last);
     joined.insert(before, next_code_point(right, first));
   }
+  for (const auto& [token, id] : vocabulary_) longest_ = std::max(longest_, token.size());
   joined_ = std::move(joined);
   cuts_pieces_ = true;
 }
@@ -181,7 +182,7 @@ void BpeModel::encode_new(std::string_view word, BpeScratch& scratch,
 
 void BpeModel::encode_uncached(std::string_view piece, BpeScratch& scratch,
                                std::vector<TokenId>& out) const {
-  if (options_.ignore_merges) {
+  if (options_.ignore_merges && !cuts_pieces_) {  // where it cuts, the piece was looked up
     const auto& whole = options_.byte_level ? whole_pieces_ : vocabulary_;
     const auto at = whole.find(piece);
     if (at != whole.end()) {

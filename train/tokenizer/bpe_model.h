@@ -122,6 +122,10 @@ class BpeModel {
   // Appends the ids of one piece of valid UTF-8. Words are remembered in `scratch`.
   void encode_piece(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& out) const {
     if (!cuts_pieces_) return encode_word(piece, scratch, out);
+    if (options_.ignore_merges && piece.size() <= longest_) {
+      const auto whole = vocabulary_.find(piece);
+      if (whole != vocabulary_.end()) return out.push_back(whole->second);
+    }
     for (std::size_t at = 0; at < piece.size();) {
       const std::size_t end = word_end(piece, at);
       encode_word(piece.substr(at, end - at), scratch, out);
@@ -161,6 +165,7 @@ class BpeModel {
   // Where pieces are whole texts (SentencePiece's kind): the characters between which merges join.
   // Between others a piece falls into words that have nothing to do with each other.
   bool cuts_pieces_ = false;
+  std::size_t longest_ = 0;  // token, in bytes
   CharacterPairs joined_;
 };
 

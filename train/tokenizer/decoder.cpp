@@ -61,6 +61,16 @@ std::string strip(std::string_view token, std::string_view content, std::size_t 
   return std::string(token);
 }
 
+// The spaces that WordPiece leaves where English has none.
+std::string without_odd_spaces(std::string token) {
+  constexpr std::pair<const char*, const char*> kOdd[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [odd, good] : kOdd) token = replace_all(token, odd, good);
+  return token;
+}
+
 std::string joined(const std::vector<std::string>& tokens, std::string_view separator) {
   std::string out;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -106,6 +116,10 @@ Status Decoder::add(const json::Value& value, const std::string& key, int depth)
     const auto scheme =
         json::find_string(value, "prepend_scheme").value_or(add_prefix ? "always" : "never");
     step.strip_first = scheme != "never";
+  } else if (*type == "WordPiece") {
+    step.kind = Kind::kWordPiece;
+    step.pattern = json::find_string(value, "prefix").value_or("##");
+    step.cleanup = json::find_bool(value, "cleanup").value_or(true);
   } else if (*type == "Replace") {
     step.kind = Kind::kReplace;
     const auto* pattern = json::find(value, "pattern");
@@ -127,7 +141,7 @@ Status Decoder::add(const json::Value& value, const std::string& key, int depth)
   } else {
     return error(Code::kUnsupported,
                  "{}.type={} is not supported: use a tokenizer whose decoder is ByteLevel, "
-                 "Metaspace, Replace, ByteFallback, Fuse, Strip or a Sequence of these",
+                 "Metaspace, Replace, ByteFallback, Fuse, Strip, WordPiece or a Sequence of these",
                  key, *type);
   }
   steps_.push_back(std::move(step));
@@ -157,6 +171,17 @@ std::vector<std::string> Decoder::apply(const Step& step, std::vector<std::strin
       return fold_bytes(std::move(tokens));
     case Kind::kFuse:
       return {joined(tokens, "")};
+    case Kind::kWordPiece:
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        auto& token = tokens[i];
+        if (i > 0 && token.starts_with(step.pattern)) {
+          token.erase(0, step.pattern.size());
+        } else if (i > 0) {
+          token.insert(0, " ");
+        }
+        if (step.cleanup) token = without_odd_spaces(std::move(token));
+      }
+      return tokens;
     case Kind::kStrip:
       for (auto& token : tokens) token = strip(token, step.content, step.start, step.stop);
       return tokens;
@@ -186,6 +211,8 @@ std::size_t Decoder::byte_count(std::string_view token) const {
       text = replace_all(text, step.pattern, " ");
     } else if (step.kind == Kind::kReplace) {
       text = replace_all(text, step.pattern, step.content);
+    } else if (step.kind == Kind::kWordPiece && text.starts_with(step.pattern)) {
+      text.erase(0, step.pattern.size());
     }
   }
   return text.size();

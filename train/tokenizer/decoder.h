@@ -10,8 +10,8 @@
 
 namespace troupe::train {
 
-// ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip and sequences of them; without a decoder
-// tokens are joined by spaces. Immutable.
+// ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip, WordPiece and sequences of them;
+// without a decoder tokens are joined by spaces. Immutable.
 class Decoder {
  public:
   static Result<Decoder> from_json(const json::Value* value);
@@ -25,12 +25,13 @@ class Decoder {
   std::size_t byte_count(std::string_view token) const;
 
  private:
-  enum class Kind { kByteLevel, kMetaspace, kReplace, kByteFallback, kFuse, kStrip };
+  enum class Kind { kByteLevel, kMetaspace, kReplace, kByteFallback, kFuse, kStrip, kWordPiece };
   struct Step {
     Kind kind{};
     std::string pattern, content;
     std::size_t start = 0, stop = 0;
     bool strip_first = false;  // Metaspace: drop the replacement that was prepended
+    bool cleanup = false;      // WordPiece: no space before punctuation and contractions
   };
   Status add(const json::Value& value, const std::string& key, int depth);
   std::vector<std::string> apply(const Step& step, std::vector<std::string> tokens) const;

@@ -41,16 +41,33 @@ Status PreTokenizer::add(const json::Value& value, const std::string& key, int d
   if (*type == "Split") return add_split(value, key);
   if (*type == "Metaspace") return add_metaspace(value, key);
   if (*type == "Digits") {
-    Step step;
-    step.kind = Kind::kDigits;
-    step.individual = json::find_bool(value, "individual_digits").value_or(false);
-    steps_.push_back(std::move(step));
+    const bool individual = json::find_bool(value, "individual_digits").value_or(false);
+    add_class(is_numeric, individual ? Behavior::kIsolated : Behavior::kContiguous);
     return {};
   }
-  return error(Code::kUnsupported,
-               "{}.type={} is not supported: use a tokenizer whose pre_tokenizer is ByteLevel, "
-               "Split, Digits, Metaspace or a Sequence of these",
-               key, *type);
+  if (*type == "Punctuation") {
+    add_class(is_punctuation, TROUPE_TRY(behavior_of(value, key)));
+    return {};
+  }
+  if (*type == "Whitespace" || *type == "WhitespaceSplit" || *type == "BertPreTokenizer") {
+    add_class(is_white_space, Behavior::kRemoved);
+    if (*type == "Whitespace") add_class(is_word, Behavior::kContiguous);  // \w+|[^\w\s]+
+    if (*type == "BertPreTokenizer") add_class(is_punctuation, Behavior::kIsolated);
+    return {};
+  }
+  return error(
+      Code::kUnsupported,
+      "{}.type={} is not supported: use a tokenizer whose pre_tokenizer is ByteLevel, "
+      "Split, Digits, Punctuation, Whitespace, WhitespaceSplit, BertPreTokenizer, Metaspace "
+      "or a Sequence of these",
+      key, *type);
+}
+
+void PreTokenizer::add_class(bool (*is_match)(char32_t), Behavior behavior) {
+  Step step;
+  step.is_match = is_match;
+  step.behavior = behavior;
+  steps_.push_back(std::move(step));
 }
 
 Status PreTokenizer::add_byte_level(const json::Value& value) {
@@ -86,26 +103,27 @@ Status PreTokenizer::add_split(const json::Value& value, const std::string& key)
     return error(Code::kInvalidArgument, "{}.pattern must be {{\"String\": …}} or {{\"Regex\": …}}",
                  key);
   }
-  const auto behavior = json::find_string(value, "behavior").value_or("Isolated");
-  if (behavior == "Removed") {
-    step.behavior = Behavior::kRemoved;
-  } else if (behavior == "Isolated") {
-    step.behavior = Behavior::kIsolated;
-  } else if (behavior == "MergedWithPrevious") {
-    step.behavior = Behavior::kMergedWithPrevious;
-  } else if (behavior == "MergedWithNext") {
-    step.behavior = Behavior::kMergedWithNext;
-  } else if (behavior == "Contiguous") {
-    step.behavior = Behavior::kContiguous;
-  } else {
-    return error(Code::kInvalidArgument,
-                 "{}.behavior='{}' is none of Removed, Isolated, MergedWithPrevious, "
-                 "MergedWithNext, Contiguous",
-                 key, behavior);
-  }
+  step.behavior = TROUPE_TRY(behavior_of(value, key));
   step.invert = json::find_bool(value, "invert").value_or(false);
   steps_.push_back(std::move(step));
   return {};
+}
+
+Result<PreTokenizer::Behavior> PreTokenizer::behavior_of(const json::Value& value,
+                                                         const std::string& key) {
+  const auto behavior = json::find_string(value, "behavior").value_or("Isolated");
+  const std::pair<const char*, Behavior> known[] = {
+      {"Removed", Behavior::kRemoved},
+      {"Isolated", Behavior::kIsolated},
+      {"MergedWithPrevious", Behavior::kMergedWithPrevious},
+      {"MergedWithNext", Behavior::kMergedWithNext},
+      {"Contiguous", Behavior::kContiguous}};
+  for (const auto& [name, kind] : known)
+    if (behavior == name) return kind;
+  return error(Code::kInvalidArgument,
+               "{}.behavior='{}' is none of Removed, Isolated, MergedWithPrevious, "
+               "MergedWithNext, Contiguous",
+               key, behavior);
 }
 
 Status PreTokenizer::add_metaspace(const json::Value& value, const std::string& key) {
@@ -137,7 +155,6 @@ Status PreTokenizer::apply(Pieces& pieces, bool at_start, RegexScratch& scratch)
   for (const auto& step : steps_) {
     switch (step.kind) {
       case Kind::kSplit:
-      case Kind::kDigits:
         TROUPE_RETURN_IF_ERROR(split(step, pieces, scratch));
         break;
       case Kind::kPrefixSpace:
@@ -194,16 +211,10 @@ Status PreTokenizer::cut(const Step& step, std::string_view piece, std::size_t o
     if (end > begin) cuts.push_back({{offset + begin, offset + end}, !step.invert});
     covered = end;
   };
-  if (step.kind == Kind::kDigits) {
+  if (step.is_match) {
     for (std::size_t at = 0; at < piece.size();) {
       const std::size_t begin = at;
-      if (!is_numeric(next_code_point(piece, at))) continue;
-      std::size_t end = at;
-      while (!step.individual && end < piece.size()) {
-        if (!is_numeric(next_code_point(piece, end))) break;
-        at = end;
-      }
-      add_match(begin, at);
+      if (step.is_match(next_code_point(piece, at))) add_match(begin, at);
     }
   } else if (step.piece_end) {
     for (std::size_t at = 0; at < piece.size();) {

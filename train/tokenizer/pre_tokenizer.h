@@ -26,7 +26,8 @@ struct Pieces {
   }
 };
 
-// ByteLevel, Split, Digits, Metaspace and sequences of them. Immutable.
+// ByteLevel, Split, Digits, Punctuation, Whitespace, WhitespaceSplit, BertPreTokenizer, Metaspace
+// and sequences of them. Immutable.
 //
 // The byte-level mapping itself is not applied here: pieces stay plain bytes and byte_level() says
 // that the model is to read them as such.
@@ -39,28 +40,30 @@ class PreTokenizer {
   // Where all there is to do is to split by a known expression, the code that does: pieces then
   // need no list. Null otherwise.
   PieceEnd only_splitter() const;
-  // Cuts `pieces`, which hold one valid UTF-8 text. `at_start`: it is the first of its text, which
-  // Metaspace's prepend_scheme "first" asks for.
+  // Cuts `pieces`, which hold one valid UTF-8 text. `at_start`: it begins with the first character
+  // of its text, which Metaspace's prepend_scheme "first" asks for.
   Status apply(Pieces& pieces, bool at_start, RegexScratch& scratch) const;
 
  private:
-  enum class Kind { kSplit, kDigits, kPrefixSpace, kMetaspace };
+  enum class Kind { kSplit, kPrefixSpace, kMetaspace };
   enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
   enum class Prepend { kAlways, kFirst, kNever };
   struct Step {
     Kind kind = Kind::kSplit;
-    std::vector<Regex> regex;      // one, or none for a literal
-    PieceEnd piece_end = nullptr;  // does what `regex` does, where that is known
-    std::string literal;           // Split's string, Metaspace's replacement
+    std::vector<Regex> regex;              // one, or none for a literal or a class
+    bool (*is_match)(char32_t) = nullptr;  // a class: each character of it is a match
+    PieceEnd piece_end = nullptr;          // does what `regex` does, where that is known
+    std::string literal;                   // Split's string, Metaspace's replacement
     Behavior behavior = Behavior::kIsolated;
     bool invert = false;
-    bool individual = false;  // Digits: one piece a digit
     Prepend prepend = Prepend::kAlways;
     bool split = true;  // Metaspace
   };
   Status add(const json::Value& value, const std::string& key, int depth);
+  void add_class(bool (*is_match)(char32_t), Behavior behavior);
   Status add_byte_level(const json::Value& value);
   Status add_split(const json::Value& value, const std::string& key);
+  static Result<Behavior> behavior_of(const json::Value& value, const std::string& key);
   Status add_metaspace(const json::Value& value, const std::string& key);
 
   static Status split(const Step& step, Pieces& pieces, RegexScratch& scratch);

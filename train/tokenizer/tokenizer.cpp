@@ -8,14 +8,14 @@ namespace troupe::train {
 
 Status Tokenizer::Core::index() {
   std::size_t count = 0;
-  for (const auto& [token, id] : model.vocabulary()) {
+  for (const auto& [token, id] : vocabulary()) {
     count = std::max(count, static_cast<std::size_t>(id) + 1);
   }
   for (const auto& token : added) count = std::max(count, static_cast<std::size_t>(token.id) + 1);
   tokens.assign(count, {});
   special.assign(count, false);
   byte_counts.assign(count, 0);
-  for (const auto& [token, id] : model.vocabulary()) {
+  for (const auto& [token, id] : vocabulary()) {
     tokens[id] = token;
     byte_counts[id] = static_cast<std::uint32_t>(decoder.byte_count(token));
   }
@@ -35,15 +35,18 @@ Status Tokenizer::Core::index() {
   return {};
 }
 
-Status Tokenizer::encode_plain(std::string_view text, std::vector<TokenId>& out) const {
+template <typename Model>
+Status Tokenizer::encode_plain(const Model& model, std::string_view text,
+                               std::vector<TokenId>& out) const {
   auto workspace = workspaces_->take();
+  auto& scratch = workspace->scratch_of(model);
   const Core& core = *core_;
   const PieceEnd splitter = core.pre_tokenizer.only_splitter();
   const auto encode_part = [&](std::string_view part, bool at_start) -> Status {
     if (splitter) {
       for (std::size_t at = 0; at < part.size();) {
         const std::size_t end = splitter(part, at);
-        core.model.encode_piece(part.substr(at, end - at), workspace->bpe, out);
+        model.encode_piece(part.substr(at, end - at), scratch, out);
         at = end;
       }
       return {};
@@ -52,14 +55,13 @@ Status Tokenizer::encode_plain(std::string_view text, std::vector<TokenId>& out)
     pieces.text.assign(part);
     pieces.ranges.assign(1, {0, part.size()});
     TROUPE_RETURN_IF_ERROR(core.pre_tokenizer.apply(pieces, at_start, workspace->regex));
-    for (std::size_t i = 0; i < pieces.ranges.size(); ++i) {
-      core.model.encode_piece(pieces.piece(i), workspace->bpe, out);
-    }
+    for (std::size_t i = 0; i < pieces.ranges.size(); ++i)
+      model.encode_piece(pieces.piece(i), scratch, out);
     return {};
   };
   const auto encode_normalized = [&](std::string_view part, bool at_start) -> Status {
     if (core.normalized_finder.empty()) return encode_part(part, at_start);
-    for (const auto& found : core.normalized_finder.find(part)) {
+    for (const auto& found : core.normalized_finder.find(part, split_special_tokens_)) {
       if (found.token >= 0) {
         out.push_back(found.token);
       } else {
@@ -70,15 +72,17 @@ Status Tokenizer::encode_plain(std::string_view text, std::vector<TokenId>& out)
     return {};
   };
   const auto encode_all = [&]() -> Status {
-    for (const auto& found : core.plain_finder.find(text)) {
+    for (const auto& found : core.plain_finder.find(text, split_special_tokens_)) {
       const auto part = text.substr(found.begin, found.end - found.begin);
       if (found.token >= 0) {
         out.push_back(found.token);
       } else if (core.normalizer.empty()) {
         TROUPE_RETURN_IF_ERROR(encode_normalized(part, found.begin == 0));
       } else {
-        const auto normal = TROUPE_TRY(core.normalizer.apply(part, workspace->regex));
-        TROUPE_RETURN_IF_ERROR(encode_normalized(normal, found.begin == 0));
+        bool front_dropped = false;
+        const auto normal =
+            TROUPE_TRY(core.normalizer.apply(part, workspace->regex, &front_dropped));
+        TROUPE_RETURN_IF_ERROR(encode_normalized(normal, found.begin == 0 && !front_dropped));
       }
     }
     return {};
@@ -91,11 +95,10 @@ Status Tokenizer::encode_plain(std::string_view text, std::vector<TokenId>& out)
 Status Tokenizer::encode_to(std::string_view text, bool add_special_tokens,
                             std::vector<TokenId>& out) const {
   if (add_special_tokens) out.insert(out.end(), core_->before.begin(), core_->before.end());
-  if (is_valid_utf8(text)) {
-    TROUPE_RETURN_IF_ERROR(encode_plain(text, out));
-  } else {
-    TROUPE_RETURN_IF_ERROR(encode_plain(to_valid_utf8(text), out));
-  }
+  std::string valid;
+  if (!is_valid_utf8(text)) text = valid = to_valid_utf8(text);
+  TROUPE_RETURN_IF_ERROR(
+      std::visit([&](const auto& model) { return encode_plain(model, text, out); }, core_->model));
   if (add_special_tokens) out.insert(out.end(), core_->behind.begin(), core_->behind.end());
   return {};
 }
@@ -127,8 +130,8 @@ std::optional<TokenId> Tokenizer::token_id(std::string_view token) const {
   for (const auto& added : core_->added) {
     if (added.content == token) return added.id;
   }
-  const auto at = core_->model.vocabulary().find(token);
-  if (at == core_->model.vocabulary().end()) return std::nullopt;
+  const auto at = core_->vocabulary().find(token);
+  if (at == core_->vocabulary().end()) return std::nullopt;
   return at->second;
 }
 
@@ -168,21 +171,36 @@ Status Tokenizer::add_special_token(std::string_view token) {
                  token);
   }
   if (is_special(*id)) return {};
+  return add_tokens({std::string(token)}, true).status();
+}
+
+Result<std::int64_t> Tokenizer::add_tokens(const std::vector<std::string>& tokens, bool special) {
   auto core = std::make_shared<Core>(*core_);
-  const auto known = std::find_if(core->added.begin(), core->added.end(),
-                                  [&](const AddedToken& added) { return added.id == *id; });
-  if (known != core->added.end()) {
-    known->special = true;
-  } else {
+  std::int64_t next = vocab_size();
+  for (const auto& token : tokens) {
+    const auto known = std::find_if(core->added.begin(), core->added.end(),
+                                    [&](const auto& added) { return added.content == token; });
+    if (known != core->added.end()) {
+      if (special) known->special = true;
+      continue;
+    }
+    if (token.empty() || !is_valid_utf8(token) || next >= kVocabularySizeMax)
+      return error(Code::kInvalidArgument,
+                   "'{}' cannot be a token: empty, no UTF-8, or one too many", token);
     AddedToken added;
-    added.id = *id;
+    const auto in_vocabulary = core->vocabulary().find(token);
+    added.id = in_vocabulary != core->vocabulary().end() ? in_vocabulary->second
+                                                         : static_cast<TokenId>(next++);
     added.content = token;
-    added.special = true;
+    added.special = special;
+    added.normalized = !special;
     core->added.push_back(std::move(added));
   }
+  core->added_as_read = false;
   TROUPE_RETURN_IF_ERROR(core->index());
+  const std::int64_t count = next - vocab_size();
   core_ = std::move(core);
-  return {};
+  return count;
 }
 
 void Tokenizer::set_chat_template(std::string jinja) {

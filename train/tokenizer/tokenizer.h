@@ -1,6 +1,6 @@
 #pragma once
-// Tokenizers of Hugging Face's tokenizer.json: byte-level BPE (GPT-2, Llama 3, Qwen 2 kinds) and
-// SentencePiece-style BPE with byte fallback.
+// Tokenizers of Hugging Face's tokenizer.json (BPE, byte-level or not, Unigram, WordPiece), and of
+// SentencePiece's tokenizer.model.
 //
 //   Tokenizer tokenizer = TROUPE_TRY(Tokenizer::load(files, "model-directory"));
 //   std::vector<TokenId> ids = TROUPE_TRY(tokenizer.encode("Hello", false));
@@ -28,10 +28,11 @@ namespace troupe::train {
 // from any threads at once; the set_… calls change this copy only and must not run beside others.
 class Tokenizer {
  public:
-  // `path`: a directory with tokenizer.json and, where present, tokenizer_config.json,
-  // special_tokens_map.json and chat_template.jinja; or the path of a tokenizer.json, whose
-  // directory is read likewise. Damaged files are kInvalidArgument with file and key, tokenizers
-  // of other kinds (WordPiece, Unigram, …) kUnsupported by name.
+  // `path`: a directory with tokenizer.json, else tokenizer.model, and, where present,
+  // tokenizer_config.json, special_tokens_map.json, added_tokens.json (beside a tokenizer.model)
+  // and chat_template.jinja; or the path of one of the first two, whose directory is read likewise.
+  // Damaged files are kInvalidArgument with file and key, tokenizers of other kinds (WordLevel, …)
+  // kUnsupported by name.
   static Result<Tokenizer> load(FileSystem& files, const std::string& path);
   // From the texts of the files; empty: there is none. `name` stands in errors.
   static Result<Tokenizer> from_text(std::string_view tokenizer_json,
@@ -78,22 +79,34 @@ class Tokenizer {
   Status set_pad(std::string_view token);
   // Makes a token of the vocabulary special.
   Status add_special_token(std::string_view token);
+  // Gives tokens that the vocabulary lacks the ids from vocab_size() on, and makes those it has
+  // added ones: from then on each is one token wherever it stands in a text; `special` ones are
+  // left out by decode. How many were new.
+  Result<std::int64_t> add_tokens(const std::vector<std::string>& tokens, bool special);
+  // Whether special tokens in a text are text like any other (tokenizer_config.json's
+  // split_special_tokens).
+  void set_split_special_tokens(bool split) { split_special_tokens_ = split; }
   // Replaces chat_template(); it will be written as a file of its own.
   void set_chat_template(std::string jinja);
 
+  // tokenizer.json: as it was read, or made of a tokenizer.model, with the tokens added or made
+  // special since.
+  Result<std::string> tokenizer_json() const;
   // Writes tokenizer.json, tokenizer_config.json and chat_template.jinja where it was a file of its
-  // own: what was read, with eos and pad as they are now and the tokens made special since.
+  // own: what was read, with eos, pad and added tokens as they are now.
   Status save(FileSystem& files, const std::string& directory) const;
 
  private:
   struct Core;
   class Workspaces;
   Tokenizer() = default;
-  Status encode_plain(std::string_view text, std::vector<TokenId>& out) const;
+  template <typename Model>
+  Status encode_plain(const Model& model, std::string_view text, std::vector<TokenId>& out) const;
 
   std::shared_ptr<const Core> core_;
   std::shared_ptr<Workspaces> workspaces_;
   std::optional<TokenId> bos_, eos_, pad_, unk_;
+  bool split_special_tokens_ = false;
 
   friend struct TokenizerLoader;
 };

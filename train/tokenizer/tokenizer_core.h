@@ -2,9 +2,9 @@
 // Private to this folder: what a Tokenizer consists of, and how one is read from its files.
 
 #include <mutex>
-#include <set>
 #include <string>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "runtime/base/json.h"
@@ -14,18 +14,26 @@
 #include "train/tokenizer/normalizer.h"
 #include "train/tokenizer/pre_tokenizer.h"
 #include "train/tokenizer/tokenizer.h"
+#include "train/tokenizer/unigram_model.h"
+#include "train/tokenizer/word_piece_model.h"
 
 namespace troupe::train {
 
+using TokenModel = std::variant<BpeModel, UnigramModel, WordPieceModel>;
+
 struct Tokenizer::Core {
-  explicit Core(BpeModel bpe) : model(std::move(bpe)) {}
+  explicit Core(TokenModel token_model) : model(std::move(token_model)) {}
+
+  const TokenMap& vocabulary() const {
+    return std::visit([](const auto& any) -> const TokenMap& { return any.vocabulary(); }, model);
+  }
 
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  BpeModel model;
+  TokenModel model;
   Decoder decoder;
   std::vector<AddedToken> added;
-  std::set<TokenId> special_as_read;    // of `added`: what the file has
+  bool added_as_read = true;            // `added` is what the file has
   TokenFinder plain_finder;             // added tokens looked for in the text as it comes
   TokenFinder normalized_finder;        // and those looked for in the normalised text
   std::vector<TokenId> before, behind;  // the post_processor's special tokens
@@ -48,7 +56,13 @@ class Tokenizer::Workspaces {
   struct Workspace {
     RegexScratch regex;
     BpeScratch bpe;
+    UnigramScratch unigram;
+    WordPieceScratch word_piece;
     Pieces pieces;
+
+    BpeScratch& scratch_of(const BpeModel&) { return bpe; }
+    UnigramScratch& scratch_of(const UnigramModel&) { return unigram; }
+    WordPieceScratch& scratch_of(const WordPieceModel&) { return word_piece; }
   };
   std::unique_ptr<Workspace> take() {
     const std::lock_guard lock(mutex_);
@@ -72,7 +86,7 @@ struct TokenizerLoader {
                                      std::string_view tokenizer_config_json,
                                      std::string_view special_tokens_map_json,
                                      std::optional<std::string> chat_template,
-                                     const std::string& name);
+                                     const std::string& name, const char* main_file);
 };
 
 }  // namespace troupe::train

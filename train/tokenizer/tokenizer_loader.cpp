@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
+#include "train/tokenizer/sentence_piece.h"
 #include "train/tokenizer/tokenizer_core.h"
 
 namespace troupe::train {
@@ -81,15 +83,7 @@ Result<std::vector<std::pair<std::string, std::string>>> read_merges(const json:
   return out;
 }
 
-Status refuse_unsupported_model(const json::Value& model) {
-  const auto type = json::find_string(model, "type").value_or("");
-  // Files of before 2021 leave the type out; then merges tell a BPE.
-  if (type != "BPE" && !(type.empty() && json::find(model, "merges"))) {
-    return error(Code::kUnsupported,
-                 "model.type={} is not supported: use a tokenizer of type BPE (GPT-2, Llama, "
-                 "Mistral, Qwen, …)",
-                 type.empty() ? "(missing)" : type);
-  }
+Result<TokenModel> read_bpe(const json::Value& model, bool byte_level) {
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (const auto text = json::find_string(model, key); text && !text->empty()) {
       return error(Code::kUnsupported,
@@ -99,27 +93,78 @@ Status refuse_unsupported_model(const json::Value& model) {
   if (const auto dropout = json::find_number(model, "dropout"); dropout && *dropout != 0) {
     return error(Code::kUnsupported, "model.dropout={} is not supported: set it to null", *dropout);
   }
-  return {};
+  BpeOptions options;
+  options.byte_level = byte_level;
+  options.byte_fallback = json::find_bool(model, "byte_fallback").value_or(false);
+  options.fuse_unk = json::find_bool(model, "fuse_unk").value_or(false);
+  options.ignore_merges = json::find_bool(model, "ignore_merges").value_or(false);
+  options.unk_token = json::find_string(model, "unk_token").value_or("");
+  auto vocabulary = TROUPE_TRY(read_vocabulary(model));
+  const auto merges = TROUPE_TRY(read_merges(model));
+  return TokenModel(TROUPE_TRY(BpeModel::make(std::move(vocabulary), merges, std::move(options))));
 }
 
-Result<BpeModel> read_model(const json::Value& root, bool byte_level) {
+Result<TokenModel> read_unigram(const json::Value& model) {
+  const auto* vocab = json::find(model, "vocab");
+  if (!vocab || !vocab->is_array() ||
+      std::ssize(vocab->get_array()) > std::ptrdiff_t{kVocabularySizeMax}) {
+    return error(Code::kInvalidArgument, "model.vocab must be an array of at most {} tokens",
+                 kVocabularySizeMax);
+  }
+  std::vector<std::pair<std::string, double>> tokens;
+  tokens.reserve(vocab->get_array().size());
+  for (const auto& entry : vocab->get_array()) {
+    const auto* pair = entry.if_array();
+    if (!pair || pair->size() != 2 || !(*pair)[0].is_string() || !(*pair)[1].is_number()) {
+      return error(Code::kInvalidArgument, "model.vocab[{}] must be a token and its score",
+                   tokens.size());
+    }
+    const auto& token = (*pair)[0].get_string();
+    tokens.emplace_back(std::string(token.data(), token.size()), (*pair)[1].to_number<double>());
+  }
+  return TokenModel(TROUPE_TRY(
+      UnigramModel::make(std::move(tokens), json::find_integer(model, "unk_id").value_or(-1),
+                         json::find_bool(model, "byte_fallback").value_or(false))));
+}
+
+Result<TokenModel> read_word_piece(const json::Value& model) {
+  WordPieceOptions options;
+  const auto text = [&](const char* key, std::string& value) {
+    if (auto found = json::find_string(model, key)) value = std::move(*found);
+  };
+  text("unk_token", options.unk_token);
+  text("continuing_subword_prefix", options.continuing_subword_prefix);
+  options.max_input_chars_per_word = json::find_integer(model, "max_input_chars_per_word")
+                                         .value_or(options.max_input_chars_per_word);
+  auto vocabulary = TROUPE_TRY(read_vocabulary(model));
+  return TokenModel(TROUPE_TRY(WordPieceModel::make(std::move(vocabulary), std::move(options))));
+}
+
+Result<TokenModel> read_model(const json::Value& root, bool byte_level) {
   const auto* model = json::find(root, "model");
   if (!model || !model->is_object()) {
     return error(Code::kInvalidArgument, "model is missing or no object");
   }
-  TROUPE_RETURN_IF_ERROR(refuse_unsupported_model(*model));
-  BpeOptions options;
-  options.byte_level = byte_level;
-  options.byte_fallback = json::find_bool(*model, "byte_fallback").value_or(false);
-  options.fuse_unk = json::find_bool(*model, "fuse_unk").value_or(false);
-  options.ignore_merges = json::find_bool(*model, "ignore_merges").value_or(false);
-  options.unk_token = json::find_string(*model, "unk_token").value_or("");
-  auto vocabulary = TROUPE_TRY(read_vocabulary(*model));
-  const auto merges = TROUPE_TRY(read_merges(*model));
-  return BpeModel::make(std::move(vocabulary), merges, std::move(options));
+  const auto type = json::find_string(*model, "type").value_or("");
+  // Files of before 2021 leave the type out; then merges tell a BPE.
+  if (type == "BPE" || (type.empty() && json::find(*model, "merges")))
+    return read_bpe(*model, byte_level);
+  if (byte_level && (type == "Unigram" || type == "WordPiece")) {
+    return error(Code::kUnsupported,
+                 "model.type={} behind a pre_tokenizer with ByteLevel is not supported: use one of "
+                 "type BPE",
+                 type);
+  }
+  if (type == "Unigram") return read_unigram(*model);
+  if (type == "WordPiece") return read_word_piece(*model);
+  return error(Code::kUnsupported,
+               "model.type={} is not supported: use a tokenizer of type BPE (GPT-2, Llama, "
+               "Mistral, Qwen, …), Unigram or WordPiece",
+               type.empty() ? "(missing)" : type);
 }
 
-Result<std::vector<AddedToken>> read_added_tokens(const json::Value& root, const BpeModel& model) {
+Result<std::vector<AddedToken>> read_added_tokens(const json::Value& root,
+                                                  const TokenMap& vocabulary) {
   std::vector<AddedToken> out;
   const auto* list = json::find(root, "added_tokens");
   if (!list || list->is_null()) return out;
@@ -130,7 +175,7 @@ Result<std::vector<AddedToken>> read_added_tokens(const json::Value& root, const
     if (const auto id = json::find_integer(value, "id"))
       by_id.emplace(static_cast<TokenId>(*id), std::nullopt);
   }
-  for (const auto& [token, id] : model.vocabulary()) {
+  for (const auto& [token, id] : vocabulary) {
     const auto wanted = by_id.find(id);
     if (wanted != by_id.end()) wanted->second = token;
   }
@@ -139,9 +184,9 @@ Result<std::vector<AddedToken>> read_added_tokens(const json::Value& root, const
     auto token = TROUPE_TRY(AddedToken::from_json(value, out.size()));
     auto& owner = by_id[token.id];
     if (!owner) owner = token.content;
-    const auto known = model.vocabulary().find(token.content);
+    const auto known = vocabulary.find(token.content);
     if (!contents.insert(token.content).second ||
-        (known != model.vocabulary().end() && known->second != token.id)) {
+        (known != vocabulary.end() && known->second != token.id)) {
       return error(Code::kInvalidArgument, "added_tokens[{}]: '{}' has more than one id",
                    out.size(), token.content);
     }
@@ -192,12 +237,31 @@ Status read_template(const json::Value& value, const std::string& key, std::size
   return {};
 }
 
+// cls and sep of BertProcessing and RobertaProcessing: ["[CLS]", 101].
+Status read_bert_processing(const json::Value& value, const std::string& key, std::size_t id_count,
+                            std::vector<TokenId>& before, std::vector<TokenId>& behind) {
+  for (const auto& [name, list] : {std::pair("cls", &before), std::pair("sep", &behind)}) {
+    const auto* entry = json::find(value, name);
+    const auto* pair = entry ? entry->if_array() : nullptr;
+    const auto id =
+        pair && pair->size() == 2 && (*pair)[1].is_int64() ? (*pair)[1].get_int64() : -1;
+    if (id < 0 || static_cast<std::uint64_t>(id) >= id_count) {
+      return error(Code::kInvalidArgument, "{}.{} must be a token and its id in [0, {})", key, name,
+                   id_count);
+    }
+    list->push_back(static_cast<TokenId>(id));
+  }
+  return {};
+}
+
 Status read_post_processor(const json::Value* value, const std::string& key, std::size_t id_count,
                            int depth, std::vector<TokenId>& before, std::vector<TokenId>& behind) {
   if (!value || value->is_null()) return {};
   const auto type = json::find_string(*value, "type").value_or("(missing)");
   if (type == "ByteLevel") return {};  // changes offsets only
   if (type == "TemplateProcessing") return read_template(*value, key, id_count, before, behind);
+  if (type == "BertProcessing" || type == "RobertaProcessing")
+    return read_bert_processing(*value, key, id_count, before, behind);
   const auto* list = json::find(*value, "processors");
   if (type == "Sequence" && list && list->is_array() && depth < 8) {
     for (const auto& item : list->get_array()) {
@@ -210,8 +274,8 @@ Status read_post_processor(const json::Value* value, const std::string& key, std
     return {};
   }
   return error(Code::kUnsupported,
-               "{}.type={} is not supported: use ByteLevel, TemplateProcessing or a Sequence of "
-               "these",
+               "{}.type={} is not supported: use ByteLevel, TemplateProcessing, BertProcessing, "
+               "RobertaProcessing or a Sequence of these",
                key, type);
 }
 
@@ -241,8 +305,8 @@ Result<Tokenizer> TokenizerLoader::from_text(std::string_view tokenizer_json,
                                              std::string_view tokenizer_config_json,
                                              std::string_view special_tokens_map_json,
                                              std::optional<std::string> chat_template,
-                                             const std::string& name) {
-  const Files names{join_path(name, "tokenizer.json"), join_path(name, "tokenizer_config.json"),
+                                             const std::string& name, const char* main_file) {
+  const Files names{join_path(name, main_file), join_path(name, "tokenizer_config.json"),
                     join_path(name, "special_tokens_map.json")};
   const auto root = TROUPE_TRY(parse_file(tokenizer_json, names.tokenizer));
   json::Value config = json::Object(), map = json::Object();
@@ -264,10 +328,7 @@ Result<Tokenizer> TokenizerLoader::from_text(std::string_view tokenizer_json,
     core->normalizer = std::move(normalizer);
     core->pre_tokenizer = std::move(pre_tokenizer);
     core->decoder = std::move(decoder);
-    core->added = TROUPE_TRY(read_added_tokens(root, core->model));
-    for (const auto& token : core->added) {
-      if (token.special) core->special_as_read.insert(token.id);
-    }
+    core->added = TROUPE_TRY(read_added_tokens(root, core->vocabulary()));
     TROUPE_RETURN_IF_ERROR(core->index());
     TROUPE_RETURN_IF_ERROR(read_post_processor(json::find(root, "post_processor"), "post_processor",
                                                core->tokens.size(), 0, core->before, core->behind));
@@ -285,6 +346,7 @@ Result<Tokenizer> TokenizerLoader::from_text(std::string_view tokenizer_json,
   };
   if (auto status = build(); !status.ok()) return status.prefixed(names.tokenizer);
   out.workspaces_ = std::make_shared<Tokenizer::Workspaces>();
+  out.split_special_tokens_ = json::find_bool(config, "split_special_tokens").value_or(false);
 
   const std::pair<const char*, std::optional<TokenId>*> roles[] = {{"bos_token", &out.bos_},
                                                                    {"eos_token", &out.eos_},
@@ -307,57 +369,86 @@ Result<Tokenizer> Tokenizer::from_text(std::string_view tokenizer_json,
                                        std::string_view special_tokens_map_json,
                                        const std::string& name) {
   return TokenizerLoader::from_text(tokenizer_json, tokenizer_config_json, special_tokens_map_json,
-                                    std::nullopt, name);
+                                    std::nullopt, name, "tokenizer.json");
+}
+
+// What a tokenizer.model and the files beside it say, as tokenizer.json and tokenizer_config.json.
+static Result<std::pair<std::string, std::string>> from_sentence_piece(
+    std::string_view model, std::string_view config_json, std::string_view map_json,
+    std::string_view added_json, const std::string& directory) {
+  const auto read = [&](std::string_view text, const char* name) -> Result<json::Value> {
+    if (text.empty()) return json::Value(json::Object());
+    auto value = TROUPE_TRY(parse_file(text, join_path(directory, name)));
+    if (value.is_object()) return value;
+    return error(Code::kInvalidArgument, "{} is no JSON object", join_path(directory, name));
+  };
+  SentencePieceCompanions companions;
+  companions.config = TROUPE_TRY(read(config_json, "tokenizer_config.json"));
+  companions.special = TROUPE_TRY(read(map_json, "special_tokens_map.json"));
+  companions.added = TROUPE_TRY(read(added_json, "added_tokens.json"));
+  const bool add_bos =
+      adds_bos_by_class(companions.config) || !json::find(companions.config, "tokenizer_class");
+  const auto convert = [&]() -> Result<json::Value> {
+    const auto parsed = TROUPE_TRY(SentencePieceModel::parse(model));
+    return tokenizer_json_of(parsed, companions, add_bos);
+  };
+  const auto root = convert();
+  if (!root) return root.status().prefixed(join_path(directory, "tokenizer.model"));
+  auto& members = companions.config.get_object();
+  if (!members.contains("add_bos_token")) members["add_bos_token"] = add_bos;
+  return std::pair(json::write(*root), json::write_indented(companions.config, false) + "\n");
 }
 
 Result<Tokenizer> Tokenizer::load(FileSystem& files, const std::string& path) {
   std::string directory = path;
-  if (path.ends_with(".json")) {
+  const bool names_file = path.ends_with(".json") || path.ends_with(".model");
+  if (names_file) {
     const auto slash = path.rfind('/');
     directory = slash == std::string::npos ? "." : path.substr(0, std::max<std::size_t>(slash, 1));
   }
-  const auto main_path = path.ends_with(".json") ? path : join_path(path, "tokenizer.json");
+  auto main_path = names_file ? path : join_path(path, "tokenizer.json");
+  if (!names_file && !files.exists(main_path)) main_path = join_path(path, "tokenizer.model");
   if (!files.exists(main_path)) {
-    return error(Code::kNotFound,
-                 "{} does not exist: give a directory with a tokenizer.json (a tokenizer.model or "
-                 "vocab.txt alone is not supported: convert it with Hugging Face's tokenizers)",
-                 main_path);
+    return error(
+        Code::kNotFound,
+        "{} has no tokenizer.json or tokenizer.model: give a directory with one of them (a "
+        "vocab.txt alone is not supported: convert it with Hugging Face's tokenizers)",
+        directory);
   }
-  const auto main_text = TROUPE_TRY(files.read(main_path, limits::kJsonFileBytesMax));
+  auto main_text = TROUPE_TRY(files.read(main_path, limits::kJsonFileBytesMax));
   const auto optional_file = [&](const char* name) -> Result<std::string> {
     const auto at = join_path(directory, name);
     if (!files.exists(at)) return std::string();
     return files.read(at, limits::kJsonFileBytesMax);
   };
-  const auto config = TROUPE_TRY(optional_file("tokenizer_config.json"));
+  auto config = TROUPE_TRY(optional_file("tokenizer_config.json"));
   const auto map = TROUPE_TRY(optional_file("special_tokens_map.json"));
   const auto chat = TROUPE_TRY(optional_file("chat_template.jinja"));
+  const bool sentence_piece = main_path.ends_with(".model");
+  if (sentence_piece) {
+    const auto added = TROUPE_TRY(optional_file("added_tokens.json"));
+    std::tie(main_text, config) =
+        TROUPE_TRY(from_sentence_piece(main_text, config, map, added, directory));
+  }
   return TokenizerLoader::from_text(main_text, config, map,
-                                    chat.empty() ? std::nullopt : std::optional(chat), directory);
+                                    chat.empty() ? std::nullopt : std::optional(chat), directory,
+                                    sentence_piece ? "tokenizer.model" : "tokenizer.json");
+}
+
+Result<std::string> Tokenizer::tokenizer_json() const {
+  if (core_->added_as_read) return core_->tokenizer_json;
+  auto root = TROUPE_TRY(parse_file(core_->tokenizer_json, "tokenizer.json"));
+  auto added = core_->added;
+  std::sort(added.begin(), added.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  json::Array tokens;
+  for (const auto& token : added) tokens.push_back(token.to_json());
+  root.get_object()["added_tokens"] = std::move(tokens);
+  return json::write_indented(root, false);
 }
 
 Status Tokenizer::save(FileSystem& files, const std::string& directory) const {
   TROUPE_RETURN_IF_ERROR(files.create_directories(directory));
-  std::string main_text = core_->tokenizer_json;
-  if (!std::all_of(core_->added.begin(), core_->added.end(), [&](const AddedToken& token) {
-        return !token.special || core_->special_as_read.count(token.id) > 0;
-      })) {
-    auto root = TROUPE_TRY(parse_file(core_->tokenizer_json, "tokenizer.json"));
-    auto added = core_->added;
-    std::sort(added.begin(), added.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
-    json::Array tokens;
-    for (const auto& token : added) {
-      tokens.push_back({{"id", token.id},
-                        {"content", token.content},
-                        {"single_word", token.single_word},
-                        {"lstrip", token.lstrip},
-                        {"rstrip", token.rstrip},
-                        {"normalized", token.normalized},
-                        {"special", token.special}});
-    }
-    root.get_object()["added_tokens"] = std::move(tokens);
-    main_text = json::write_indented(root, false);
-  }
+  const std::string main_text = TROUPE_TRY(tokenizer_json());
   TROUPE_RETURN_IF_ERROR(
       write_file_atomically(files, join_path(directory, "tokenizer.json"), main_text));
 
@@ -367,6 +458,7 @@ Status Tokenizer::save(FileSystem& files, const std::string& directory) const {
   }
   if (!config.is_object()) config = json::Object();
   auto& members = config.get_object();
+  if (split_special_tokens_) members["split_special_tokens"] = true;
   if (!members.contains("tokenizer_class")) members["tokenizer_class"] = "PreTrainedTokenizerFast";
   const std::pair<const char*, std::optional<TokenId>> roles[] = {
       {"bos_token", bos_}, {"eos_token", eos_}, {"pad_token", pad_}, {"unk_token", unk_}};

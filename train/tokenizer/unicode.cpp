@@ -134,8 +134,10 @@ bool is_word(char32_t c) {
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_PC:
       return true;
-    default:
-      return c == 0x200c || c == 0x200d;  // Join_Control
+    default:  // Join_Control; circled letters and the like, which are Other_Alphabetic
+      return c == 0x200c || c == 0x200d || (c >= 0x24b6 && c <= 0x24e9) ||
+             (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) ||
+             (c >= 0x1f170 && c <= 0x1f189);
   }
 }
 
@@ -149,6 +151,53 @@ bool is_numeric(char32_t c) {
   const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
   return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
          category == UTF8PROC_CATEGORY_NO;
+}
+
+bool is_mark(char32_t c) {
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
+}
+
+bool is_nonspacing_mark(char32_t c) {
+  return c >= 0x80 && utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_MN;
+}
+
+bool is_punctuation(char32_t c) {
+  if (c < 0x80) {
+    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
+           (c >= '{' && c <= '~');
+  }
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+}
+
+bool is_other(char32_t c) {
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category == UTF8PROC_CATEGORY_CN || category >= UTF8PROC_CATEGORY_CC;
+}
+
+void append_lower(std::string& out, char32_t c) {
+  if (c < 0x80) {
+    out.push_back(static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c));
+  } else if (c == 0x130) {
+    out += "i\u0307";  // the one character whose lower case is two
+  } else {
+    append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+  }
+}
+
+std::size_t grapheme_end(std::string_view text, std::size_t begin) {
+  std::size_t end = begin;
+  auto before = static_cast<utf8proc_int32_t>(next_code_point(text, end));
+  utf8proc_int32_t state = 0;
+  while (end < text.size()) {
+    std::size_t next = end;
+    const auto behind = static_cast<utf8proc_int32_t>(next_code_point(text, next));
+    if (utf8proc_grapheme_break_stateful(before, behind, &state)) break;
+    before = behind;
+    end = next;
+  }
+  return end;
 }
 
 namespace {

@@ -26,10 +26,19 @@ char32_t next_code_point(std::string_view text, std::size_t& position);
 std::size_t previous_boundary(std::string_view text, std::size_t position);
 void append_utf8(std::string& out, char32_t code_point);
 
-bool is_white_space(char32_t code_point);  // property White_Space
-bool is_word(char32_t code_point);         // \w: letters, marks, digits, connectors
-bool is_letter(char32_t code_point);       // categories Lu, Ll, Lt, Lm, Lo
-bool is_numeric(char32_t code_point);      // categories Nd, Nl, No
+bool is_white_space(char32_t code_point);      // property White_Space
+bool is_word(char32_t code_point);             // \w: letters, marks, digits, connectors
+bool is_letter(char32_t code_point);           // categories Lu, Ll, Lt, Lm, Lo
+bool is_numeric(char32_t code_point);          // categories Nd, Nl, No
+bool is_mark(char32_t code_point);             // categories Mn, Mc, Me
+bool is_nonspacing_mark(char32_t code_point);  // category Mn
+bool is_punctuation(char32_t code_point);      // ASCII's, and categories Pc, Pd, Ps, Pe, Pi, Pf, Po
+bool is_other(char32_t code_point);            // categories Cc, Cf, Cs, Co, Cn
+
+// Appends the lower case of one character, whatever stands beside it.
+void append_lower(std::string& out, char32_t code_point);
+// Where the grapheme (what a reader takes for one character) that begins at `begin` ends.
+std::size_t grapheme_end(std::string_view text, std::size_t begin);
 
 enum class NormalizationForm { kNfc, kNfd, kNfkc, kNfkd };
 // `text` must be valid UTF-8.

@@ -59,22 +59,44 @@ TEST_CASE("damaged vocabularies and merges are refused with file and key") {
 
 TEST_CASE("tokenizers of other kinds are refused by name") {
   const auto good = small_json();
-  for (const char* type : {"WordPiece", "Unigram", "WordLevel"}) {
-    const auto status = load(replaced(good, "\"BPE\"", "\"" + std::string(type) + "\""));
-    CHECK(status.code() == Code::kUnsupported);
-    CHECK(has(status, std::string("model.type=") + type));
+  const auto status = load(replaced(good, "\"BPE\"", "\"WordLevel\""));
+  CHECK(status.code() == Code::kUnsupported);
+  CHECK(has(status, "model.type=WordLevel"));
+  for (const char* type : {"WordPiece", "Unigram"}) {
+    CHECK(has(load(replaced(good, "\"BPE\"", "\"" + std::string(type) + "\"")),
+              "model.type=" + std::string(type) + " behind a pre_tokenizer with ByteLevel"));
   }
-  CHECK(has(load(replaced(good, "\"normalizer\": null",
-                          "\"normalizer\": {\"type\": \"BertNormalizer\"}")),
-            "normalizer.type=BertNormalizer is not supported"));
-  CHECK(has(load(replaced(good, "\"type\": \"ByteLevel\"", "\"type\": \"Whitespace\"")),
-            "pre_tokenizer.type=Whitespace is not supported"));
+  CHECK(has(load(replaced(good, "\"normalizer\": null", "\"normalizer\": {\"type\": \"Other\"}")),
+            "normalizer.type=Other is not supported"));
+  CHECK(has(load(replaced(good, "\"type\": \"ByteLevel\"", "\"type\": \"UnicodeScripts\"")),
+            "pre_tokenizer.type=UnicodeScripts is not supported"));
   CHECK(
       has(load(replaced(good, "\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"")),
           "end_of_word_suffix"));
   PosixFileSystem files;
   tests::TemporaryDirectory empty;
   CHECK(Tokenizer::load(files, empty.path()).status().code() == Code::kNotFound);
+}
+
+TEST_CASE("damaged Unigram and WordPiece models are refused with the key") {
+  const auto model = [](const std::string& text) { return load("{\"model\": " + text + "}"); };
+  const std::string begin = R"({"type": "Unigram", "vocab": )";
+  REQUIRE(model(begin + R"([["<unk>", 0], ["a", -1.5]], "unk_id": 0})").ok());
+  CHECK(has(model(begin + R"([["a", -1.5]], "unk_id": 1})"), "model.unk_id=1"));
+  CHECK(has(model(begin + R"([["a", -1.5]]})"), "model.unk_id=-1"));
+  CHECK(has(model(begin + R"([["a", "b"]], "unk_id": 0})"), "model.vocab[0] must be a token"));
+  CHECK(has(model(begin + R"({"a": 0}, "unk_id": 0})"), "model.vocab must be an array"));
+  const std::string pieces = R"({"type": "WordPiece", "vocab": {"a": 0, "[UNK]": 1})";
+  REQUIRE(model(pieces + "}").ok());
+  CHECK(has(model(pieces + R"(, "unk_token": "<unk>"})"), "model.unk_token '<unk>'"));
+  CHECK(has(model(pieces + R"(, "max_input_chars_per_word": -1})"), "max_input_chars_per_word"));
+  CHECK(has(load(R"({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AA"},
+                     "model": {}})"),
+            "normalizer.precompiled_charsmap must be Base64"));
+  CHECK(has(load(R"({"post_processor": {"type": "BertProcessing", "cls": ["a", 7]},
+                     "model": )" +
+                 pieces + "}}"),
+            "post_processor.cls"));
 }
 
 TEST_CASE("truncated and garbled files never crash") {
