@@ -117,6 +117,7 @@ if(TROUPE_BUILD_TRAIN)
   add_library(troupe_dnnl INTERFACE IMPORTED)
   target_link_libraries(troupe_dnnl INTERFACE ${DNNL_LIBRARY})
   target_include_directories(troupe_dnnl INTERFACE ${DNNL_INCLUDE_DIR})
+  find_path(CURL_INCLUDE_DIR curl/curl.h REQUIRED)  # its library is loaded when it is needed
   # Header files alone: the singular value decomposition.
   find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 endif()

@@ -11,6 +11,7 @@
 #include "runtime/base/suggest.h"
 #include "runtime/process/child_program.h"
 #include "runtime/process/executable.h"
+#include "tools/commands/hub_names.h"
 #include "tools/commands/outside_strikes.h"
 #include "tools/commands/run_result.h"
 #include "tools/commands/signals.h"
@@ -75,8 +76,9 @@ Status ChaosRun::load() {
   auto scenario = train::scenario_from_json(document, std::move(*more));
   if (!scenario.ok()) return scenario.status().prefixed(flags_.scenario);
   scenario_ = std::move(*scenario);
-  const auto loaded = TROUPE_TRY(
-      train::load_train_config(flags_.train_arguments, context_.environment, context_.files));
+  auto names = hub_names(context_, true);
+  const auto loaded = TROUPE_TRY(train::load_train_config(
+      flags_.train_arguments, context_.environment, context_.files, {.locate = locating(names)}));
   output_dir_ = loaded.config.training.output_dir;
   oracle_dir_ = output_dir_ + "-oracle";
   world_size_ = loaded.world_size.value;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <thread>
 
+#include "tools/commands/hub_names.h"
 #include "tools/commands/plan.h"
 #include "train/config/load.h"
 #include "train/report/format.h"
@@ -19,9 +20,10 @@ std::string counted(std::size_t adapters) {
 }
 
 Status export_folder(const std::vector<std::string>& arguments, CommandContext& context) {
-  const auto loaded = TROUPE_TRY(
-      train::load_train_config(arguments, context.environment, context.files,
-                               {.purpose = train::LoadPurpose::kExport, .check_contents = {}}));
+  auto names = hub_names(context, true);
+  const auto loaded = TROUPE_TRY(train::load_train_config(
+      arguments, context.environment, context.files,
+      {.purpose = train::LoadPurpose::kExport, .locate = locating(names)}));
   for (const std::string& warning : loaded.warnings) context.err << "warning: " << warning << "\n";
   auto request = TROUPE_TRY(train::export_request(loaded.config));
   request.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

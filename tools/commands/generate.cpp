@@ -3,6 +3,7 @@
 #include <memory>
 #include <thread>
 
+#include "tools/commands/hub_names.h"
 #include "train/trainer/loaded_model.h"
 
 namespace troupe::tools {
@@ -31,8 +32,12 @@ Status generate(const GenerateOptions& options, CommandContext& context) {
   const int threads = options.threads > 0
                           ? static_cast<int>(std::min<std::uint64_t>(options.threads, 1024))
                           : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  auto model =
-      TROUPE_TRY(train::LoadedModel::open(context.files, options.model, threads, options.adapters));
+  auto names = hub_names(context, true);
+  const auto folder = TROUPE_TRY(names.model_folder(options.model, {}));
+  std::vector<std::string> adapters;
+  for (const auto& adapter : options.adapters)
+    adapters.push_back(TROUPE_TRY(names.model_folder(adapter, {})));
+  auto model = TROUPE_TRY(train::LoadedModel::open(context.files, folder, threads, adapters));
   context.out << options.prompt << std::flush;
   const auto end = TROUPE_TRY(model->generate(
       options.prompt, sampling,
@@ -52,7 +57,8 @@ Status generate(const GenerateOptions& options, CommandContext& context) {
 void add_generate_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<GenerateOptions>();
   Command(app, context, "generate", "Continues a text with a model.")
-      .option("--model", options->model, "DIR", "folder with config.json, weights and tokenizer")
+      .option("--model", options->model, "DIR",
+              "folder with config.json, weights and tokenizer, or a name on a hub")
       .repeated("--adapter", options->adapters, "DIR",
                 "adapter in PEFT's form, merged in memory; several times: in this order")
       .option("--prompt", options->prompt, "TEXT", "the text to continue")

@@ -7,6 +7,7 @@
 
 #include "runtime/base/machine.h"
 #include "scheduler/node/resources_detect.h"
+#include "tools/commands/hub_names.h"
 #include "tools/commands/table.h"
 #include "tools/commands/train_cluster.h"
 #include "tools/commands/train_flags.h"
@@ -443,9 +444,11 @@ Result<train::GpusHere> gpus_here(const Environment& environment) {
 }
 
 Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandContext& context,
-                            bool requeued, const OnProblems& on_problems) {
+                            bool requeued, const OnProblems& on_problems, bool fetches) {
   CheckedRun run;
+  auto names = hub_names(context, fetches);
   train::LoadOptions options;
+  options.locate = locating(names);
   options.on_problems = on_problems;
   options.check_contents = [&](const train::LoadedConfig& loaded, train::Problems& problems) {
     // The other nodes wait for what the first one makes of them. One whose address cannot be told
@@ -475,8 +478,9 @@ Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandCo
   if (open) {
     const auto here = gpus_here(context.environment);
     if (here.ok() && here->count > 0)
-      run.loaded = TROUPE_TRY(train::load_train_config(arguments, context.environment,
-                                                       context.files, {.gpu_count = here->count}));
+      run.loaded = TROUPE_TRY(
+          train::load_train_config(arguments, context.environment, context.files,
+                                   {.gpu_count = here->count, .locate = locating(names)}));
   }
   if (requeued) go_on_from_first_start(context.files, run.loaded.config);
   TROUPE_RETURN_IF_ERROR(train::check_world(run.loaded));

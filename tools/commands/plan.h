@@ -31,8 +31,10 @@ struct CheckedRun {
 // newest checkpoint of output_dir, where there is one, whatever overwrite_output_dir and
 // resume_from_checkpoint say.
 // `on_problems`: as train::LoadOptions has it.
+// `fetches`: what is named on a hub and not in its cache is downloaded.
 using OnProblems = std::function<void(const train::LoadedConfig&, const train::Problems&)>;
 Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandContext& context,
-                            bool requeued = false, const OnProblems& on_problems = {});
+                            bool requeued = false, const OnProblems& on_problems = {},
+                            bool fetches = false);
 
 }  // namespace troupe::tools

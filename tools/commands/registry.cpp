@@ -5,13 +5,13 @@
 #include "tools/commands/actors.h"
 #include "tools/commands/chaos.h"
 #include "tools/commands/data.h"
+#include "tools/commands/download.h"
 #include "tools/commands/drain.h"
 #include "tools/commands/env.h"
 #include "tools/commands/events.h"
 #include "tools/commands/export.h"
 #include "tools/commands/generate.h"
 #include "tools/commands/groups.h"
-#include "tools/commands/objects.h"
 #include "tools/commands/head.h"
 #include "tools/commands/help.h"
 #include "tools/commands/jobs.h"
@@ -19,6 +19,7 @@
 #include "tools/commands/merge.h"
 #include "tools/commands/new_project.h"
 #include "tools/commands/nodes.h"
+#include "tools/commands/objects.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/run.h"
 #include "tools/commands/save.h"
@@ -53,6 +54,7 @@ void declare(CLI::App& app, CommandContext& context) {
   add_plan_command(app, context);
   add_data_command(app, context);
   add_chaos_command(app, context);
+  add_download_command(app, context);
   add_generate_command(app, context);
   add_tokenizer_command(app, context);
   add_export_command(app, context);

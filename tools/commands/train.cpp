@@ -1,5 +1,6 @@
 #include "tools/commands/train.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "train/config/explain.h"
 #include "train/config/load.h"
 #include "train/cuda/communicator/nccl_environment.h"
+#include "train/hub/settings.h"
 #include "train/trainer/driver.h"
 
 namespace troupe::tools {
@@ -131,7 +133,7 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
       print(train::explain_refused(understood, problems));
     };
   }
-  auto run = TROUPE_TRY(load_run(arguments, loading, requeued, on_problems));
+  auto run = TROUPE_TRY(load_run(arguments, loading, requeued, on_problems, !explain_wanted));
   const train::LoadedConfig& loaded = run.loaded;
   if (explain_wanted) {
     print(train::explain(loaded));
@@ -143,6 +145,8 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
     take(others, train_flags::kDetach);
     return detach(loaded, joins, others, json_wanted, context);
   }
+  // No process that it starts asks a hub.
+  for (const char* name : train::hub::kTokenVariables) ::unsetenv(name);
   if (joins) {
     if (report) report->started("");
     context.exit_code = TROUPE_TRY(join_as_worker(context, loaded, step != nullptr));

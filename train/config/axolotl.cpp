@@ -36,8 +36,11 @@ class AxolotlTranslator {
 
  private:
   void translate_model() {
-    if (!r_.get("base_model")) r_.wrong("base_model", "Field required: the folder of the model");
+    if (!r_.get("base_model"))
+      r_.wrong("base_model", "Field required: the model's folder, or its name on a hub");
     r_.take("model_name_or_path", "base_model");
+    for (const char* key : {"revision", "model_revision", "revision_of_model"})
+      r_.take("model_revision", key);
     r_.take("train_from_scratch", "reinit_weights");
     if (r_.is_on("resize_token_embeddings_to_32x"))
       r_.give("troupe.vocabulary_multiple", 32, "resize_token_embeddings_to_32x");

@@ -161,14 +161,20 @@ class DataTranslator {
   }
 
   // A folder of several data sets has a folder for each, as hubs lay them out. A file is one data
-  // set whatever it is called.
+  // set whatever it is called. What is not here is a name on a hub, and is looked up later.
   template <typename Bad>
   void choose_folder(const std::string& place, json::Object& entry, const Bad& bad) {
     const auto name = json::find_string(entry, "name");
     const auto path = json::find_string(entry, "path");
-    entry.erase("name");
     auto& files = r_.context().files;
-    if (!name || name->empty() || !path || !files.exists(*path)) return;
+    if (!path || !files.exists(*path)) return;
+    entry.erase("name");
+    if (entry.contains("revision")) {
+      r_.say(
+          without_effect("", {place + ".revision"}, fmt::format("{} is on this machine", *path)));
+      entry.erase("revision");
+    }
+    if (!name || name->empty()) return;
     if (!files.list(*path).ok()) {
       r_.say(without_effect("", {place + ".name"}, fmt::format("{} is one file", *path)));
     } else if (const auto folder = join_path(*path, *name); files.list(folder).ok()) {

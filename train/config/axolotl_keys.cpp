@@ -61,12 +61,13 @@ bool is_share_of_run(const json::Object& document, const char* key) {
 }
 
 void add_base_model_keys(ForeignKeys& t) {
-  t.used("base_model", "folder of the model")
+  t.used("base_model", "the model: a folder, or a name on a hub")
       .refused("base_model_config|tokenizer_config", "",
                "configuration, tokenizer and weights are those of one folder; put them into "
                "base_model's")
-      .refused("revision_of_model|model_revision|revision", "main",
-               "nothing is downloaded; download the model and give its folder")
+      .used("revision_of_model|model_revision|revision", "branch, tag or commit on the hub")
+      .same("revision_of_model|model_revision")
+      .same("revision_of_model|revision")
       .used("model_type", "checked: models that are trained are causal language models")
       .inert(
           "tokenizer_type|tokenizer_use_fast|tokenizer_legacy|is_falcon_derived_model|"
@@ -135,7 +136,7 @@ void add_dataset_keys(ForeignKeys& t) {
           "num_dataset_shards_to_save|dataloader_num_workers|dataloader_pin_memory|"
           "dataloader_prefetch_factor|remove_unused_columns|sample_packing_mp_start_method",
           "data are prepared at each start; the results do not depend on how")
-      .inert("hf_use_auth_token", "nothing is downloaded")
+      .inert("hf_use_auth_token", "a token that is there (HF_TOKEN) is used in any case")
       .refused("skip_prepare_dataset|push_dataset_to_hub|streaming", "false",
                "rows are tokenised before the first step; leave it out")
       .used("val_set_size", "rows kept from training to evaluate on: above 1 so many, else a share")
@@ -444,11 +445,13 @@ const ForeignKeys& axolotl_dataset_keys() {
     t.used("path|data_files|split|type", "which rows, and how they are read")
         .used("ds_type", "how files are read, whatever their names say")
         .one_of("ds_type", "json|csv|text")
-        .used("name", "the folder of that name in a folder of several data sets")
-        .inert("revision|trust_remote_code",
-               "nothing is downloaded: the files are read as they are on this machine")
+        .used("name",
+              "the folder of that name in a folder of several data sets; on a hub: the "
+              "subset")
+        .used("revision", "branch, tag or commit on the hub")
+        .inert("trust_remote_code", "no code of a data set is ever run")
         .inert("data_dir", "Axolotl passes over it, too; name the folder by path")
-        .said("revision|trust_remote_code|data_dir")
+        .said("trust_remote_code|data_dir")
         .typed(ValueType::kText, "path|split|ds_type|name|revision|data_dir")
         .typed(ValueType::kBool, "trust_remote_code")
         .used("field|text_column", "the column of a text")

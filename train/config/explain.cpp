@@ -89,6 +89,8 @@ std::vector<ExplainRow> explain(const LoadedConfig& loaded) {
     row.treatment = verdict.treatment;
     row.note =
         verdict.treatment == Treatment::kInert ? key.meaning + " — " + verdict.note : verdict.note;
+    if (const auto found = loaded.located.find(key.name); found != loaded.located.end())
+      row.note += " — " + found->second;
     rows.push_back(std::move(row));
   }
   add_fact(rows, "(world size)", std::to_string(loaded.world_size.value), loaded.world_size.from,

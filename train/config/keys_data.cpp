@@ -7,7 +7,10 @@ namespace {
 void add_source_keys(KeyTable& t) {
   t.list("dataset").implemented("names in dataset_info.json", TROUPE_FIELD(data.dataset));
   t.text("dataset_dir", "data")
-      .implemented("folder of dataset_info.json", TROUPE_FIELD(data.dataset_dir));
+      .implemented(
+          "folder of dataset_info.json; ONLINE: data sets are names on a hub; REMOTE:OWNER/NAME: "
+          "dataset_info.json of that data set",
+          TROUPE_FIELD(data.dataset_dir));
   t.optional("max_samples", ValueType::kInteger)
       .implemented("the first N samples of each data set", TROUPE_FIELD(data.max_samples))
       .at_least(1);

@@ -4,17 +4,15 @@
 namespace troupe::train {
 namespace {
 
-constexpr const char* kNoHub = "nothing is downloaded";
-constexpr const char* kGiveFolder = "download the model and give its folder";
 constexpr const char* kInferenceOnly = "belongs to inference; training does not read it";
 constexpr const char* kOtherRuntime = "another runtime's acceleration";
 
 void add_loading_keys(KeyTable& t) {
   t.optional("model_name_or_path", ValueType::kText)
-      .implemented("folder of the model (config.json, safetensors, tokenizer)",
+      .implemented("the model (config.json, safetensors, tokenizer): a folder, or a name on a hub",
                    TROUPE_FIELD(model.model_name_or_path));
   t.list("adapter_name_or_path")
-      .implemented("folders of LoRA adapters to start from",
+      .implemented("LoRA adapters to start from: folders, or names on a hub",
                    TROUPE_FIELD(finetuning.adapter_name_or_path));
   t.optional("adapter_folder", ValueType::kText)
       .implemented("folder within that holds the adapter", TROUPE_FIELD(finetuning.adapter_folder))
@@ -23,12 +21,28 @@ void add_loading_keys(KeyTable& t) {
           "it belongs to adapter_name_or_path");
   t.boolean("trust_remote_code", false)
       .inert("allow Python code in the model's folder", "no code of a model is ever run");
-  t.optional("cache_dir", ValueType::kText).inert("where downloads are kept", kNoHub);
-  t.text("model_revision", "main").refused("revision on the hub", kNoHub, kGiveFolder);
+  const auto from_hub = [](const TrainConfig& config) { return config.model.is_from_hub; };
+  const char* no_hub = "nothing of this run is named by a hub's name";
+  t.optional("cache_dir", ValueType::kText)
+      .implemented("the cache of the hub's files, instead of HF_HUB_CACHE",
+                   TROUPE_FIELD(model.cache_dir))
+      .only_where(from_hub, no_hub);
+  t.text("model_revision", "main")
+      .implemented("branch, tag or commit on the hub", TROUPE_FIELD(model.model_revision))
+      .only_where(from_hub, no_hub);
   t.boolean("low_cpu_mem_usage", true)
       .inert("load weights without a second copy", "weights are always mapped from the file");
-  for (const auto* name : {"hf_hub_token", "ms_hub_token", "om_hub_token"}) {
-    t.optional(name, ValueType::kText).inert("credential for a hub", kNoHub).secret();
+  // Read where the hub is asked; no configuration holds it.
+  t.optional("hf_hub_token", ValueType::kText)
+      .implemented(
+          "credential for the hub, instead of HF_TOKEN",
+          [](TrainConfig&, const json::Value&) { return Status(); },
+          [](const TrainConfig&) { return json::Value(); })
+      .secret();
+  for (const auto* name : {"ms_hub_token", "om_hub_token"}) {
+    t.optional(name, ValueType::kText)
+        .inert("credential for a hub", "nothing is downloaded from that hub")
+        .secret();
   }
   t.boolean("train_from_scratch", false)
       .implemented("random weights from config.json instead of the stored ones",

@@ -68,8 +68,6 @@ class Rows {
 };
 
 constexpr const char* kNoPyTorch = "nothing of PyTorch is used";
-constexpr const char* kFoldersOnly =
-    "nothing is downloaded from a hub: models and data are folders";
 constexpr const char* kOneOfSeveral =
     "this process's place among those that the launcher started: one of several is a node of the "
     "run, where NNODES and NODE_RANK say the same, or it is refused";
@@ -98,7 +96,10 @@ void add_llamafactory(Rows& t) {
           "OPTIM_TORCH|PYTORCH_CUDA_ALLOC_CONF|PYTORCH_ALLOC_CONF|"
           "TORCH_NCCL_AVOID_RECORD_STREAMS",
           "1", kNoPyTorch)
-      .inert("USE_MODELSCOPE_HUB|USE_OPENMIND_HUB|HF_HUB_OFFLINE", "1", kFoldersOnly)
+      .used("USE_MODELSCOPE_HUB", "1", "names are looked up in ModelScope's cache")
+      .used("HF_HUB_OFFLINE", "1", "names are looked up in the cache alone")
+      .inert("USE_OPENMIND_HUB", "1",
+             "openMind's hub is not asked: give folders, or names on Hugging Face's")
       .inert("DISABLE_VERSION_CHECK|FORCE_CHECK_IMPORTS", "1", "there are no packages to check")
       .inert(
           "LLAMAFACTORY_VERBOSITY|RECORD_VRAM|NPU_JIT_COMPILE|LLAMABOARD_ENABLED|"

@@ -236,6 +236,7 @@ Result<LoadedConfig> resolve(Given given_settings, const Environment& environmen
   auto plain = values;
   plain.erase("deepspeed");
   store_values(loaded.config, plain, problems);
+  if (options.locate) options.locate(loaded, problems);
   if (options.purpose == LoadPurpose::kExport) {
     check_export(loaded.config, given, problems);
     check_verdicts(given, problems);

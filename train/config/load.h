@@ -33,6 +33,9 @@ struct LoadOptions {
   // Whether the model's folder, data sets' folder and the like must exist. Off where only the
   // settings are to be judged.
   bool check_paths = true;
+  // Puts folders and files of this machine where the configuration names what is on a hub. Absent:
+  // names of a hub are refused.
+  std::function<void(LoadedConfig&, Problems&)> locate;
   // What else must be good of a configuration, and is not known here: what the files of model and
   // data hold. Told where the settings have problems, too, so that all are listed together.
   std::function<void(const LoadedConfig&, Problems&)> check_contents;
@@ -54,6 +57,8 @@ struct LoadedConfig {
   // deepspeed.zero_optimization.stage).
   std::vector<KeyFact> facts;
   std::map<std::string, std::string, std::less<>> resolved_from;
+  // Where what a key names on a hub was found, by the key, for explain().
+  std::map<std::string, std::string, std::less<>> located;
 };
 
 // `arguments` are those after `troupe train` (or `troupe export`): a path that ends in .yaml, .yml

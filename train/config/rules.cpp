@@ -244,8 +244,8 @@ Status check_model_folder(FileSystem& files, const std::string& folder) {
   if (const Status listed = files.list(folder).status(); !listed.ok()) {
     if (listed.code() == Code::kPermissionDenied) return unreadable_model(folder, listed);
     return error(Code::kNotFound,
-                 "'{}' is no folder on this machine, and nothing is downloaded from a hub; "
-                 "download it and give the folder",
+                 "'{}' is no folder on this machine; give the model's folder, or its name on a "
+                 "hub, as in Qwen/Qwen3-0.6B",
                  folder);
   }
   const Status read =
@@ -262,7 +262,7 @@ Status check_model_folder(FileSystem& files, const std::string& folder) {
 
 void check_model_path(const TrainConfig& config, FileSystem& files, Problems& problems) {
   const auto& model = config.model.model_name_or_path;
-  if (model.empty()) return;
+  if (model.empty() || problems.has("model_name_or_path")) return;
   if (const Status status = check_model_folder(files, model); !status.ok())
     problems.add(status.code(), "model_name_or_path", status.message());
 }
@@ -271,7 +271,9 @@ void check_paths(const TrainConfig& config, FileSystem& files, Problems& problem
   check_model_path(config, files, problems);
   if (!config.data.dataset.empty()) {
     const auto& folder = config.data.dataset_dir;
-    if (!is_directory(files, folder)) {
+    if (folder == "ONLINE" || problems.has("dataset_dir")) {
+      // Data sets of a hub, which were looked up.
+    } else if (!is_directory(files, folder)) {
       problems.add(Code::kNotFound, "dataset_dir",
                    fmt::format("'{}' is no folder on this machine", folder));
     } else if (!files.exists(join_path(folder, "dataset_info.json"))) {
@@ -283,11 +285,11 @@ void check_paths(const TrainConfig& config, FileSystem& files, Problems& problem
   for (const auto* sets : {&rows.datasets, &rows.eval_datasets}) {
     for (const auto& set : *sets) {
       const auto path = json::find_string(set, "path").value_or("");
-      if (files.exists(path)) continue;
-      problems.add(Code::kNotFound,
-                   sets == &rows.datasets ? "troupe.datasets" : "troupe.eval_datasets",
-                   fmt::format("'{}' is no file or folder on this machine, and nothing is "
-                               "downloaded from a hub; download it and give the file or folder",
+      const char* key = sets == &rows.datasets ? "troupe.datasets" : "troupe.eval_datasets";
+      if (files.exists(path) || problems.has(key)) continue;
+      problems.add(Code::kNotFound, key,
+                   fmt::format("'{}' is no file or folder on this machine; give the file or "
+                               "folder, or a data set's name on a hub, as in owner/name",
                                path));
     }
   }

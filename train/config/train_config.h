@@ -49,7 +49,10 @@ enum class ActivationCheckpointing {
 enum class Precision { kFloat32, kBfloat16 };
 
 struct ModelSection {
-  std::string model_name_or_path;  // a local folder with config.json
+  std::string model_name_or_path;  // a local folder with config.json; of a hub's name its snapshot
+  std::string model_revision = "main";   // branch, tag or commit of what is named on a hub
+  std::optional<std::string> cache_dir;  // of hubs' files
+  bool is_from_hub = false;  // resolved: a model, an adapter or data were named by a hub's name
   bool train_from_scratch = false;
   bool disable_gradient_checkpointing = false;  // false: every layer's activations are recomputed
   // Resolved: troupe.activation_checkpointing, else by disable_gradient_checkpointing kNone or
@@ -162,7 +165,9 @@ struct SamplePackingSection {
 
 struct DataSection {
   std::vector<std::string> dataset;  // names in dataset_info.json
-  std::string dataset_dir = "data";
+  std::string dataset_dir = "data";  // or ONLINE: the names are those of data sets on a hub
+  // Resolved: files of the data sets that are on a hub, by their names in `dataset`.
+  std::map<std::string, std::vector<std::string>> hub_files;
   std::optional<std::string> template_name;  // key `template`
   std::int64_t cutoff_len = 2048;            // tokens, as the user gave it
   // Resolved: the key's value, else true for pt and false for sft; neat_packing turns it on.

@@ -2,6 +2,7 @@
 // From the data keys of a training configuration to data sets of token ids.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,7 @@ struct DataOptions {
   std::vector<std::string> dataset;
   std::vector<std::string> eval_dataset;
   std::string dataset_dir = "data";
+  std::map<std::string, std::vector<std::string>> hub_files;  // dataset_info.h
   std::optional<std::string> template_name;
   std::int64_t cutoff_len = 2048;
   std::optional<bool> packing;  // not given: packs in pre-training

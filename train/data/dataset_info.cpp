@@ -18,9 +18,10 @@ Status read_string(const json::Value& object, const char* key, std::string& out)
   return {};
 }
 
-Status refuse_remote(const json::Value& entry, const std::string& name) {
+Status refuse_remote(const json::Value& entry, const std::string& name, bool found_on_hub) {
   for (const char* key :
        {"hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name"}) {
+    if (found_on_hub && (key[0] == 'h' || key[0] == 'm')) continue;
     if (const auto* value = json::find(entry, key); value && !value->is_null()) {
       return error(Code::kUnsupported,
                    "{}={} is not supported: download it and give file_name in the entry '{}' of {}",
@@ -70,9 +71,11 @@ Status read_tags(const json::Value& tags, DatasetAttributes& out) {
 
 Status read_entry(const json::Value& entry, DatasetAttributes& out) {
   if (!entry.is_object()) return error(Code::kInvalidArgument, "the entry must be an object");
-  TROUPE_RETURN_IF_ERROR(refuse_remote(entry, out.name));
+  const bool on_hub = !out.hub_files.empty();
+  TROUPE_RETURN_IF_ERROR(refuse_remote(entry, out.name, on_hub));
   TROUPE_RETURN_IF_ERROR(read_string(entry, "file_name", out.file_name));
-  if (out.file_name.empty()) return error(Code::kInvalidArgument, "file_name is missing");
+  if (out.file_name.empty() && !on_hub)
+    return error(Code::kInvalidArgument, "file_name is missing");
   std::string formatting = "alpaca";
   TROUPE_RETURN_IF_ERROR(read_string(entry, "formatting", formatting));
   TROUPE_RETURN_IF_ERROR(read_string(entry, "split", out.split));
@@ -107,13 +110,17 @@ Status read_entry(const json::Value& entry, DatasetAttributes& out) {
 
 Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
                                                          const std::string& dataset_dir,
-                                                         const std::vector<std::string>& names) {
-  if (dataset_dir == "ONLINE" || dataset_dir.starts_with("REMOTE:")) {
-    return error(
-        Code::kUnsupported,
-        "dataset_dir={} is not supported: download the data set and give the folder of its "
-        "{}",
-        dataset_dir, kFileName);
+                                                         const std::vector<std::string>& names,
+                                                         const HubFiles& hub_files) {
+  std::vector<DatasetAttributes> out;
+  if (dataset_dir == kOnline) {
+    for (const auto& name : names) {
+      const auto found = hub_files.find(name);
+      if (found == hub_files.end())
+        return error(Code::kNotFound, "the data set {} was not looked up on the hub", name);
+      out.push_back({.name = name, .hub_files = found->second});
+    }
+    return out;
   }
   const auto path = join_path(dataset_dir, kFileName);
   auto text = files.read(path, limits::kConfigBytesMax);
@@ -128,7 +135,6 @@ Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
   if (!root.is_object()) {
     return error(Code::kInvalidArgument, "{}: must be an object of data sets by name", path);
   }
-  std::vector<DatasetAttributes> out;
   for (const auto& name : names) {
     // Named twice it is one data set, as in LLaMA-Factory.
     if (std::any_of(out.begin(), out.end(), [&](const auto& known) { return known.name == name; }))
@@ -137,10 +143,59 @@ Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
     if (!entry) return error(Code::kNotFound, "Undefined dataset {} in {}.", name, kFileName);
     DatasetAttributes attributes;
     attributes.name = name;
+    if (const auto found = hub_files.find(name); found != hub_files.end())
+      attributes.hub_files = found->second;
     if (auto status = read_entry(*entry, attributes); !status.ok()) {
       return status.prefixed(fmt::format("{}: '{}'", path, name));
     }
     out.push_back(std::move(attributes));
+  }
+  return out;
+}
+
+Result<DataFiles> find_data_files(FileSystem& files, const std::string& dataset_dir,
+                                  const DatasetAttributes& attributes) {
+  if (attributes.hub_files.empty())
+    return find_data_files(files, join_path(dataset_dir, attributes.file_name));
+  DataFiles out;
+  for (const auto& path : attributes.hub_files) {
+    auto found = TROUPE_TRY(find_data_files(files, path));
+    if (!out.paths.empty() && found.type != out.type)
+      return error(Code::kInvalidArgument, "File types should be identical.");
+    out.type = found.type;
+    out.paths.push_back(path);
+  }
+  return out;
+}
+
+std::string_view split_name(std::string_view split) {
+  return split.substr(0, split.find_first_of("[+"));
+}
+
+std::vector<HubEntry> hub_entries(FileSystem& files, const std::string& dataset_dir,
+                                  const std::vector<std::string>& names) {
+  std::vector<HubEntry> out;
+  if (dataset_dir == kOnline) {
+    for (const auto& name : names) out.push_back({.name = name, .hf_hub_url = name});
+    return out;
+  }
+  const auto path = join_path(dataset_dir, kFileName);
+  const auto text = files.read(path, limits::kConfigBytesMax);
+  const auto root = text.ok() ? json::parse(*text, path) : Result<json::Value>(text.status());
+  if (!root.ok()) return out;
+  for (const auto& name : names) {
+    const auto* entry = json::find(*root, name);
+    if (!entry) continue;
+    const auto text_of = [&](const char* key) {
+      return json::find_string(*entry, key).value_or("");
+    };
+    HubEntry found{.name = name,
+                   .hf_hub_url = text_of("hf_hub_url"),
+                   .ms_hub_url = text_of("ms_hub_url"),
+                   .subset = text_of("subset"),
+                   .folder = text_of("folder")};
+    if (const auto split = text_of("split"); !split.empty()) found.split = split_name(split);
+    if (!found.hf_hub_url.empty() || !found.ms_hub_url.empty()) out.push_back(std::move(found));
   }
   return out;
 }

@@ -2,12 +2,14 @@
 // dataset_info.json: what the data sets of a folder are, as LLaMA-Factory's users write it.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
+#include "train/data/records.h"
 
 namespace troupe::train {
 
@@ -18,6 +20,7 @@ enum class Formatting { kAlpaca, kSharegpt, kOpenai };
 struct DatasetAttributes {
   std::string name;
   std::string file_name;  // a file or a directory, relative to the folder of dataset_info.json
+  std::vector<std::string> hub_files;  // paths of what came from a hub; then there is no file_name
   Formatting formatting = Formatting::kAlpaca;
   bool ranking = false;
   std::string split = "train";  // or parts of it: "train[:50%]", "train[2:4]+train[8:]"
@@ -36,11 +39,38 @@ struct DatasetAttributes {
               function_tag = "function_call", system_tag = "system";
 };
 
+// As dataset_dir: every name is that of a data set on a hub.
+inline constexpr const char* kOnline = "ONLINE";
+
+// Files of data sets that are on a hub, by the names of their entries.
+using HubFiles = std::map<std::string, std::vector<std::string>>;
+
 // The entries of `names` in dataset_dir/dataset_info.json, in their order. A name without an entry
-// is kNotFound ("Undefined dataset X in dataset_info.json."); entries that live on a hub, in a
-// script or in cloud storage, and columns for images, videos, audios are kUnsupported by name.
+// is kNotFound ("Undefined dataset X in dataset_info.json."); entries that live in a script or in
+// cloud storage, or on a hub and are not among `hub_files`, and columns for images, videos, audios
+// are kUnsupported by name.
 Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
                                                          const std::string& dataset_dir,
-                                                         const std::vector<std::string>& names);
+                                                         const std::vector<std::string>& names,
+                                                         const HubFiles& hub_files = {});
+
+// The files of an entry.
+Result<DataFiles> find_data_files(FileSystem& files, const std::string& dataset_dir,
+                                  const DatasetAttributes& attributes);
+
+// Of "validation[:50%]": "validation".
+std::string_view split_name(std::string_view split);
+
+// An entry that is on a hub: what is to be found there.
+struct HubEntry {
+  std::string name;                    // in dataset_info.json
+  std::string hf_hub_url, ms_hub_url;  // names of repositories; either may be empty
+  std::string subset, split = "train", folder;  // the split without its parts
+};
+
+// Those among `names`; with dataset_dir ONLINE all of them. What is wrong with the file or an entry
+// is for read_dataset_info to say.
+std::vector<HubEntry> hub_entries(FileSystem& files, const std::string& dataset_dir,
+                                  const std::vector<std::string>& names);
 
 }  // namespace troupe::train

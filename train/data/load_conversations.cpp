@@ -22,22 +22,27 @@ const std::string& main_column(const DatasetAttributes& attributes) {
   return attributes.formatting == Formatting::kAlpaca ? attributes.prompt : attributes.messages;
 }
 
-// The rows that `split` names, in its order.
+// The split that the files of a data set are: those of a hub were chosen by it.
+std::string_view split_of_files(const DatasetAttributes& attributes) {
+  return attributes.hub_files.empty() ? "train" : split_name(attributes.split);
+}
+
+// The rows that the data set's split names, in its order.
 Result<std::vector<Conversation>> take_split(std::vector<Conversation> rows,
-                                             std::string_view split) {
-  if (split == "train") return rows;
+                                             const DatasetAttributes& attributes) {
+  const std::string_view split = attributes.split, there = split_of_files(attributes);
+  if (split == there) return rows;
   std::vector<Conversation> out;
   for (std::string_view rest = split; !rest.empty();) {
     const auto part = rest.substr(0, rest.find('+'));
     rest.remove_prefix(std::min(part.size() + 1, rest.size()));
     SplitRows slice;
     const auto name = TROUPE_TRY(read_slice(part, slice));
-    if (name != "train") {
-      return error(
-          Code::kInvalidArgument,
-          "Unknown split \"{}\". Should be one of ['train']. (a file is one split; make an "
-          "entry for each file)",
-          name);
+    if (name != there) {
+      return error(Code::kInvalidArgument,
+                   "Unknown split \"{}\". Should be one of ['{}']. (a file is one split; make an "
+                   "entry for each file)",
+                   name, there);
     }
     const auto [first, last] = slice.range(std::ssize(rows));
     out.insert(out.end(), rows.begin() + first, rows.begin() + last);
@@ -81,8 +86,7 @@ Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions&
                                            EncodeReport& report, std::int64_t look_at = -1) {
   TROUPE_RETURN_IF_ERROR(check_stage(attributes));
   const std::int64_t records_before = report.records, dropped_before = report.records_dropped;
-  const auto data =
-      TROUPE_TRY(find_data_files(files, join_path(options.dataset_dir, attributes.file_name)));
+  const auto data = TROUPE_TRY(find_data_files(files, options.dataset_dir, attributes));
   const bool for_sft = options.stage == DataOptions::Stage::kSupervised;
   const auto& needed = main_column(attributes);
   if (needed.empty()) {
@@ -108,7 +112,7 @@ Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions&
     out.push_back(std::move(*converted));
     return {};
   };
-  const bool picks = attributes.num_samples || attributes.split != "train";
+  const bool picks = attributes.num_samples || attributes.split != split_of_files(attributes);
   auto rows_max = picks ? -1 : options.max_samples.value_or(-1);
   const bool looks = look_at >= 0 && (rows_max < 0 || look_at < rows_max);
   if (looks) rows_max = look_at;
@@ -135,7 +139,7 @@ Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions&
     return error(Code::kUnsupported, "more than {} rows", kPermutationSizeMax);
   }
   if (!picks) return out;
-  out = TROUPE_TRY(take_split(std::move(out), attributes.split));
+  out = TROUPE_TRY(take_split(std::move(out), attributes));
   if (out.empty()) {
     return error(Code::kInvalidArgument, "split '{}' takes none of {} rows", attributes.split,
                  read);
@@ -182,7 +186,8 @@ Result<std::optional<std::size_t>> look_at_conversations(FileSystem& files,
                                                          std::int64_t rows) {
   std::vector<std::size_t> sizes;
   bool known = true;
-  for (const auto& attributes : TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names))) {
+  for (const auto& attributes :
+       TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names, options.hub_files))) {
     EncodeReport report;
     NumpyGlobal random(options.seed);
     const auto looked = load_one(files, options, attributes, random, report, rows);
@@ -201,7 +206,8 @@ Result<std::vector<Conversation>> load_conversations(FileSystem& files, const Da
                                                      const std::vector<std::string>& names,
                                                      NumpyGlobal& random, EncodeReport& report) {
   std::vector<std::vector<Conversation>> sets;
-  for (const auto& attributes : TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names))) {
+  for (const auto& attributes :
+       TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names, options.hub_files))) {
     const EncodeReport before = report;
     auto rows = load_one(files, options, attributes, random, report);
     if (!rows) return rows.status().prefixed(fmt::format("data set '{}'", attributes.name));

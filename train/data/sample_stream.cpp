@@ -232,11 +232,11 @@ Result<SampleStream> describe_stream(FileSystem& files, const DataOptions& optio
     stream.files.push_back(TROUPE_TRY(describe_file(files, path, known)));
   std::vector<DatasetAttributes> named;
   if (!options.dataset.empty())
-    named = TROUPE_TRY(read_dataset_info(files, options.dataset_dir, options.dataset));
+    named = TROUPE_TRY(
+        read_dataset_info(files, options.dataset_dir, options.dataset, options.hub_files));
   for (const auto& attributes : named) {
     columns += describe(attributes);
-    const auto data =
-        TROUPE_TRY(find_data_files(files, join_path(options.dataset_dir, attributes.file_name)));
+    const auto data = TROUPE_TRY(find_data_files(files, options.dataset_dir, attributes));
     for (const std::string& path : data.paths)
       stream.files.push_back(TROUPE_TRY(describe_file(files, path, known)));
   }

@@ -10,6 +10,7 @@
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/config/ray_settings.h"
 #include "train/data/byte_model.h"
+#include "train/data/dataset_info.h"
 #include "train/report/format.h"
 #include "train/report/story.h"
 #include "train/trainer/controller.h"
@@ -126,7 +127,7 @@ LoadedConfig with_absolute_paths(LoadedConfig loaded) {
   for (std::string* path :
        {&config.model.model_name_or_path, &config.data.dataset_dir, &config.training.output_dir,
         &config.training.resume_from_checkpoint.path, &config.training.logging_dir}) {
-    if (!path->empty()) *path = absolute_path(*path);
+    if (!path->empty() && *path != kOnline) *path = absolute_path(*path);
   }
   if (auto& second = config.troupe.second_output_dir) second = absolute_path(*second);
   return loaded;

@@ -33,6 +33,7 @@ DataOptions data_options(const TrainConfig& config) {
   options.dataset = data.dataset;
   options.eval_dataset = config.evaluation.eval_dataset;
   options.dataset_dir = data.dataset_dir;
+  options.hub_files = data.hub_files;
   options.template_name = data.template_name;
   options.cutoff_len = data.cutoff_len;
   options.packing = data.packing;

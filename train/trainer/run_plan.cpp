@@ -34,9 +34,8 @@ Result<std::int64_t> data_file_bytes(FileSystem& files, const DataSection& data)
     sum += static_cast<std::int64_t>(TROUPE_TRY(files.size(path)));
   if (data.dataset.empty()) return sum;
   for (const auto& attributes :
-       TROUPE_TRY(read_dataset_info(files, data.dataset_dir, data.dataset))) {
-    const auto found =
-        TROUPE_TRY(find_data_files(files, join_path(data.dataset_dir, attributes.file_name)));
+       TROUPE_TRY(read_dataset_info(files, data.dataset_dir, data.dataset, data.hub_files))) {
+    const auto found = TROUPE_TRY(find_data_files(files, data.dataset_dir, attributes));
     for (const std::string& path : found.paths)
       sum += static_cast<std::int64_t>(TROUPE_TRY(files.size(path)));
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "train/checkpoint/checkpoint_finder.h"
+#include "train/hub/repository.h"
 
 namespace troupe::train {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 constexpr std::uint64_t kLockBytesMax = 4096;
 
 Status lacks(const std::string& node, const std::string& path, const char* key,
-             const char* what_else) {
+             const std::string& what_else) {
   return error(Code::kNotFound,
                "node {} lacks {} ({}) of the machine where the command was given: nodes of a run "
                "share its folders; mount it there{}, or train on nodes that have it",
@@ -34,7 +35,11 @@ Status check_shared_paths(FileSystem& files, const TrainConfig& config, const Sh
     if (!files.exists(paths.resume_path) && !is_replaced(files, config, paths.resume_path))
       return lacks(node, paths.resume_path, "the checkpoint to go on from", "");
   } else if (!config.model.train_from_scratch && !files.exists(join_path(model, "config.json"))) {
-    return lacks(node, model, "model_name_or_path", ", or copy it");
+    const auto named = hub::repository_of_snapshot(model);
+    return lacks(node, model, "model_name_or_path",
+                 named ? fmt::format(", or run 'troupe download {} --revision {}' there",
+                                     named->name, named->revision)
+                       : ", or copy it");
   }
   if (paths.locked_by.empty()) return {};
   // A folder of that name may be there: what the driver wrote into it is not.

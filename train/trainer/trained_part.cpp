@@ -7,6 +7,7 @@
 #include "runtime/base/suggest.h"
 #include "train/adapters/adapter_files.h"
 #include "train/adapters/adapter_targets.h"
+#include "train/hub/repository.h"
 #include "train/trainer/adapted_model.h"
 #include "train/trainer/sharding_setup.h"
 
@@ -152,7 +153,9 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
                                 .beside = frozen_dtype(config, model)};
         key = "adapter_name_or_path";
       }
-      adapter.base_model_name_or_path = config.model.model_name_or_path;
+      // As PEFT has it: the name on the hub, not where it was found.
+      const auto named = hub::repository_of_snapshot(config.model.model_name_or_path);
+      adapter.base_model_name_or_path = named ? named->name : config.model.model_name_or_path;
       part.adapter_config = adapter.to_text();
       break;
     }

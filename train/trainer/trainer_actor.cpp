@@ -12,6 +12,7 @@
 #include "train/trainer/cpu_agreement.h"
 #include "train/trainer/device_choice.h"
 #include "train/trainer/gemm_rate.h"
+#include "train/trainer/hub_names.h"
 #include "train/trainer/numa_binding.h"
 #include "train/trainer/shared_paths.h"
 
@@ -378,6 +379,15 @@ void TrainerActor::leave_unfit_spare(const Status& cause) {
 
 Status TrainerActor::prepare_run() {
   RunBundle bundle = TROUPE_TRY(take_bundle());
+  // What came from a hub may lie elsewhere on this machine.
+  auto& model = bundle.config.model;
+  const auto look = [&](std::string& folder) {
+    if (auto here = same_snapshot_here(files_, SystemEnvironment(), model.cache_dir, folder))
+      folder = std::move(*here);
+  };
+  look(model.model_name_or_path);
+  look(bundle.adapter);
+  for (auto& merged : bundle.merged_adapters) look(merged);
   TROUPE_RETURN_IF_ERROR(check_shared_paths(
       files_, bundle.config,
       {.resume_path = setup_.resume_path, .locked_by = setup_.output_locked_by},

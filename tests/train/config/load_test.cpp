@@ -178,7 +178,7 @@ TEST_CASE("a model's folder that cannot be read is named with its key, why, and 
     CHECK(contains(text, way_out));
   };
   check(refused(good_files(), "nowhere"), "'nowhere' is no folder on this machine",
-        "download it and give the folder");
+        "give the model's folder, or its name on a hub");
   check(refused(good_files(), "data"), "the folder 'data' has no config.json", "name one with");
   for (const char* denied : {"tiny", "tiny/config.json"}) {
     auto files = good_files();
@@ -190,7 +190,7 @@ TEST_CASE("a model's folder that cannot be read is named with its key, why, and 
 
 TEST_CASE("paths that do not exist") {
   CHECK(contains(refused(kGoodYaml, {"model_name_or_path=Qwen/Qwen3-4B"}),
-                 "download it and give the folder"));
+                 "give the model's folder, or its name on a hub"));
   CHECK(
       contains(refused(kGoodYaml, {"dataset_dir=nowhere"}), "dataset_dir: 'nowhere' is no folder"));
   CHECK(contains(refused(kGoodYaml, {"resume_from_checkpoint=nowhere"}), "resume_from_checkpoint"));

@@ -164,9 +164,9 @@ TEST_CASE("which data set of a folder, and how its files are read") {
   const auto file = accepted(
       load("path: rows.json, name: en, revision: abc, data_dir: sub, trust_remote_code: true"));
   CHECK(said(file, "datasets[0].name has no effect: rows.json is one file"));
-  CHECK(said(file,
-             "datasets[0].revision, datasets[0].trust_remote_code have no effect: nothing is "
-             "downloaded"));
+  CHECK(said(file, "datasets[0].revision has no effect: rows.json is on this machine"));
+  CHECK(
+      said(file, "datasets[0].trust_remote_code has no effect: no code of a data set is ever run"));
   CHECK(said(file, "datasets[0].data_dir has no effect: Axolotl passes over it, too"));
   CHECK(file.config.data.rows.datasets[0].as_object().size() == 2);
   CHECK(

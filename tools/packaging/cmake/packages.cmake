@@ -44,6 +44,7 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_CLI_PACKAGE_NAME troupe)
 set(CPACK_DEBIAN_CLI_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_CLI_PACKAGE_DEPENDS libcurl4)  # loaded when something is downloaded
 set(CPACK_COMPONENT_CLI_DESCRIPTION
   "Actors over processes and machines, and distributed training on them\nThe command troupe: trainings by LLaMA-Factory's configurations, clusters, ranks, fault injection.")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libtroupe-dev)
