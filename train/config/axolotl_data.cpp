@@ -208,22 +208,39 @@ class DataTranslator {
                                         type, type_names(), did_you_mean(type, names)));
   }
 
-  // The template of a data set: its own, else that of all.
+  // The Jinja text of a data set: its own, else that of all; a path stands for the file's text.
+  bool add_jinja(json::Object& entry) {
+    const auto own = json::find_string(entry, "chat_template_jinja");
+    std::string text = own && !own->empty() ? *own : r_.text("chat_template_jinja").value_or("");
+    if (text.empty()) return false;
+    auto& files = r_.context().files;
+    if (text.find_first_of("{\n") == std::string::npos) {
+      auto read = files.read(text, limits::kConfigBytesMax);
+      if (!read.ok()) return false;
+      text = std::move(*read);
+    }
+    entry["chat_template_jinja"] = text;
+    return true;
+  }
+
+  // The template of a data set: its own, else that of all. A Jinja text alone says jinja.
   template <typename Bad>
   void add_template(const std::string& place, json::Object& entry, const Bad& bad) {
     std::string where = place + ".chat_template";
     const auto* own = entry.if_contains("chat_template");
     std::string name = own && own->is_string() ? value_text(*own) : "";
     if (name.empty()) {
-      name = r_.text("chat_template").value_or("tokenizer_default");
+      const bool of_set = json::find_string(entry, "chat_template_jinja").has_value();
+      name = r_.text("chat_template").value_or("");
+      if (of_set || (name.empty() && r_.text("chat_template_jinja"))) name = "jinja";
+      if (name.empty()) name = "tokenizer_default";
       where = "chat_template";
     }
-    if (name == "jinja") {
-      bad(Code::kUnsupported,
-          fmt::format("{}=jinja is not supported: templates given as Jinja text are not rendered "
-                      "yet; use the name of a template",
+    if (name == "jinja" && !add_jinja(entry))
+      bad(Code::kInvalidArgument,
+          fmt::format("{}=jinja: chat_template_jinja gives neither a template nor the path of a "
+                      "file with one",
                       where));
-    }
     entry["chat_template"] = name;
     if (!entry.contains("eot_tokens")) {
       if (const auto* tokens = r_.get("eot_tokens")) entry["eot_tokens"] = *tokens;

@@ -45,6 +45,15 @@ bool has_conversations(const json::Object& document) {
     return list ? std::ranges::any_of(*list, is_conversation) : sets && is_conversation(*sets);
   });
 }
+// Jinja text is rendered where no other template is named; a data set's own comes first.
+bool renders_jinja(const json::Object& document) {
+  const auto name = json::find_string(document, "chat_template").value_or("");
+  return has_conversations(document) && (name.empty() || name == "jinja");
+}
+bool entry_renders_jinja(const json::Object& entry) {
+  const auto name = json::find_string(entry, "chat_template").value_or("");
+  return json::find_string(entry, "type") == "chat_template" && (name.empty() || name == "jinja");
+}
 // Of an entry of datasets, whose type always stands there.
 ForeignKeys::Condition of_dataset_type(std::vector<std::string_view> types) {
   return [types = std::move(types)](const json::Object& entry) {
@@ -119,14 +128,14 @@ void add_token_keys(ForeignKeys& t) {
                "the embedding is taken as the folder has it; leave it out")
       .inert("embeddings_skip_upcast", "the embedding's state is fp32 like every other")
       .used("chat_template", "how the turns of a conversation are written")
-      .refused("chat_template_jinja", "",
-               "templates given as Jinja text are not rendered yet; use chat_template with one of "
-               "the names that are there")
+      .used("chat_template_jinja", "a template as Jinja text, or the path of a file with it")
       .refused("chat_template_kwargs|default_system_message", "",
                "the templates that are there take none; put the text into the data's system turns")
       .used("eot_tokens", "tokens that end a turn")
       .only_where("chat_template|eot_tokens", has_conversations,
-                  "no data set has type: chat_template");
+                  "no data set has type: chat_template")
+      .only_where("chat_template_jinja", renders_jinja,
+                  "chat_template is not jinja, or no data set has type: chat_template");
 }
 
 void add_dataset_keys(ForeignKeys& t) {
@@ -461,19 +470,22 @@ const ForeignKeys& axolotl_dataset_keys() {
         .used(
             "field_messages|message_property_mappings|message_field_role|"
             "message_field_content|field_system|drop_system_message|roles|roles_to_train|"
-            "train_on_eos|train_on_eot|message_field_training|chat_template|eot_tokens",
+            "train_on_eos|train_on_eot|message_field_training|chat_template|chat_template_jinja|"
+            "eot_tokens",
             "conversations and what of them counts in the loss")
         .only_where(
             "field_messages|message_property_mappings|message_field_role|"
             "message_field_content|field_system|drop_system_message|roles|roles_to_train|"
             "train_on_eos|train_on_eot|message_field_training|chat_template|eot_tokens",
             of_dataset_type({"chat_template"}), "it belongs to type: chat_template")
+        .only_where("chat_template_jinja", entry_renders_jinja,
+                    "it belongs to type: chat_template, where chat_template is jinja")
         .same("message_field_role|message_property_mappings.role")
         .same("message_field_content|message_property_mappings.content")
         .used("train_on_inputs", "prompts count in the loss, too")
         .refused(
             "message_field_training_detail|message_property_mappings_extra|field_tools|"
-            "field_thinking|template_thinking_key|split_thinking|chat_template_jinja|"
+            "field_thinking|template_thinking_key|split_thinking|"
             "chat_template_kwargs|field_messages_extra|conversation|skip|skip_position_ids",
             "false", "conversations have turns of role and content alone; leave it out")
         .refused("shards|shards_idx|preprocess_shards", "",

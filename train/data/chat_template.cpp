@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "train/data/chat_template_row.h"
+#include "train/data/tokenizer_template.h"
 #include "train/data/tool_formats.h"
 
 namespace troupe::train {
@@ -254,17 +255,12 @@ Status set_tool_format(ChatTemplate& chat, const std::string& format) {
 Result<ChatTemplate> choose_template(const std::optional<std::string>& name,
                                      const Tokenizer& tokenizer) {
   if (name) return chat_template(*name);
-  if (!tokenizer.chat_template()) return chat_template("empty");
-  std::string names;
-  for (const auto& known : chat_template_names()) names += (names.empty() ? "" : ", ") + known;
-  return error(Code::kUnsupported,
-               "template is not given, and the tokenizer's chat_template (Jinja) cannot be "
-               "rendered: give template: one of {}",
-               names);
+  return tokenizer.chat_template() ? template_of_tokenizer(tokenizer) : chat_template("empty");
 }
 
 Status fix_special_tokens(const ChatTemplate& chat, Tokenizer& tokenizer,
                           std::vector<std::string>& notes) {
+  if (!chat.note.empty()) notes.push_back(chat.note);
   const auto needs = [&](const std::string& token, const Status& status) {
     return status.ok() ? status
                        : status.prefixed(fmt::format("template {} needs '{}'", chat.name, token));
@@ -306,6 +302,7 @@ Result<std::vector<EncodedTurn>> encode_conversation(const ChatTemplate& chat,
                                                      const Tokenizer& tokenizer,
                                                      const Conversation& conversation,
                                                      const EncodeOptions& options) {
+  if (chat.own) return encode_by_tokenizer_template(*chat.own, tokenizer, conversation, options);
   auto messages = conversation.messages;
   const bool reasoning = chat.style == ChatTemplate::Style::kReasoning;
   const bool last_only = options.mask_history && !options.preserve_thinking;
@@ -328,6 +325,18 @@ Result<std::vector<EncodedTurn>> encode_conversation(const ChatTemplate& chat,
 Result<EncodedTurn> encode_last_answer(const ChatTemplate& chat, const Tokenizer& tokenizer,
                                        const Conversation& conversation,
                                        const EncodeOptions& options) {
+  if (chat.own) {
+    auto turns =
+        TROUPE_TRY(encode_by_tokenizer_template(*chat.own, tokenizer, conversation, options));
+    EncodedTurn out;
+    for (std::size_t i = 0; i + 1 < turns.size(); ++i) {
+      for (const auto* ids : {&turns[i].source, &turns[i].target})
+        out.source.insert(out.source.end(), ids->begin(), ids->end());
+    }
+    out.source.insert(out.source.end(), turns.back().source.begin(), turns.back().source.end());
+    out.target = std::move(turns.back().target);
+    return out;
+  }
   auto messages = conversation.messages;
   const bool reasoning = chat.style == ChatTemplate::Style::kReasoning;
   for (std::size_t i = 1; reasoning && i < messages.size(); i += 2) {

@@ -4,6 +4,7 @@
 // The table is LLaMA-Factory's. Every slot of a template is tokenised by itself and the ids are
 // joined, so that the ids of a template's own text never depend on what stands beside it.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,8 @@ struct Slot {
   std::string text;  // kToken: the token
 };
 
+class TokenizerTemplate;
+
 struct ChatTemplate {
   enum class Style {
     kPlain,      // turn 0: prefix + system + user
@@ -43,6 +46,9 @@ struct ChatTemplate {
   bool efficient_eos = false;              // the end token stands once, behind the last turn
   bool replace_jinja = false;  // its Jinja text takes the place of one that the tokenizer has
   Style style = Style::kPlain;
+  // Renders whole conversations instead of the slots (tokenizer_template.h); null: it does not.
+  std::shared_ptr<const TokenizerTemplate> own;
+  std::string note;  // what a person should know of how it was chosen
 };
 
 // kNotFound "Template X does not exist." with the names that do.
@@ -53,8 +59,8 @@ std::vector<std::string> chat_template_names();
 // the end token alone. kNotFound where there is no such format.
 Status set_tool_format(ChatTemplate& chat, const std::string& format);
 
-// The template of a run: the named one; where none is named, `empty`, unless the tokenizer has a
-// Jinja chat template, which is refused: it cannot be rendered here.
+// The template of a run: the named one; where none is named, that of the tokenizer's own
+// Jinja text (template_of_tokenizer), else `empty`.
 Result<ChatTemplate> choose_template(const std::optional<std::string>& name,
                                      const Tokenizer& tokenizer);
 

@@ -6,6 +6,7 @@
 
 #include "runtime/base/suggest.h"
 #include "train/data/token_dataset.h"
+#include "train/data/tokenizer_template.h"
 
 namespace troupe::train {
 namespace {
@@ -25,11 +26,19 @@ struct Span {
   std::int64_t begin = 0, end = 0;
 };
 
+// A template that is built in, or one as Jinja text.
+struct WayToWrite {
+  std::string name;
+  std::optional<TokenizerTemplate> own;
+
+  std::string jinja() const { return own ? own->source() : rendered_template_jinja(name); }
+};
+
 class ConversationEncoder final : public RowEncoder {
  public:
-  ConversationEncoder(const RowSource& source, const Tokenizer& tokenizer, std::string name,
+  ConversationEncoder(const RowSource& source, const Tokenizer& tokenizer, WayToWrite way,
                       std::set<TokenId> eot)
-      : source_(source), tokenizer_(tokenizer), name_(std::move(name)), eot_(std::move(eot)) {
+      : source_(source), tokenizer_(tokenizer), way_(std::move(way)), eot_(std::move(eot)) {
     if (tokenizer.bos_id()) bos_ = tokenizer.token(*tokenizer.bos_id()).value_or("");
     if (tokenizer.eos_id()) eos_ = tokenizer.token(*tokenizer.eos_id()).value_or("");
   }
@@ -48,7 +57,13 @@ class ConversationEncoder final : public RowEncoder {
 
  private:
   Result<std::vector<TokenId>> ids_of(const std::vector<RenderedTurn>& turns) const {
-    return tokenizer_.encode(TROUPE_TRY(render_turns(name_, bos_, eos_, turns)), false);
+    if (!way_.own) {
+      return tokenizer_.encode(TROUPE_TRY(render_turns(way_.name, bos_, eos_, turns)), false);
+    }
+    json::Array messages;
+    for (const auto& [role, content] : turns)
+      messages.push_back({{"role", role}, {"content", content}});
+    return tokenizer_.encode(TROUPE_TRY(way_.own->render(messages, false, {})).text, false);
   }
 
   Result<std::vector<Turn>> turns_of(const Record& row) const {
@@ -165,7 +180,7 @@ class ConversationEncoder final : public RowEncoder {
 
   RowSource source_;
   Tokenizer tokenizer_;
-  std::string name_;
+  WayToWrite way_;
   std::set<TokenId> eot_;
   std::string bos_, eos_;
 };
@@ -200,17 +215,22 @@ constexpr const char* kOthers[] = {"aya",
                                    "qwen3",
                                    "qwen3_5"};
 
-Result<std::string> choose_name(const RowSource& source, const Tokenizer& tokenizer) {
+Result<WayToWrite> choose_way(const RowSource& source, const Tokenizer& tokenizer) {
+  const auto of_text = [&](std::string_view text, const char* name) -> Result<WayToWrite> {
+    return WayToWrite{{}, TROUPE_TRY(TokenizerTemplate::parse(text, name, tokenizer))};
+  };
   constexpr std::string_view kDefault = "tokenizer_default";
   const std::string there = join_words(rendered_template_names());
   std::string name = source.chat_template;
+  if (name == "jinja") {
+    if (source.chat_template_jinja.empty())
+      return error(Code::kInvalidArgument,
+                   "`chat_template` is `jinja`, and chat_template_jinja gives no text");
+    return of_text(source.chat_template_jinja, "chat_template_jinja");
+  }
   if (name.starts_with(kDefault)) {
-    if (tokenizer.chat_template()) {
-      return error(Code::kUnsupported,
-                   "chat_template={} is not supported: the tokenizer's own chat_template (Jinja) "
-                   "cannot be rendered yet; use one of {}",
-                   name, there);
-    }
+    if (tokenizer.chat_template())
+      return of_text(*tokenizer.chat_template(), "the tokenizer's chat_template");
     if (name == kDefault) {
       return error(Code::kInvalidArgument,
                    "`chat_template choice is tokenizer_default but tokenizer's chat_template is "
@@ -220,7 +240,8 @@ Result<std::string> choose_name(const RowSource& source, const Tokenizer& tokeni
         name.substr(std::min(name.size(), kDefault.size() + std::string_view("_fallback_").size()));
   }
   const auto names = rendered_template_names();
-  if (std::find(names.begin(), names.end(), name) != names.end()) return name;
+  if (std::find(names.begin(), names.end(), name) != names.end())
+    return WayToWrite{std::move(name), std::nullopt};
   if (std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers)) {
     return error(Code::kUnsupported,
                  "chat_template={} is not supported: that template is not rendered yet; use one of "
@@ -236,8 +257,8 @@ Result<std::string> choose_name(const RowSource& source, const Tokenizer& tokeni
 Result<std::unique_ptr<RowEncoder>> make_conversation_encoder(const RowSource& source,
                                                               const Tokenizer& tokenizer,
                                                               std::vector<std::string>& notes) {
-  const std::string name = TROUPE_TRY(choose_name(source, tokenizer));
-  const std::string jinja = rendered_template_jinja(name);
+  auto way = TROUPE_TRY(choose_way(source, tokenizer));
+  const std::string jinja = way.jinja();
   std::vector<std::string> words;
   const std::string eos =
       tokenizer.eos_id() ? tokenizer.token(*tokenizer.eos_id()).value_or("") : std::string();
@@ -281,7 +302,7 @@ Result<std::unique_ptr<RowEncoder>> make_conversation_encoder(const RowSource& s
                  "train_on_eos != train_on_eot");
   }
   return std::unique_ptr<RowEncoder>(
-      std::make_unique<ConversationEncoder>(source, tokenizer, name, std::move(eot)));
+      std::make_unique<ConversationEncoder>(source, tokenizer, std::move(way), std::move(eot)));
 }
 
 }  // namespace troupe::train

@@ -23,6 +23,7 @@ Result<std::string> render_turns(std::string_view name, const std::string& bos,
 // The template as Jinja text, for the folder of the trained model.
 std::string rendered_template_jinja(std::string_view name);
 
+// By a template's name, tokenizer_default (the tokenizer's own Jinja text) or jinja (the source's).
 // The conversation is rendered once and tokenised as a whole, without added tokens. A trained
 // turn's content has labels, the role in front of it never has; its span is found by rendering the
 // turn with another text. The token that ends the turn, among the three behind the content, has a

@@ -107,7 +107,9 @@ class RowReader {
         TROUPE_TRY(make_row_encoder(source, tokenizer_, options_.cutoff_len, notes));
     module_.notes.insert(module_.notes.end(), notes.begin(), notes.end());
     if (source.type == "chat_template" && !module_.tokenizer.chat_template()) {
-      const auto jinja = rendered_template_jinja(source.chat_template);
+      const auto jinja = source.chat_template == "jinja"
+                             ? source.chat_template_jinja
+                             : rendered_template_jinja(source.chat_template);
       if (!jinja.empty()) module_.tokenizer.set_chat_template(jinja);
     }
     // A share of the rows needs their number, and with it all of them.

@@ -208,6 +208,7 @@ Result<RowSource> parse_row_source(const json::Value& entry, bool train_on_input
   reader.text("text_column", out.field);
   reader.flag("train_on_inputs", out.train_on_inputs);
   reader.text("chat_template", out.chat_template);
+  reader.text("chat_template_jinja", out.chat_template_jinja);
   reader.text("field_messages", out.field_messages);
   reader.text("field_system", out.field_system);
   reader.text("message_field_training", out.message_field_training);

@@ -31,6 +31,7 @@ struct RowSource {
 
   // chat_template.
   std::string chat_template = "tokenizer_default";
+  std::string chat_template_jinja;  // the text, where chat_template is jinja
   std::string field_messages = "messages", field_system = "system";
   std::string role_column = "role", content_column = "content";  // of a message
   std::map<std::string, std::string> roles;                      // as written → as rendered

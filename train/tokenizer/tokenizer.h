@@ -70,7 +70,8 @@ class Tokenizer {
   // tokenizer_config.json's add_bos_token; where it is not given, true for Llama's and Gemma's
   // tokenizer classes as in transformers 4.57.
   bool add_bos_token() const;
-  // The Jinja text of tokenizer_config.json's chat_template or of chat_template.jinja, if any.
+  // The Jinja text of chat_template.jinja or of tokenizer_config.json's chat_template, if any;
+  // of a list of named ones `default`.
   const std::optional<std::string>& chat_template() const;
 
   // Replaces the end-of-text (padding) token; kNotFound where the vocabulary lacks it. It becomes a

@@ -299,6 +299,16 @@ bool adds_bos_by_class(const json::Value& config) {
   return false;
 }
 
+// A text, or a list of named ones, of which `default` counts.
+std::optional<std::string> chat_template_of(const json::Value& config) {
+  const auto* value = json::find(config, "chat_template");
+  if (value == nullptr || !value->is_array()) return json::find_string(config, "chat_template");
+  for (const auto& one : value->get_array()) {
+    if (json::find_string(one, "name") == "default") return json::find_string(one, "template");
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<Tokenizer> TokenizerLoader::from_text(std::string_view tokenizer_json,
@@ -336,7 +346,7 @@ Result<Tokenizer> TokenizerLoader::from_text(std::string_view tokenizer_json,
     core->tokenizer_config_json = tokenizer_config_json;
     core->add_bos_token =
         json::find_bool(config, "add_bos_token").value_or(adds_bos_by_class(config));
-    core->chat_template = json::find_string(config, "chat_template");
+    core->chat_template = chat_template_of(config);
     if (chat_template) {
       core->chat_template = std::move(chat_template);
       core->chat_template_is_file = true;

@@ -16,6 +16,7 @@
 #include "train/data/build_dataset.h"
 #include "train/data/load_conversations.h"
 #include "train/data/row_dataset.h"
+#include "train/data/row_source.h"
 #include "train/data/sample_stream.h"
 #include "train/model/model_layout.h"
 #include "train/report/format.h"
@@ -214,9 +215,22 @@ std::string config_json_saying(DType dtype, const ModelConfig& model, std::strin
   return json::write_indented(config, false) + "\n";
 }
 
-std::string tokenizer_text_of(const std::map<std::string, std::string>& companions) {
+// Whether the tokenizer's chat_template decides what the samples are.
+bool renders_own_template(const DataOptions& options) {
+  if (options.stage == DataOptions::Stage::kPretrain) return false;
+  if (options.rows.datasets.empty()) return !options.template_name;
+  return std::ranges::any_of(options.rows.datasets, [](const json::Value& entry) {
+    const auto source = parse_row_source(entry, false);
+    return source.ok() && (source->type == "chat_template" || source->type == "text_or_messages") &&
+           source->chat_template.starts_with("tokenizer_default");
+  });
+}
+
+std::string tokenizer_text_of(const std::map<std::string, std::string>& companions,
+                              const DataOptions& options) {
   std::string text;
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
+    if (name == std::string_view("chat_template.jinja") && !renders_own_template(options)) continue;
     if (const auto found = companions.find(name); found != companions.end()) text += found->second;
   }
   return text;
@@ -593,7 +607,7 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                                       : TROUPE_TRY(train_tokenizer(files, config, companions, say));
   TROUPE_RETURN_IF_ERROR(check_vocabulary(tokenizer.vocab_size(), model, config));
   // As it was loaded or trained; what is saved may have other special tokens.
-  const std::string tokenizer_text = tokenizer_text_of(companions);
+  const std::string tokenizer_text = tokenizer_text_of(companions, data_options(config));
   auto module = TROUPE_TRY(build_dataset(files, data_options(config), tokenizer));
   TROUPE_RETURN_IF_ERROR(check_length(model, longest_collated_length(module.train)));
   if (module.eval)

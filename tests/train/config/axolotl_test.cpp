@@ -318,6 +318,27 @@ TEST_CASE("what is refused names the way out") {
              "wandb_project has no effect: the log is trainer_log.jsonl in output_dir"));
 }
 
+TEST_CASE("templates given as Jinja text, or in a file") {
+  const std::string set = "datasets=[{path: rows.json, type: chat_template";
+  const auto first = [](const LoadedConfig& loaded) {
+    return loaded.config.data.rows.datasets[0].as_object();
+  };
+  const auto of_all = accepted(load("chat_template_jinja: '{{ messages }}'", {set + "}]"}));
+  CHECK(first(of_all).at("chat_template") == "jinja");
+  CHECK(first(of_all).at("chat_template_jinja") == "{{ messages }}");
+  const auto own =
+      accepted(load("chat_template: chatml", {set + ", chat_template_jinja: '{{ messages }}'}]"}));
+  CHECK(first(own).at("chat_template") == "jinja");
+  CHECK(first(accepted(load("chat_template: chatml", {set + "}]"}))).size() ==
+        first(accepted(load("", {set + "}]"}))).size());
+  CHECK(said(accepted(load("chat_template: chatml\nchat_template_jinja: x", {set + "}]"})),
+             "chat_template_jinja has no effect: chat_template is not jinja"));
+  CHECK(contains(refused("chat_template: jinja", {set + "}]"}),
+                 "chat_template_jinja gives neither a template nor the path of a file"));
+  CHECK(contains(refused("chat_template_jinja: none.jinja", {set + "}]"}),
+                 "chat_template_jinja gives neither a template nor the path of a file"));
+}
+
 TEST_CASE("the errors of Axolotl's document have the same cures here") {
   // 8-bit AdamW with FSDP2.
   for (const char* name : {"adamw_8bit", "adamw_bnb_8bit"})
