@@ -74,12 +74,20 @@ json::Object json_of_sample(const train::TokenDataset& data, std::int64_t sample
 void print_lengths(const train::TokenDataset& data, std::ostream& out) {
   constexpr std::int64_t kBarMax = 40;
   std::map<std::int64_t, std::int64_t> counts;  // by the largest length of the bin, a power of two
-  std::int64_t trained = 0, most = 0;
+  std::int64_t trained = 0, most = 0, empty = 0;
   for (std::int64_t i = 0; i < data.size(); ++i) {
-    trained += trained_count(labels_of(data, i));
+    const std::int64_t labels = trained_count(labels_of(data, i));
+    trained += labels;
+    if (labels == 0) ++empty;
     std::int64_t bin = 16;
     while (bin < train::real_length(data, static_cast<std::uint32_t>(i))) bin *= 2;
     most = std::max(most, ++counts[bin]);
+  }
+  if (empty > 0) {
+    out << fmt::format(
+        "{} samples have nothing that is trained on: cutoff_len cut it off, or it is "
+        "empty\n",
+        empty);
   }
   out << fmt::format("{} tokens are trained on; samples by their lengths in tokens:\n", trained);
   for (const auto& [bin, count] : counts) {

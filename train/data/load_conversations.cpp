@@ -120,6 +120,8 @@ Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions&
   const std::int64_t read = report.records - records_before;
   // Rows that were not read may be what these are not.
   if (looks && read == look_at) return out;
+  // Of rows behind max_samples any may have the column, but for the one that all need.
+  if (read == rows_max && !unseen.contains(needed)) unseen.clear();
   if (!unseen.empty() && !columns.empty()) {
     std::string names;
     for (const auto& name : columns) names += (names.empty() ? "" : ", ") + name;

@@ -157,6 +157,44 @@ TEST_CASE("templates that do not fit the tokenizer") {
   CHECK(has(failure(folder, options), "Invalid JSON format in tool description: [{}]"));
 }
 
+TEST_CASE("compressed files, and JSON over several lines") {
+  // gzip of {"instruction": "x", "output": "y"} and a line end.
+  const unsigned char kPacked[] = {0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0xff, 0xab,
+                                   0x56, 0xca, 0xcc, 0x2b, 0x2e, 0x29, 0x2a, 0x4d, 0x2e, 0xc9, 0xcc,
+                                   0xcf, 0x53, 0xb2, 0x52, 0x50, 0xaa, 0x50, 0xd2, 0x51, 0x50, 0xca,
+                                   0x2f, 0x2d, 0x29, 0x28, 0x2d, 0x01, 0x71, 0x2b, 0x95, 0x6a, 0xb9,
+                                   0x00, 0x32, 0x30, 0xf8, 0x82, 0x24, 0x00, 0x00, 0x00};
+  const std::string packed(reinterpret_cast<const char*>(kPacked), sizeof kPacked);
+  DataFolder folder;
+  folder.write("dataset_info.json",
+               R"({"a": {"file_name": "a.jsonl.gz"}, "p": {"file_name": "p.json"}})");
+  const auto rows = [&](const std::string& content) {
+    folder.write("a.jsonl.gz", content);
+    const auto made =
+        build_dataset(folder.files, folder.options(kBadInputStage, {"a"}), tokenizer());
+    REQUIRE_MESSAGE(made.ok(), made.status().to_string());
+    return made->train.size();
+  };
+  CHECK(rows(packed) == 1);
+  CHECK(rows(packed + packed) == 2);                           // joined by cat
+  CHECK(rows(R"({"instruction": "x", "output": "y"})") == 1);  // what is in it decides
+  const auto options = folder.options(kBadInputStage, {"a"});
+  auto damaged = packed;
+  damaged[30] ^= 0x55;
+  for (const auto& [content, said] :
+       {std::pair(damaged, "damaged gzip data"),
+        {packed.substr(0, 40), "the gzip data end in the middle"},
+        {"\x28\xb5\x2f\xfd and so on", "decompress it first (zstd -d)"},
+        {"BZh9", "bzip2 -d"}}) {
+    folder.write("a.jsonl.gz", content);
+    CHECK(has(failure(folder, options), said));
+  }
+  folder.write("p.json", "{\n  \"instruction\": \"x\",\n  \"output\": \"y\"\n}\n");
+  const auto pretty =
+      build_dataset(folder.files, folder.options(kBadInputStage, {"p"}), tokenizer());
+  CHECK(pretty.value().train.size() == 1);
+}
+
 TEST_CASE("truncated and garbled data files never crash") {
   DataFolder folder;
   folder.write("dataset_info.json",
