@@ -4,6 +4,7 @@ import array
 import json
 import pathlib
 import random
+import re
 
 HIDDEN, INTERMEDIATE, HEADS, KEY_HEADS, HEAD_DIM = 32, 64, 4, 2, 8
 # Tokens that chat templates of Llama and Qwen write.
@@ -79,7 +80,7 @@ def _write_tokenizer(folder, eos):
 
 
 def write_model(folder, kind, layers=2, quantization=None):
-    """A random model of that model_type: configuration and tokenizer, and weights where the type is one of
+    """A random model of that model_type: configuration and tokenizer, and weights, none where the type is not one of
     ARCHITECTURES."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True)
@@ -99,6 +100,7 @@ def write_model(folder, kind, layers=2, quantization=None):
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     _write_tokenizer(folder, eos)
     if kind not in ARCHITECTURES:
+        write_safetensors(folder / "model.safetensors", {})
         return
     source = random.Random(1)
     queries, keys = HEADS * HEAD_DIM, KEY_HEADS * HEAD_DIM
@@ -176,6 +178,43 @@ _FORMATS = {
 }
 _KINDS = [("c4", "text"), ("wiki", "text"), ("dpo", "ranking"), ("rlhf", "ranking"), ("kto", "kto"), ("mllm", "images"),
           ("llava", "images")]
+
+
+_COMMIT = "c" * 40
+
+
+def is_hub_name(name):
+    """Whether it is the name of a repository, not a path."""
+    return re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is not None and not name.startswith((".", "saves/"))
+
+
+def in_cache(hub, kind, name, revision="main"):
+    """The folder of a repository's snapshot in huggingface_hub's cache at `hub`, in its layout but that files lie in it
+    themselves. kind: model or dataset."""
+    folder = pathlib.Path(hub) / f"{kind}s--{name.replace('/', '--')}"
+    ref = folder / "refs" / revision
+    ref.parent.mkdir(parents=True, exist_ok=True)
+    ref.write_text(_COMMIT)
+    snapshots = folder / "snapshots"
+    snapshots.mkdir(exist_ok=True)
+    return snapshots / _COMMIT
+
+
+def cache_rows(hub, entries):
+    """The data sets of Axolotl's entries in the cache: each the subset, the split and the files that its entries name."""
+    configs = {}
+    for entry in entries:
+        name, split = entry["path"], entry.get("split", "train").split("[")[0] or "train"
+        folder = in_cache(hub, "dataset", name, entry.get("revision", "main"))
+        subset = entry.get("name", "default")
+        files = entry.get("data_files") or [f"{subset}/{split}.jsonl"]
+        for file in [files] if isinstance(files, str) else files:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            write_rows(folder / file, entry.get("type", "pretrain"), entry)
+            configs.setdefault(folder, {}).setdefault(subset, []).append(f"  - split: {split}\n    path: {file}\n")
+    for folder, subsets in configs.items():
+        text = "".join(f"- config_name: {subset}\n  data_files:\n{''.join(files)}" for subset, files in subsets.items())
+        (folder / "README.md").write_text(f"---\nconfigs:\n{text}---\n")
 
 
 def write_rows(path, kind, entry, rows=64):
