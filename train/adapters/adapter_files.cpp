@@ -136,6 +136,16 @@ std::vector<ExpectedTensor> adapter_tensors(const ModelConfig& model,
   return expected;
 }
 
+Result<std::int64_t> adapter_vocabulary(FileSystem& files, const std::string& directory,
+                                        const std::string& folder, const ModelConfig& base) {
+  const std::string path =
+      join_path(folder.empty() ? directory : join_path(directory, folder), kAdapterFile);
+  if (!files.exists(path)) return base.vocab_size;  // what is wrong is said where it is opened
+  const auto file = TROUPE_TRY(SafetensorsFile::open(files, path));
+  const auto* stored = find_stored(file, base, end_names(base).token_embedding + ".weight");
+  return stored && stored->shape.size() == 2 ? stored->shape[0] : base.vocab_size;
+}
+
 Result<OpenedAdapter> open_adapter(FileSystem& files, const std::string& directory,
                                    const std::string& folder, const ModelConfig& base) {
   OpenedAdapter adapter;

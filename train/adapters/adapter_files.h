@@ -33,6 +33,11 @@ struct OpenedAdapter {
   std::vector<std::string> notes;
 };
 
+// How many rows the embedding has that is stored in the adapter, where it is; else the base's. A
+// model that was trained with more tokens has its embedding and head there.
+Result<std::int64_t> adapter_vocabulary(FileSystem& files, const std::string& directory,
+                                        const std::string& folder, const ModelConfig& base);
+
 // `folder`: LLaMA-Factory's adapter_folder, a folder in `directory`, or empty. Checked against the
 // base before anything is handed out: a missing tensor is kNotFound, listing all; a shape that is
 // not the base's kInvalidArgument.

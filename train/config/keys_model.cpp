@@ -52,19 +52,34 @@ void add_loading_keys(KeyTable& t) {
 }
 
 void add_tokenizer_keys(KeyTable& t) {
-  const char* reason = "the vocabulary is taken as the folder has it";
-  const char* instead = "change the tokenizer and the weights beforehand";
   t.boolean("use_fast_tokenizer", true)
       .inert("Rust tokenizer instead of Python's", "there is one tokenizer, and both give its ids");
-  t.boolean("resize_vocab", false).refused("grow the embedding to the tokenizer", reason, instead);
+  t.boolean("resize_vocab", false)
+      .implemented(
+          "embedding and head grow to the next multiple of 64 where the tokenizer has more tokens "
+          "than they have rows; adapters train both whole then; new tokens turn it on",
+          TROUPE_FIELD(model.resize_vocab));
   t.boolean("split_special_tokens", false)
-      .refused("cut special tokens in texts into pieces", reason, kLeaveOut);
-  t.list("add_tokens").refused("more tokens", reason, instead);
-  t.list("add_special_tokens").refused("more special tokens", reason, instead);
+      .implemented("special tokens in texts are text like any other",
+                   TROUPE_FIELD(model.split_special_tokens));
+  t.list("add_tokens").implemented("more tokens of the vocabulary", TROUPE_FIELD(model.add_tokens));
+  t.list("add_special_tokens")
+      .implemented("more special tokens", TROUPE_FIELD(model.add_special_tokens));
   t.optional("new_special_tokens_config", ValueType::kText)
-      .refused("file of new special tokens", reason, instead);
+      .implemented(
+          "file (YAML or JSON) of new special tokens with descriptions, in place of "
+          "add_special_tokens",
+          TROUPE_FIELD(model.new_special_tokens_config));
   t.choice("init_special_tokens", "noise_init", "noise_init|desc_init|desc_init_w_noise")
-      .inert("how new special tokens begin", "there are no new tokens");
+      .implemented(
+          "how the described tokens begin: with the mean of all rows and noise, or the mean "
+          "of their descriptions' tokens",
+          TROUPE_FIELD(model.init_special_tokens))
+      .only_where(
+          [](const TrainConfig& config) {
+            return config.model.new_special_tokens_config.has_value();
+          },
+          "it belongs to new_special_tokens_config");
 }
 
 void add_compute_keys(KeyTable& t) {

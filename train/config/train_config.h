@@ -80,6 +80,15 @@ struct ModelSection {
   std::optional<std::int64_t> quantization_bit;
   std::string quantization_type = "nf4";  // or "fp4"
   bool double_quantization = true;
+  // Tokens that the tokenizer gets, special ones too; the file has more of these with descriptions.
+  std::vector<std::string> add_tokens, add_special_tokens;
+  std::optional<std::string> new_special_tokens_config;
+  std::string init_special_tokens = "noise_init";  // of their rows of embedding and head
+  bool resize_vocab = false;  // the embedding grows where the tokenizer has more tokens than rows
+  bool split_special_tokens = false;  // special tokens in texts are text like any other
+  bool adds_tokens() const {
+    return !add_tokens.empty() || !add_special_tokens.empty() || new_special_tokens_config;
+  }
 };
 
 // What equal bits are promised across.

@@ -85,6 +85,11 @@ Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& ba
     return fits.prefixed(base);
   BaseRecord under;  // what an adapter lies over
   for (const std::string& directory : adapters) {
+    const std::int64_t rows =
+        TROUPE_TRY(adapter_vocabulary(files, directory, adapter_folder, model.base_));
+    if (rows > model.base_.vocab_size)
+      TROUPE_RETURN_IF_ERROR(model.grow(
+          rows, adapter_folder.empty() ? directory : join_path(directory, adapter_folder)));
     auto adapter = TROUPE_TRY(open_adapter(files, directory, adapter_folder, model.base_));
     const bool ours = files.exists(join_path(adapter.directory, kBaseRecordFile));
     if (ours) {
@@ -98,11 +103,28 @@ Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& ba
     model.notes_.insert(model.notes_.end(), adapter.notes.begin(), adapter.notes.end());
     model.adapters_.push_back(std::move(adapter));
   }
+  if (!model.grown_by_.empty()) {
+    const EndNames ends = end_names(model.base_);
+    const bool tied = model.base_.tie_word_embeddings && !model.unties_head_;
+    if (!tied && !model.replacement(ends.output + ".weight"))
+      return error(Code::kInvalidArgument,
+                   "{} has an embedding for more tokens than {}, and no head for them",
+                   model.grown_by_, base);
+  }
   if (std::exchange(model.unties_head_, false)) {
     TROUPE_RETURN_IF_ERROR(model.untie_head());
     model.head_is_embedding_ = false;
   }
   return model;
+}
+
+Status AdaptedModel::grow(std::int64_t rows, const std::string& adapter) {
+  json::Object source = base_.to_json();
+  source["vocab_size"] = rows;
+  base_ = TROUPE_TRY(ModelConfig::from_json(source, "config.json"));
+  config_ = base_;
+  grown_by_ = adapter;
+  return {};
 }
 
 Status AdaptedModel::untie_head() {

@@ -33,6 +33,9 @@ class AdaptedModel {
   // unties them.
   const ModelConfig& config() const { return config_; }
   bool unties_head() const { return unties_head_; }
+  // The folder of the adapter that has more tokens than the base; empty: none has. Its tokenizer is
+  // the model's.
+  const std::string& grown_by() const { return grown_by_; }
   // From now on the head is a matrix of its own, equal to the embedding where adapters did not
   // train it.
   Status untie_head();
@@ -73,6 +76,8 @@ class AdaptedModel {
   std::vector<Update> updates(std::string_view module) const;
   // Takes from the weight, as it is before this adapter, what PiSSA began the adapter with.
   Status take_principal(const Update& update, std::span<float> weight) const;
+  // Gives the model as many rows as an adapter's embedding has.
+  Status grow(std::int64_t rows, const std::string& adapter);
   Status read_unadapted(const ParameterInfo& parameter, std::span<float> out) const;
 
   ModelConfig base_;
@@ -82,6 +87,7 @@ class AdaptedModel {
   bool unties_head_ = false;
   // The head reads what the embedding does: it is untied, and no adapter has one of its own.
   bool head_is_embedding_ = false;
+  std::string grown_by_;
   std::vector<std::string> notes_;
 };
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "train/model/adapter_tensors.h"
+#include "train/model/model_family.h"
 #include "train/tensor/convert.h"
 
 namespace troupe::train {
@@ -20,9 +21,31 @@ Status DerivedBase::open() {
   return {};
 }
 
+Status DerivedBase::read_rows_before(const ParameterInfo& parameter, std::span<float> out) {
+  ParameterInfo before = parameter;
+  before.shape[0] = source_.grown->rows_before;
+  before.elements = before.shape[0] * before.shape[1];
+  return base_->read_merged(before, AdaptedModel::Rounding::kStoredType,
+                            out.first(static_cast<std::size_t>(before.elements)));
+}
+
 Status DerivedBase::read_base(const ParameterInfo& parameter, std::span<float> out) {
   TROUPE_RETURN_IF_ERROR(open());
-  return base_->read_merged(parameter, AdaptedModel::Rounding::kStoredType, out);
+  const EndNames ends = end_names(*config_);
+  const std::string embedding = ends.token_embedding + std::string(kWeightSuffix);
+  const bool is_head = parameter.name == ends.output + std::string(kWeightSuffix);
+  if (!source_.grown || !(is_head || parameter.name == embedding))
+    return base_->read_merged(parameter, AdaptedModel::Rounding::kStoredType, out);
+  TROUPE_RETURN_IF_ERROR(read_rows_before(parameter, out));
+  std::vector<float> of_embedding;
+  if (is_head && !source_.grown->described.empty()) {
+    of_embedding.resize(out.size());
+    TROUPE_RETURN_IF_ERROR(read_rows_before(*model_->find(embedding), of_embedding));
+  }
+  // A head that was the embedding begins as it.
+  source_.grown->fill(out, parameter.shape[1], base_->unties_head() ? embedding : parameter.name,
+                      is_head ? std::span<const float>(of_embedding) : out);
+  return {};
 }
 
 Result<const PrincipalFactors*> DerivedBase::factors_of(const LoraModule& lora,

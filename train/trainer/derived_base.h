@@ -1,6 +1,6 @@
 #pragma once
-// A base that no file holds: a model's folder with adapters merged into it, and without what a new
-// PiSSA adapter takes of it.
+// A base that no file holds: a model's folder with adapters merged into it, with rows for more
+// tokens, and without what a new PiSSA adapter takes of it.
 
 #include <map>
 #include <memory>
@@ -13,6 +13,7 @@
 #include "train/model/model_config.h"
 #include "train/model/model_layout.h"
 #include "train/trainer/adapted_model.h"
+#include "train/trainer/grown_vocabulary.h"
 
 namespace troupe::train {
 
@@ -20,7 +21,8 @@ struct BaseSource {
   std::string folder;               // a model's
   std::vector<std::string> merged;  // folders of adapters, merged into it in this order
   std::optional<PissaStart> pissa = {};
-  bool is_derived() const { return !merged.empty() || pissa; }
+  std::optional<GrownVocabulary> grown = {};
+  bool is_derived() const { return !merged.empty() || pissa || grown; }
 };
 
 // Every tensor is computed as a whole, in one thread, by code without variants: the same bits
@@ -46,6 +48,8 @@ class DerivedBase {
   // The tensor that was read last becomes `parameter`.
   Status compute(const ParameterInfo& parameter);
   Status read_base(const ParameterInfo& parameter, std::span<float> out);
+  // Of an embedding or head: the rows that the folder has.
+  Status read_rows_before(const ParameterInfo& parameter, std::span<float> out);
   // Of the module that a tensor belongs to, where PiSSA begins it: its weight, A, or B.
   const LoraModule* adapter_of(std::string_view tensor) const;
   PissaMatrix matrix_of(const LoraModule& lora) const;

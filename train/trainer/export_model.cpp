@@ -70,11 +70,11 @@ std::string config_text(const ModelConfig& model, DType dtype, bool unties_head)
   return json::write_indented(config, false) + "\n";
 }
 
-// The tokenizer's files as the template makes them, in the folder that is written.
-Status apply_template(FileSystem& files, const ExportRequest& request,
+// The tokenizer's files, of `folder`, as the template makes them, in the folder that is written.
+Status apply_template(FileSystem& files, const ExportRequest& request, const std::string& folder,
                       std::map<std::string, std::string>& companions,
                       std::vector<std::string>& notes) {
-  Tokenizer tokenizer = TROUPE_TRY(Tokenizer::load(files, request.base));
+  Tokenizer tokenizer = TROUPE_TRY(Tokenizer::load(files, folder));
   const ChatTemplate chat = TROUPE_TRY(chat_template(*request.template_name));
   TROUPE_RETURN_IF_ERROR(fix_special_tokens(chat, tokenizer, notes));
   set_jinja_template(chat, tokenizer, std::nullopt);
@@ -280,8 +280,16 @@ Result<ExportedModel> export_model(FileSystem& files, const ExportRequest& reque
   // The exported model has no adapter beside it.
   written.companions.erase(kAdapterConfigFile);
   written.companions.erase(kBaseRecordFile);
+  // With the tokenizer that the rows are for.
+  const std::string& grown_by = model.grown_by();
+  if (!grown_by.empty()) {
+    for (auto& [name, content] : TROUPE_TRY(read_companions(files, grown_by)))
+      if (!name.starts_with("adapter_")) written.companions[name] = std::move(content);
+  }
   if (request.template_name)
-    TROUPE_RETURN_IF_ERROR(apply_template(files, request, written.companions, exported.notes));
+    TROUPE_RETURN_IF_ERROR(apply_template(files, request,
+                                          grown_by.empty() ? request.base : grown_by,
+                                          written.companions, exported.notes));
   written.companions["config.json"] =
       config_text(model.config(), exported.dtype, model.unties_head());
   for (const ParameterInfo& info : layout.parameters())

@@ -463,7 +463,8 @@ Result<CommitRecord> GenerationStart::load(RunGeneration& generation, TrainerLoa
 BaseSource GenerationStart::base_source() const {
   return {.folder = parts_.config().model.model_name_or_path,
           .merged = parts_.bundle.merged_adapters,
-          .pissa = parts_.bundle.pissa};
+          .pissa = parts_.bundle.pissa,
+          .grown = parts_.bundle.grown};
 }
 
 Status GenerationStart::load_frozen_part(RunGeneration& generation, DerivedBase* derived) {

@@ -14,7 +14,8 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::open(FileSystem& files, const 
                                                        const std::vector<std::string>& adapters) {
   const auto source = TROUPE_TRY(AdaptedModel::open(files, folder, adapters));
   const ModelConfig& config = source.config();
-  auto tokenizer = TROUPE_TRY(Tokenizer::load(files, folder));
+  const std::string& grown_by = source.grown_by();
+  auto tokenizer = TROUPE_TRY(Tokenizer::load(files, grown_by.empty() ? folder : grown_by));
   if (tokenizer.vocab_size() > config.vocab_size) {
     return error(Code::kInvalidArgument,
                  "the tokenizer has ids up to {}, the model's vocab_size is {}",
@@ -51,9 +52,20 @@ Result<LoadedModel::GenerationEnd> LoadedModel::generate(
     std::uint64_t seed, const std::function<void(const std::string&)>& on_text) {
   auto ids = TROUPE_TRY(tokenizer_.encode(prompt, true));
   if (ids.empty() && tokenizer_.bos_id()) ids.push_back(*tokenizer_.bos_id());
-  const std::vector<std::int32_t> prompt_ids(ids.begin(), ids.end());
+  return generate({.prompt = std::move(ids),
+                   .stop_ids = {},
+                   .sampling = sampling,
+                   .tokens_max = tokens_max,
+                   .seed = seed,
+                   .is_stopped = {}},
+                  on_text);
+}
+
+Result<LoadedModel::GenerationEnd> LoadedModel::generate(
+    const Generation& wanted, const std::function<void(const std::string&)>& on_text) {
+  const auto& ids = wanted.prompt;
   const auto context = std::min(model_->config().max_position_embeddings,
-                                static_cast<std::int64_t>(ids.size()) + tokens_max);
+                                static_cast<std::int64_t>(ids.size()) + wanted.tokens_max);
   if (static_cast<std::int64_t>(ids.size()) >= model_->config().max_position_embeddings) {
     return error(Code::kInvalidArgument, "the prompt has {} tokens, the model's context is {}",
                  ids.size(), model_->config().max_position_embeddings);
@@ -61,19 +73,23 @@ Result<LoadedModel::GenerationEnd> LoadedModel::generate(
   // The prompt goes before: whether a space stands at the begin of the continuation depends on it.
   IncrementalDecoder decoder(tokenizer_, true);
   for (const auto id : ids) static_cast<void>(decoder.push(id));
+  bool stopped = false;
   GenerateOptions options;
-  options.sampling = sampling;
-  options.tokens_max = tokens_max;
+  options.sampling = wanted.sampling;
+  options.tokens_max = wanted.tokens_max;
+  options.stop_ids.assign(wanted.stop_ids.begin(), wanted.stop_ids.end());
   if (tokenizer_.eos_id()) options.stop_ids.push_back(*tokenizer_.eos_id());
   for (const auto id : model_->config().eos_token_ids) options.stop_ids.push_back(id);
   options.on_token = [&](std::int32_t id) { on_text(decoder.push(static_cast<TokenId>(id))); };
-  SeededRandom random(seed);
+  options.is_stopped = [&] { return stopped = wanted.is_stopped && wanted.is_stopped(); };
+  SeededRandom random(wanted.seed);
   Generator generator(*model_, *operators_, *units_, context);
-  const auto made = TROUPE_TRY(generator.generate(prompt_ids, options, random));
+  const auto made = TROUPE_TRY(generator.generate(ids, options, random));
   on_text(decoder.finish());
-  if (std::ssize(made) >= tokens_max) return GenerationEnd::kTokensMax;
-  return std::ssize(prompt_ids) + std::ssize(made) > context ? GenerationEnd::kContext
-                                                             : GenerationEnd::kEndOfText;
+  if (stopped) return GenerationEnd::kStopped;
+  if (std::ssize(made) >= wanted.tokens_max) return GenerationEnd::kTokensMax;
+  return std::ssize(ids) + std::ssize(made) > context ? GenerationEnd::kContext
+                                                      : GenerationEnd::kEndOfText;
 }
 
 double LoadedModel::Likelihood::bits_per_byte() const {

@@ -31,8 +31,20 @@ class LoadedModel {
     kEndOfText,
     kTokensMax,
     kContext,  // the model has no position for another token
+    kStopped,  // `is_stopped` said so
   };
-  // The continuation of `prompt`, given to `on_text` piece by piece. Says what it ended at.
+  struct Generation {
+    std::vector<TokenId> prompt;
+    std::vector<TokenId> stop_ids;  // beside the tokenizer's and the model's end tokens
+    SamplingOptions sampling;
+    std::int64_t tokens_max = 128;
+    std::uint64_t seed = 42;
+    std::function<bool()> is_stopped;  // optional, asked behind each token
+  };
+  // What follows the prompt, given to `on_text` piece by piece. Says what it ended at.
+  Result<GenerationEnd> generate(const Generation& wanted,
+                                 const std::function<void(const std::string&)>& on_text);
+  // The same of a text.
   Result<GenerationEnd> generate(const std::string& prompt, const SamplingOptions& sampling,
                                  std::int64_t tokens_max, std::uint64_t seed,
                                  const std::function<void(const std::string&)>& on_text);

@@ -13,6 +13,7 @@
 #include "train/checkpoint/tensor_reader.h"
 #include "train/checkpoint/weights.h"
 #include "train/config/rules.h"
+#include "train/config/source.h"
 #include "train/data/build_dataset.h"
 #include "train/data/load_conversations.h"
 #include "train/data/row_dataset.h"
@@ -117,16 +118,22 @@ Result<Tokenizer> untrained_tokenizer() {
 
 // The tokenizer of the model's folder; nothing where one is to be trained.
 Result<std::optional<Tokenizer>> load_tokenizer(FileSystem& files, const TrainConfig& config,
-                                                const RunContents& contents) {
+                                                RunContents& contents) {
   const std::string& folder = config.model.model_name_or_path;
-  if (contents.companions.contains("tokenizer.json"))
+  auto& companions = contents.companions;
+  if (companions.contains("tokenizer.json"))
     return std::optional(TROUPE_TRY(Tokenizer::load(files, folder)));
+  if (companions.contains("tokenizer.model") && !config.troupe.train_tokenizer) {
+    auto tokenizer = TROUPE_TRY(Tokenizer::load(files, folder));
+    companions["tokenizer.json"] = TROUPE_TRY(tokenizer.tokenizer_json());
+    return std::optional(std::move(tokenizer));
+  }
   if (config.troupe.train_tokenizer) return std::optional<Tokenizer>();
-  return error(
-      Code::kNotFound,
-      "{} has no tokenizer.json; put one there, or let one be trained on the data set with "
-      "troupe.train_tokenizer=VOCABULARY_SIZE",
-      folder);
+  return error(Code::kNotFound,
+               "{} has no tokenizer.json and no tokenizer.model; put one there, or let one be "
+               "trained on the data set with "
+               "troupe.train_tokenizer=VOCABULARY_SIZE",
+               folder);
 }
 
 Status check_vocabulary(std::int64_t tokens, const ModelConfig& model, const TrainConfig& config) {
@@ -143,9 +150,96 @@ Status check_vocabulary(std::int64_t tokens, const ModelConfig& model, const Tra
   if (tokens <= model.vocab_size) return {};
   return error(Code::kInvalidArgument,
                "the tokenizer has ids up to {}, the model's vocab_size is {}: the embedding has no "
-               "rows for all tokens",
+               "rows for all tokens; resize_vocab: true gives it more",
                tokens - 1, model.vocab_size)
       .with("file", join_path(folder, "config.json"));
+}
+
+std::vector<std::string> stripped(std::vector<std::string> tokens) {
+  for (std::string& token : tokens) {
+    const auto begin = token.find_first_not_of(" \t\n");
+    token = begin == std::string::npos
+                ? std::string()
+                : token.substr(begin, token.find_last_not_of(" \t\n") + 1 - begin);
+  }
+  return tokens;
+}
+
+// Tokens with their descriptions, in the file's order.
+Result<std::vector<std::pair<std::string, std::string>>> read_described_tokens(
+    FileSystem& files, const std::string& path) {
+  const std::string text = TROUPE_TRY(files.read(path, limits::kConfigBytesMax));
+  const SourceDocument document = TROUPE_TRY(parse_document(text, path));
+  std::vector<std::pair<std::string, std::string>> tokens;
+  const json::Value& values = document.values;
+  if (values.is_object()) {
+    for (const auto& member : values.get_object()) {
+      if (!member.value().is_string()) break;
+      tokens.emplace_back(member.key(), member.value().get_string());
+    }
+  }
+  if (tokens.empty() || tokens.size() != values.get_object().size())
+    return error(Code::kInvalidArgument, "{} must have lines \"token: description\"", path);
+  return tokens;
+}
+
+// The tokenizer gets the tokens that the configuration adds, the model rows for all tokens. Returns
+// whether the vocabulary counts as resized. `key`:
+// of the configuration that a failure is about.
+Result<bool> grow_vocabulary(FileSystem& files, const TrainConfig& config, RunContents& contents,
+                             std::string& key) {
+  const ModelSection& m = config.model;
+  Tokenizer& tokenizer = *contents.tokenizer;
+  ModelConfig& model = *contents.model;
+  if (m.split_special_tokens) tokenizer.set_split_special_tokens(true);
+  key = "add_tokens";
+  std::int64_t added = TROUPE_TRY(tokenizer.add_tokens(stripped(m.add_tokens), false));
+  std::vector<std::string> special = stripped(m.add_special_tokens);
+  std::vector<std::pair<std::string, std::string>> described;
+  if (m.new_special_tokens_config) {
+    key = "new_special_tokens_config";
+    described = TROUPE_TRY(read_described_tokens(files, *m.new_special_tokens_config));
+    special.clear();
+    for (const auto& [token, description] : described) special.push_back(token);
+  }
+  const std::int64_t first = tokenizer.vocab_size();
+  key = "add_special_tokens";
+  added += TROUPE_TRY(tokenizer.add_tokens(special, true));
+  if (m.adds_tokens())
+    contents.companions["tokenizer.json"] = TROUPE_TRY(tokenizer.tokenizer_json());
+  const bool resizes = m.resize_vocab || added > 0;
+  if (added > 0 && !m.resize_vocab)
+    contents.notes.push_back(
+        fmt::format("{} new tokens have been added: resize_vocab counts as true", added));
+  if (!resizes || tokenizer.vocab_size() <= model.vocab_size) return resizes;
+  if (m.quantization_bit) {
+    key = "quantization_bit";
+    return error(Code::kUnsupported, "Cannot resize embedding layers of a quantized model.");
+  }
+  constexpr std::int64_t kMultiple = 64;
+  GrownVocabulary grown{.rows_before = model.vocab_size,
+                        .seed = static_cast<std::uint64_t>(config.training.seed),
+                        .described = {},
+                        .described_noise = m.init_special_tokens == "desc_init_w_noise"};
+  if (m.init_special_tokens != "noise_init") {
+    for (const auto& [token, description] : described) {
+      const TokenId id = *tokenizer.token_id(token);
+      if (id < first || id < grown.rows_before) continue;  // it has a row already
+      auto& [row, ids] = grown.described.emplace_back();
+      row = id;
+      for (const TokenId of : TROUPE_TRY(tokenizer.encode(description, false)))
+        if (of < grown.rows_before) ids.push_back(of);
+    }
+  }
+  model.vocab_size = (tokenizer.vocab_size() + kMultiple - 1) / kMultiple * kMultiple;
+  if (!model.is_part) {
+    model.source["vocab_size"] = model.vocab_size;
+    contents.companions["config.json"] = json::write_indented(model.to_json(), false) + "\n";
+  }
+  contents.notes.push_back(
+      fmt::format("Resized token embeddings from {} to {}.", grown.rows_before, model.vocab_size));
+  if (!m.train_from_scratch) contents.grown = std::move(grown);
+  return true;
 }
 
 // The model's folder.
@@ -540,11 +634,22 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
     auto tokenizer = load_tokenizer(files, config, contents);
     wrong("model_name_or_path", tokenizer.status());
     contents.tokenizer = std::move(tokenizer).value_or(std::nullopt);
-    if (contents.tokenizer)
-      wrong("model_name_or_path",
-            check_vocabulary(contents.tokenizer->vocab_size(), *contents.model, config));
     std::string key;
-    auto trained = trained_part(files, config, *contents.model, key);
+    TrainConfig settled = config;
+    if (contents.tokenizer) {
+      const auto resizes = grow_vocabulary(files, config, contents, key);
+      settled.model.resize_vocab = resizes.value_or(false);
+      if (!wrong(key.c_str(), resizes.status()))
+        wrong("model_name_or_path",
+              check_vocabulary(contents.tokenizer->vocab_size(), *contents.model, config));
+    } else if (config.model.adds_tokens()) {
+      wrong(
+          "add_tokens",
+          error(Code::kUnsupported,
+                "a tokenizer that is trained (troupe.train_tokenizer) gets no other tokens: leave "
+                "add_tokens, add_special_tokens and new_special_tokens_config out"));
+    }
+    auto trained = trained_part(files, settled, *contents.model, key);
     wrong(key.c_str(), trained.status());
     if (trained.ok()) contents.trained = std::move(*trained);
     // A checkpoint of a whole model is compared with the configuration when it is loaded.
@@ -637,6 +742,7 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                  .adapter = std::move(contents.trained.adapter),
                  .merged_adapters = std::move(contents.trained.merged),
                  .pissa = contents.trained.pissa,
+                 .grown = std::move(contents.grown),
                  .companions = std::move(companions),
                  .sample_stream = std::move(stream),
                  .dataset = std::move(module.train)},

@@ -35,10 +35,11 @@ struct RunContents {
   // The small files of the model's folder, by name.
   std::map<std::string, std::string> companions;
   std::optional<ModelConfig> model;
-  TrainedPart trained;                 // of the model
-  std::optional<Tokenizer> tokenizer;  // nothing: one is trained
-  std::string resume_path;             // empty: from the beginning
-  std::vector<std::string> notes;      // of the search for it
+  TrainedPart trained;                   // of the model
+  std::optional<Tokenizer> tokenizer;    // nothing: one is trained
+  std::optional<GrownVocabulary> grown;  // the model has rows that its folder lacks
+  std::string resume_path;               // empty: from the beginning
+  std::vector<std::string> notes;        // of the search for it
 };
 struct ContentProblem {
   std::string key;  // of the configuration

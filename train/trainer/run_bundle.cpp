@@ -161,6 +161,7 @@ std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
                           {"companions", companions},
                           {"adapter", bundle.adapter},
                           {"pissa", bundle.pissa ? bundle.pissa->init_lora_weights() : nullptr},
+                          {"grown", bundle.grown ? bundle.grown->to_json() : nullptr},
                           {"merged_adapters", json::Array(bundle.merged_adapters.begin(),
                                                           bundle.merged_adapters.end())},
                           {"sample_stream", bundle.sample_stream},
@@ -209,6 +210,7 @@ Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
   }
   bundle.adapter = json::find_string(head, "adapter").value_or("");
   if (const json::Value* pissa = json::find(head, "pissa")) bundle.pissa = PissaStart::of(*pissa);
+  bundle.grown = TROUPE_TRY(GrownVocabulary::from_json(json::find(head, "grown")));
   if (const json::Value* merged = json::find(head, "merged_adapters"); merged && merged->is_array())
     for (const json::Value& folder : merged->get_array())
       if (folder.is_string()) bundle.merged_adapters.emplace_back(folder.get_string());

@@ -19,6 +19,7 @@
 #include "train/model/model_config.h"
 #include "train/model/trainables.h"
 #include "train/parts/training_parts.h"
+#include "train/trainer/grown_vocabulary.h"
 
 namespace troupe::train {
 
@@ -38,6 +39,8 @@ struct RunBundle {
   std::vector<std::string> merged_adapters;
   // How the adapter takes its start from the base, and what is left of that.
   std::optional<PissaStart> pissa;
+  // What the model's embedding has beyond its folder's.
+  std::optional<GrownVocabulary> grown = {};
   // Name → content of config.json, generation_config.json, the tokenizer's files.
   std::map<std::string, std::string> companions;
   // The text of kSampleStreamFile, which goes into every checkpoint; empty: none.

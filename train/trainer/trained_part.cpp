@@ -8,6 +8,7 @@
 #include "train/adapters/adapter_files.h"
 #include "train/adapters/adapter_targets.h"
 #include "train/hub/repository.h"
+#include "train/model/model_family.h"
 #include "train/trainer/adapted_model.h"
 #include "train/trainer/sharding_setup.h"
 
@@ -16,11 +17,19 @@ namespace {
 
 static_assert(kPissaIterationsMax == kPowerIterationsMax, "one bound, for keys and for files");
 
-Result<AdapterConfig> new_adapter(const TrainConfig& config, const ModelConfig& model) {
+Result<AdapterConfig> new_adapter(const TrainConfig& config, const ModelConfig& model,
+                                  std::vector<std::string>& notes) {
   const FinetuningSection& f = config.finetuning;
+  auto whole = f.additional_target;
+  if (whole.empty() && config.model.resize_vocab) {
+    const EndNames ends = end_names(model);
+    for (const std::string& module : {ends.token_embedding, ends.output})
+      whole.push_back(module.substr(module.rfind('.') + 1));
+    notes.push_back(fmt::format("resize_vocab: {} are trained whole", join_words(whole)));
+  }
   return make_adapter_config(
       model, {.targets = f.lora_target,
-              .additional_targets = f.additional_target,
+              .additional_targets = std::move(whole),
               .rank = f.lora_rank,
               .alpha = f.lora_alpha,
               .dropout = f.lora_dropout,
@@ -93,6 +102,11 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
         const auto merged =
             TROUPE_TRY(AdaptedModel::open(files, config.model.model_name_or_path, folders));
         if (!merged.config().tie_word_embeddings) model.tie_word_embeddings = false;
+        if (!merged.grown_by().empty())
+          return error(Code::kUnsupported,
+                       "{} has more tokens than the model, and is not trained over: export it into "
+                       "a model first (troupe export)",
+                       merged.grown_by());
         part.notes = merged.notes();
         part.notes.push_back(
             fmt::format("merged into the model before training: {}", join_words(folders)));
@@ -100,7 +114,7 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
       }
       if (part.adapter.empty()) {
         key = "lora_target";
-        adapter = TROUPE_TRY(new_adapter(config, model));
+        adapter = TROUPE_TRY(new_adapter(config, model, part.notes));
         part.trainables = TROUPE_TRY(lora_trainables(model, adapter));
       } else {
         OpenedAdapter opened = TROUPE_TRY(known_adapter(files, part.adapter, model));

@@ -32,6 +32,10 @@ Result<RunBundle> bundle_of(FileSystem& files, TrainingJob job, const TrainingPa
   if (config.evaluation.is_wanted())
     return error(Code::kUnsupported,
                  "a TrainingJob has no data to evaluate on yet: evaluation is off");
+  if (config.model.resize_vocab || config.model.adds_tokens())
+    return error(Code::kUnsupported,
+                 "a TrainingJob has no tokenizer: leave resize_vocab, add_tokens, "
+                 "add_special_tokens and new_special_tokens_config out");
   std::string source = "TrainingJob::model_config";
   if (job.model_config.empty()) {
     source = join_path(config.model.model_name_or_path, "config.json");

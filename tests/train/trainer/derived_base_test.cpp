@@ -77,6 +77,8 @@ struct Run {
   std::string resume = "";
   std::vector<std::string> saved_whole = {};
   std::optional<PissaStart> pissa = {};
+  std::optional<GrownVocabulary> grown = {};
+  std::int64_t rows = 0;  // of the vocabulary, where it is grown
 };
 
 RunChange changed(const Run& run) {
@@ -85,6 +87,8 @@ RunChange changed(const Run& run) {
           .accumulation = 12 / run.world,
           .resume = run.resume,
           .change = [=](RunBundle& bundle) {
+            if (run.grown) bundle.model.vocab_size = run.rows;
+            bundle.grown = run.grown;
             LoraRequest request;
             request.targets = {"q_proj", "down_proj"};
             request.additional_targets = run.saved_whole;
@@ -160,6 +164,70 @@ TEST_CASE("adapters merged before training: as if they were in the model's files
     trained_everywhere(folders, "last",
                        {.model = folders.base(), .merged = {first}, .adapter = second});
   }
+}
+
+TEST_CASE("a vocabulary that grows: the same bits everywhere, and the model that is exported") {
+  BaseFolders folders(DType::kF32);
+  const std::int64_t before = folders.config.vocab_size, rows = (before / 64 + 1) * 64;
+  const GrownVocabulary grown{.rows_before = before,
+                              .seed = 5,
+                              .described = {{before + 1, {2, 3}}},
+                              .described_noise = false};
+  const std::string expected = trained_everywhere(folders, "grown",
+                                                  {.model = folders.base(),
+                                                   .saved_whole = {"embed_tokens", "lm_head"},
+                                                   .grown = grown,
+                                                   .rows = rows});
+  const std::string out = folders.directory.file("grown");
+  REQUIRE(write_file_atomically(folders.files, out + "/tokenizer_config.json", "{}").ok());
+  const ExportRequest request{.base = folders.base(),
+                              .adapters = {out},
+                              .adapter_folder = {},
+                              .out = folders.directory.file("whole"),
+                              .dtype = DType::kF32};
+  const auto exported = export_model(folders.files, request);
+  REQUIRE_MESSAGE(exported.ok(), exported.status().to_string());
+  const auto model = ModelConfig::parse(file(request.out + "/config.json"), "config.json").value();
+  CHECK(model.vocab_size == rows);
+  CHECK(folders.files.exists(request.out + "/tokenizer_config.json"));
+}
+
+TEST_CASE("rows of new tokens: the mean, noise, descriptions") {
+  constexpr std::int64_t kWidth = 64, kBefore = 100, kRows = 128;
+  std::vector<float> embedding(kRows * kWidth);
+  for (std::size_t i = 0; i < kBefore * kWidth; ++i)
+    embedding[i] = static_cast<float>(i / kWidth % 2);
+  auto head = embedding;
+  const GrownVocabulary grown{.rows_before = kBefore,
+                              .seed = 7,
+                              .described = {{100, {1, 3}}, {101, {}}},
+                              .described_noise = false};
+  grown.fill(embedding, kWidth, "embedding", embedding);
+  const auto row = [&](std::int64_t at) {
+    return std::span(embedding).subspan(at * kWidth, kWidth);
+  };
+  CHECK(row(99).front() == 1.0f);
+  CHECK(std::ranges::all_of(row(100), [](float value) { return value == 1.0f; }));
+  CHECK(std::ranges::all_of(row(101), [](float value) { return value == 0.5f; }));
+  double sum = 0, squares = 0;
+  for (const float value : std::span(embedding).subspan(102 * kWidth)) {
+    sum += value - 0.5;
+    squares += (value - 0.5) * (value - 0.5);
+  }
+  const double count = 26 * kWidth;
+  CHECK(std::abs(sum / count) < 0.02);
+  CHECK(std::sqrt(squares / count) == doctest::Approx(1.0 / 8).epsilon(0.1));
+  auto noisy = grown;
+  noisy.described_noise = true;
+  noisy.fill(head, kWidth, "embedding", embedding);
+  CHECK(std::ranges::equal(std::span(head).subspan(102 * kWidth),
+                           std::span(embedding).subspan(102 * kWidth)));
+  CHECK(head[100 * kWidth] != 1.0f);
+  const auto value = noisy.to_json();
+  const auto again = GrownVocabulary::from_json(&value).value();
+  REQUIRE(again);
+  CHECK(again->to_json() == value);
+  CHECK_FALSE(GrownVocabulary::from_json(nullptr).value());
 }
 
 TEST_CASE("which adapters are merged, which one is trained on") {

@@ -123,6 +123,54 @@ TEST_CASE("a tokenizer is trained on what the model is trained on, not on what i
   }
 }
 
+TEST_CASE("tokens are added, and the embedding grows") {
+  Folder folder;
+  auto trained = folder.prepare();  // for its tokenizer
+  REQUIRE_MESSAGE(trained.ok(), trained.status().to_string());
+  REQUIRE(trained->tokenizer.save(folder.files, folder.directory.file("model")).ok());
+  auto& model = folder.config.model;
+  folder.config.troupe.train_tokenizer.reset();
+  model.split_special_tokens = true;
+  const auto before = trained->tokenizer.vocab_size();
+  folder.write("model/config.json",
+               fmt::format(
+                   R"({{"model_type": "llama", "hidden_size": 16, "intermediate_size": 16,
+          "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": {}}})",
+                   before));
+  const auto prepared = [&] {
+    auto run = folder.prepare();
+    REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+    return std::move(*run);
+  };
+  CHECK(prepared().bundle.model.vocab_size == before);
+  model.add_tokens = {" <new> ", "row"};
+  folder.write("tokens.yaml", "<told>: a row number\n<other>: of it\n");
+  model.new_special_tokens_config = folder.directory.file("tokens.yaml");
+  model.init_special_tokens = "desc_init";
+  const auto run = prepared();
+  const auto added = run.tokenizer.vocab_size() - before;
+  CHECK(added >= 3);
+  CHECK(run.bundle.model.vocab_size == (before + added + 63) / 64 * 64);
+  CHECK_FALSE(run.bundle.grown);  // random weights: all rows are new
+  CHECK(run.tokenizer.is_special(*run.tokenizer.token_id("<told>")));
+  CHECK(run.tokenizer.encode("<new>", false).value() ==
+        std::vector<TokenId>{static_cast<TokenId>(before)});
+  CHECK(run.tokenizer.encode("<told>", false).value().size() > 1);
+  const auto config = json::parse(run.bundle.companions.at("config.json"), "config.json").value();
+  CHECK(json::find_integer(config, "vocab_size") == run.bundle.model.vocab_size);
+  CHECK(run.bundle.companions.at("tokenizer.json").find("<other>") != std::string::npos);
+
+  folder.write("tokens.yaml", "<told>: 3\n");
+  CHECK(folder.prepare().status().message().find("token: description") != std::string::npos);
+  model.new_special_tokens_config.reset();
+  model.add_tokens = {""};
+  CHECK_FALSE(folder.prepare().ok());
+  model.add_tokens = {"<new>"};
+  model.quantization_bit = 4;
+  CHECK(folder.prepare().status().message() ==
+        "Cannot resize embedding layers of a quantized model.");
+}
+
 TEST_CASE("a run writes over no model that it, or somebody else, reads") {
   Folder folder;
   const TrainConfig good = folder.config;
