@@ -28,7 +28,7 @@ SYLLABLES = ["ba", "ko", "mi", "tel", "ran", "su", "é", "ñi", "ло", "ми", 
 WORDS = ["".join(DICE.choices(SYLLABLES, k=DICE.randint(1, 4))) for _ in range(60)]
 CORPUS = [" ".join(DICE.choices(WORDS, k=12)).capitalize() + DICE.choice([".", "!", ", 12", "?"]) for _ in range(300)]
 ODD = ["  ", "   ", "\t", "\n", "\r\n", "\u00a0", "\u3000", "e\u0301", "\u0301", "ﬁ", "\u212b", "½", "²", "İ", "\u200b", "\ufeff",
-       "\x01", "\x7f", "▁", "<0x41>", "<s>", "<x>", "<x", "can't", "do not", "a.b", "…", "«", "ſ", "水日", "🚀", "👩\u200d🚀",
+       "\x01", "\x7f", "\x0b", "\x85", "\u0378", "▁", "<0x41>", "<s>", "<x>", "<x", "can't", "do not", "a.b", "…", "«", "ſ", "水日", "🚀", "👩\u200d🚀",
        "Ⓐ", "\u0bb5\u0bbf", "123", "_", "x_y", "\ufffd", "Ж", "ǅ", "<lang>", "[UNK]", "[MASK]", "\u1100\u1161", "---"]
 
 

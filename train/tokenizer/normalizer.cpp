@@ -39,13 +39,9 @@ void drop_nonspacing_marks(char32_t c, std::string& out) {
 }
 
 void clean_for_bert(char32_t c, std::string& out) {
-  if (is_white_space(c)) {
-    out.push_back(' ');
-  } else if (c >= ' ' && c < 0x7f) {
-    out.push_back(static_cast<char>(c));
-  } else if (c != 0 && c != 0xfffd && !is_other(c)) {
-    append_utf8(out, c);
-  }
+  const bool is_line_space = c == '\t' || c == '\n' || c == '\r';
+  if (c == 0 || c == 0xfffd || (!is_line_space && is_other(c))) return;
+  append_utf8(out, is_white_space(c) ? U' ' : c);
 }
 
 // Chinese characters become words of their own. (That 2B820 to 2B91F are none is BERT's.)

@@ -172,8 +172,7 @@ bool is_punctuation(char32_t c) {
 }
 
 bool is_other(char32_t c) {
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-  return category == UTF8PROC_CATEGORY_CN || category >= UTF8PROC_CATEGORY_CC;
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c)) >= UTF8PROC_CATEGORY_CC;
 }
 
 void append_lower(std::string& out, char32_t c) {

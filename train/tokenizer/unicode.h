@@ -33,7 +33,7 @@ bool is_numeric(char32_t code_point);          // categories Nd, Nl, No
 bool is_mark(char32_t code_point);             // categories Mn, Mc, Me
 bool is_nonspacing_mark(char32_t code_point);  // category Mn
 bool is_punctuation(char32_t code_point);      // ASCII's, and categories Pc, Pd, Ps, Pe, Pi, Pf, Po
-bool is_other(char32_t code_point);            // categories Cc, Cf, Cs, Co, Cn
+bool is_other(char32_t code_point);            // categories Cc, Cf, Cs, Co
 
 // Appends the lower case of one character, whatever stands beside it.
 void append_lower(std::string& out, char32_t code_point);
