@@ -71,6 +71,26 @@ std::vector<Slot> slots_of(std::string text) {
   return out;
 }
 
+// Whether slots write two turns as the template does. (Thoughts are another matter.)
+bool writes_the_same(const TokenizerTemplate& own, const ChatTemplate& chat) {
+  if (chat.style == ChatTemplate::Style::kReasoning) return true;
+  std::string text;
+  const auto add = [&](const std::vector<Slot>& slots, std::string_view content) {
+    for (const Slot& slot : slots) text += replaced(slot.text, kContent, content, true);
+  };
+  json::Array messages;
+  add(chat.prefix, "");
+  if (!chat.default_system.empty()) add(chat.system, chat.default_system);
+  for (const char* content : {"a", "b"}) {
+    add(chat.user, content);
+    add(chat.assistant, content);
+    messages.push_back(message("user", content));
+    messages.push_back(message("assistant", content));
+  }
+  const auto rendered = own.render(messages, false, {});
+  return rendered.ok() && rendered->text == text;
+}
+
 // --- cutting conversations -----------------------------------------------------------------------
 
 // Where a piece of a text lies.
@@ -284,6 +304,10 @@ Result<ChatTemplate> template_of_tokenizer(const Tokenizer& tokenizer) {
   if (guessed) {
     guessed->note =
         "template is not given: its slots are guessed from the tokenizer's chat_template";
+    if (!writes_the_same(*own, *guessed))
+      guessed->note +=
+          ", and conversations of several turns come out otherwise than it renders them (as in "
+          "LLaMA-Factory); name a template";
     return guessed;
   }
   ChatTemplate out = TROUPE_TRY(chat_template("empty"));

@@ -58,6 +58,8 @@ TEST_CASE("slots guessed from chat templates, and the ids they make, equal LLaMA
       continue;
     }
     CHECK(!chosen->own);
+    const bool repeats = name.find("SmolLM3") != std::string::npos;
+    CHECK((chosen->note.find("several turns") != std::string::npos) == repeats);
     CHECK((chosen->style == ChatTemplate::Style::kReasoning) ==
           (text_of(record, "cls") == "ReasoningTemplate"));
     CHECK(chosen->default_system == text_of(record, "default_system"));
