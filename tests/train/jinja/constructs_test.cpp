@@ -1,4 +1,5 @@
-// Constructs one by one, beside what jinja2 3.1.6 made of them (constructs.json).
+// Constructs one by one, beside what jinja2 3.1.6 made of them: constructs.json, which
+// tools/golden/make_jinja_constructs.py writes.
 
 #include <doctest/doctest.h>
 
