@@ -261,7 +261,9 @@ Result<Snapshot> Hub::snapshot(const Repository& repository, const ChooseFiles& 
   Repository at_commit = repository;
   at_commit.revision = found->commit;
   std::vector<std::string> missing;
-  for (auto& name : TROUPE_TRY(choose(*found))) {
+  auto chosen = choose(*found);
+  if (!chosen.ok()) return chosen.status().prefixed(repository.shown());
+  for (auto& name : *chosen) {
     if (!cache_.find_file(at_commit, name)) missing.push_back(std::move(name));
   }
   if (!missing.empty()) TROUPE_RETURN_IF_ERROR(fetch_all(at_commit, missing));

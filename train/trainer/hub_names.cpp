@@ -164,12 +164,6 @@ Result<HubNames::DataFound> HubNames::data_files(const std::string& name,
                                                  bool modelscope) {
   constexpr auto kType = hub::RepositoryType::kDataset;
   DataFound out;
-  const auto choose = [&](const std::vector<std::string>& all,
-                          const std::string& readme) -> Result<std::vector<std::string>> {
-    auto chosen = hub::dataset_files(all, readme, selection);
-    if (!chosen.ok()) return chosen.status().prefixed("data set " + name);
-    return chosen;
-  };
   std::vector<std::string> chosen;
   if (modelscope) {
     auto found = hub::find_in_modelscope(files_, settings_, kType, name);
@@ -191,7 +185,7 @@ Result<HubNames::DataFound> HubNames::data_files(const std::string& name,
                 hub().file({.type = kType, .name = name, .revision = found.commit}, "README.md"));
             readme = TROUPE_TRY(files_.read(path, kReadmeBytesMax));
           }
-          chosen = TROUPE_TRY(choose(found.all, readme));
+          chosen = TROUPE_TRY(hub::dataset_files(found.all, readme, selection));
           return chosen;
         });
     if (!snapshot.ok()) return explained(name, kType, snapshot.status());
@@ -203,7 +197,9 @@ Result<HubNames::DataFound> HubNames::data_files(const std::string& name,
   }
   if (chosen.empty()) {
     const auto readme = files_.read(join_path(out.folder, "README.md"), kReadmeBytesMax);
-    chosen = TROUPE_TRY(choose(files_below(out.folder), readme.value_or("")));
+    auto found = hub::dataset_files(files_below(out.folder), readme.value_or(""), selection);
+    if (!found.ok()) return found.status().prefixed("data set " + name);
+    chosen = std::move(*found);
   }
   for (const auto& file : chosen) out.paths.push_back(join_path(out.folder, file));
   return out;

@@ -158,5 +158,19 @@ TEST_CASE("data sets on a hub: by dataset_info.json, ONLINE, REMOTE:, and by pat
   CHECK_FALSE(json::find(rows[0], "revision"));
 }
 
+TEST_CASE("a node that does not share the folder takes the same commit from its own cache") {
+  HubCache here, there;
+  here.add("models--a--m", kModel);
+  const auto folder = there.snapshot("models--a--m");
+  const MapEnvironment environment({{"HF_HOME", here.place.file("hf")}});
+  CHECK(same_snapshot_here(here.files, environment, {}, folder) == here.snapshot("models--a--m"));
+  CHECK_FALSE(same_snapshot_here(here.files, environment, there.place.file("none"), folder));
+  CHECK_FALSE(same_snapshot_here(here.files, environment, {}, there.snapshot("models--a--other")));
+  CHECK_FALSE(same_snapshot_here(here.files, environment, {}, there.place.file("model")));
+  // What is there is taken as it is.
+  there.add("models--a--m", kModel);
+  CHECK_FALSE(same_snapshot_here(here.files, environment, {}, folder));
+}
+
 }  // namespace
 }  // namespace troupe::train
