@@ -267,6 +267,7 @@ Result<Snapshot> Hub::snapshot(const Repository& repository, const ChooseFiles& 
     if (!cache_.find_file(at_commit, name)) missing.push_back(std::move(name));
   }
   if (!missing.empty()) TROUPE_RETURN_IF_ERROR(fetch_all(at_commit, missing));
+  services_.progress.finish();
   found->downloaded = static_cast<int>(missing.size());
   return std::move(*found);
 }

@@ -21,8 +21,12 @@ ProgressText::ProgressText(const Clock& clock, bool terminal,
                            std::function<void(const std::string&)> write)
     : clock_(clock), terminal_(terminal), write_(std::move(write)) {}
 
-ProgressText::~ProgressText() {
+ProgressText::~ProgressText() { finish(); }
+
+void ProgressText::finish() {
+  const std::lock_guard lock(mutex_);
   if (width_ > 0) write_("\n");
+  width_ = 0;
 }
 
 void ProgressText::begin(std::string_view, std::uint64_t missing_bytes) {

@@ -21,6 +21,8 @@ class Progress {
   // Bytes that came must come again.
   virtual void lost(std::uint64_t bytes) = 0;
   virtual void end(std::string_view file) = 0;
+  // No more is to be downloaded now: what a terminal shows next begins a line.
+  virtual void finish() {}
   // Something that a person should know: a wait, another source.
   virtual void say(std::string_view line) = 0;
 };
@@ -51,6 +53,7 @@ class ProgressText final : public Progress {
   void received(std::uint64_t bytes) override;
   void lost(std::uint64_t bytes) override;
   void end(std::string_view file) override;
+  void finish() override;
   void say(std::string_view line) override;
 
  private:

@@ -113,8 +113,12 @@ TEST_CASE("progress: a line that is written over on a terminal, few lines in a l
       bar.received(10u << 20);
     }
     bar.end("a");
+    bar.finish();
+    CHECK(text.ends_with("\n"));
+    bar.finish();
     bar.say("said");
   }
+  CHECK_FALSE(contains(text, "\n\n"));
   CHECK(contains(text, "\rdownloading: 0 of 1 files, 50.0 MiB of 100.0 MiB, 50.0 MiB/s, 1 s left"));
   CHECK(contains(text, "\nsaid\n"));
   text.clear();
