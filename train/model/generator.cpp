@@ -36,6 +36,7 @@ Result<std::vector<std::int32_t>> Generator::generate(std::span<const std::int32
       break;
     tokens.push_back(next);
     if (options.on_token) options.on_token(next);
+    if (options.is_stopped && options.is_stopped()) break;
     if (cache_.length() == cache_.capacity() ||
         static_cast<std::int64_t>(tokens.size()) == options.tokens_max)
       break;

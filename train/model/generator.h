@@ -17,6 +17,7 @@ struct GenerateOptions {
   std::int64_t tokens_max = 128;               // new ones
   std::vector<std::int64_t> stop_ids;          // end the sequence; not part of the result
   std::function<void(std::int32_t)> on_token;  // optional: each new token as it comes
+  std::function<bool()> is_stopped;            // optional, asked behind each token: end here
 };
 
 // One sequence at a time. The model and the units must outlive it.
