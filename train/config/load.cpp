@@ -237,8 +237,9 @@ Result<LoadedConfig> resolve(Given given_settings, const Environment& environmen
   plain.erase("deepspeed");
   store_values(loaded.config, plain, problems);
   if (options.locate) options.locate(loaded, problems);
-  if (options.purpose == LoadPurpose::kExport) {
-    check_export(loaded.config, given, problems);
+  if (options.purpose != LoadPurpose::kTraining) {
+    if (options.purpose == LoadPurpose::kExport) check_export(loaded.config, given, problems);
+    if (options.purpose == LoadPurpose::kChat) check_chat(loaded.config, given, problems);
     check_verdicts(given, problems);
     if (options.check_paths) check_model_path(loaded.config, files, problems);
     if (!problems.empty()) return refused(loaded, problems, options);

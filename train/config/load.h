@@ -25,6 +25,7 @@ enum class LoadPurpose {
   // Of a model and adapters alone: what a training needs beside them may be missing, and keys of
   // training have no effect.
   kExport,
+  kChat,  // likewise, and nothing is written
 };
 
 struct LoadOptions {

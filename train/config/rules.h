@@ -24,6 +24,8 @@ void check_evaluation(const TrainConfig& config, const json::Object& values, Pro
 // Of these, the rules of what is trained; values that training does not do (check_supported).
 void check_finetuning(const TrainConfig& config, const json::Object& values, Problems& problems);
 
+// All rules of a conversation with a model.
+void check_chat(const TrainConfig& config, const json::Object& values, Problems& problems);
 // All rules of an export; what of it is not done (check_export_supported).
 void check_export(const TrainConfig& config, const json::Object& values, Problems& problems);
 

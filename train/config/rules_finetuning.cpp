@@ -105,6 +105,19 @@ void check_finetuning(const TrainConfig& config, const json::Object& values, Pro
       problems.add_named(Code::kUnsupported, setting.key, setting.text);
 }
 
+void check_chat(const TrainConfig& config, const json::Object& values, Problems& problems) {
+  if (config.model.model_name_or_path.empty()) {
+    problems.add(Code::kInvalidArgument, "model_name_or_path",
+                 "Please provide `model_name_or_path`.");
+  }
+  if (const auto backend = word(values, "infer_backend", "huggingface"); backend != "huggingface") {
+    problems.add_named(Code::kUnsupported, "infer_backend",
+                       fmt::format("infer_backend={} is not supported: the model runs in this "
+                                   "process, on its processors; leave the key out",
+                                   backend));
+  }
+}
+
 void check_export(const TrainConfig& config, const json::Object& values, Problems& problems) {
   const FinetuningSection& finetuning = config.finetuning;
   const auto wrong = [&](std::string_view key, std::string_view message) {
