@@ -27,7 +27,7 @@ KINDS = {  # of tokenizers, by the folder in DIR
     "gpt2": "tok_gpt2", "llama3": "tok_llama3", "qwen2": "tok_qwen2", "digits": "smollm2-135m",
     "sentencepiece": "stories260K/hf",
 }
-LEARNED = ("gpt2", "llama3", "qwen2", "sentencepiece")
+LEARNED = ("gpt2", "llama3", "qwen2", "sentencepiece", "unigram", "wordpiece")
 ENGLISH = ("wikitext2/valid.txt", "wikitext2/test.txt", "tinyshakespeare/input.txt")
 ONE_THREAD = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 RUN_S = 200

@@ -70,9 +70,9 @@ TEST_CASE("every command has help with examples") {
   const auto list = home.run({"--help"});
   CHECK(list.exit_code == 0);
   for (const char* name :
-       {"new",    "train",  "run",  "plan",   "data",    "generate", "export", "tokenizer",
-        "merge",  "verify", "head", "worker", "status",  "nodes",    "drain",  "actors",
-        "groups", "events", "logs", "stop",   "version", "help"}) {
+       {"new",       "train",  "run",    "plan", "data",   "generate", "chat",  "export",
+        "tokenizer", "merge",  "verify", "head", "worker", "status",   "nodes", "drain",
+        "actors",    "groups", "events", "logs", "stop",   "version",  "help"}) {
     CAPTURE(name);
     CHECK(contains(list.out, string("\n  ") + name + " "));
     const auto help = home.run({name, "--help"});

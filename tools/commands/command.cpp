@@ -175,6 +175,12 @@ Command& Command::rest(const std::string& name, std::vector<std::string>& values
   return *this;
 }
 
+Command& Command::arguments(const std::string& name, std::vector<std::string>& values,
+                            const std::string& type, const std::string& help) {
+  app_->add_option(name, values, help)->option_text(type)->take_all();
+  return *this;
+}
+
 Command& Command::argument(const std::string& name, std::string& value, const std::string& help) {
   app_->add_option(name, value, help)->required()->option_text(" ");
   return *this;

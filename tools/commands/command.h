@@ -98,6 +98,9 @@ class Command {
   // A first argument without a name, and all behind it as they stand. "--" before them, which is
   // left out, keeps those that look like options from being taken for the command's.
   Command& rest(const std::string& name, std::vector<std::string>& values, const std::string& help);
+  // Arguments without a name, each as it stands; options may stand among them.
+  Command& arguments(const std::string& name, std::vector<std::string>& values,
+                     const std::string& type, const std::string& help);
   // An argument without a name that must be there.
   Command& argument(const std::string& name, std::string& value, const std::string& help);
   Command& flag(const std::string& names, bool& value, const std::string& help);

@@ -4,6 +4,7 @@
 
 #include "tools/commands/actors.h"
 #include "tools/commands/chaos.h"
+#include "tools/commands/chat.h"
 #include "tools/commands/data.h"
 #include "tools/commands/download.h"
 #include "tools/commands/drain.h"
@@ -56,6 +57,7 @@ void declare(CLI::App& app, CommandContext& context) {
   add_chaos_command(app, context);
   add_download_command(app, context);
   add_generate_command(app, context);
+  add_chat_command(app, context);
   add_tokenizer_command(app, context);
   add_export_command(app, context);
   add_merge_command(app, context);

@@ -29,7 +29,7 @@ constexpr Duration kSayAgain = std::chrono::seconds(10);
 constexpr Duration kNodesTimeout = std::chrono::seconds(10);
 // Ranks that write faster than a console reads; beyond that lines are left out.
 constexpr std::size_t kOutputBytesMax = 256u << 20;
-constexpr Duration kStopTimeout = std::chrono::seconds(5);
+constexpr Duration kHeadStopTimeout = std::chrono::seconds(5);
 // A machine whose head is silent for so long ends its ranks: those of the others cannot go on.
 constexpr double kOrphanTimeoutS = 30;
 
@@ -367,8 +367,8 @@ void RunMachines::signal_here(int signal) {
 
 void RunMachines::end(int exit_code) {
   if (!cluster_ || (one_machine() && !remote_)) return;
-  (void)head_->stop(run_end_text(exit_code), Deadline::after(kStopTimeout));
-  cluster_->wait_for_end(kStopTimeout);
+  (void)head_->stop(run_end_text(exit_code), Deadline::after(kHeadStopTimeout));
+  cluster_->wait_for_end(kHeadStopTimeout);
   if (remote_) remote_->end();
 }
 

@@ -16,9 +16,9 @@ constexpr std::array kAitrainingCommands{
     SubCommand{"--config", "FILE.yaml", "trains as a file says"},
 };
 constexpr std::array kAitrainingNotHere{
-    NotHere{"chat", "'troupe generate' continues a text"}, NotHere{"tui", "give flags or a file"},
-    NotHere{"app", "give flags or a file"}, NotHere{"api", "nothing is served"},
-    NotHere{"setup", "nothing is to be set up"}};
+    NotHere{"chat", "'troupe chat --model DIR' talks with a model"},
+    NotHere{"tui", "give flags or a file"}, NotHere{"app", "give flags or a file"},
+    NotHere{"api", "nothing is served"}, NotHere{"setup", "nothing is to be set up"}};
 
 const std::vector<std::string> kExamples{
     "aitraining llm --train --model ./tiny --data-path ./data --project-name ./out",

@@ -15,6 +15,7 @@ namespace {
 constexpr std::array kLlamaFactoryCommands{
     SubCommand{"train", "FILE|--key value …", "trains a model"},
     SubCommand{"export", "FILE|--key value …", "merges adapters and writes the model"},
+    SubCommand{"chat", "FILE [key=value …]", "talks with a model at the terminal"},
     SubCommand{"env", "", "what a report of a fault needs"},
     SubCommand{"version", "", "the version"},
     SubCommand{"help", "", "this text"},
@@ -22,7 +23,6 @@ constexpr std::array kLlamaFactoryCommands{
 
 constexpr std::array kLlamaFactoryNotHere{
     NotHere{"api", "no model is served; 'troupe generate' continues a text"},
-    NotHere{"chat", "there is no conversation at the terminal; 'troupe generate' continues a text"},
     NotHere{"webchat", "there is no page in a browser; 'troupe generate' continues a text"},
     NotHere{"webui", "there is no page in a browser; write a file, and 'troupe train' it"},
     NotHere{"eval", "LLaMA-Factory has given it up, too; use do_eval in a training's file"},
@@ -84,7 +84,7 @@ Result<Invocation> llamafactory_cli(std::span<const std::string> words,
     invocation.what = TroupeCommand{.words = {command}, .environment = {}};
     return invocation;
   }
-  if (command == "train" || command == "export") {
+  if (command == "train" || command == "export" || command == "chat") {
     if (context.environment.enabled("USE_V1")) {
       return Status(
           Code::kUnsupported,
@@ -107,7 +107,7 @@ Result<Invocation> llamafactory_cli(std::span<const std::string> words,
     }
   }
   return error(Code::kInvalidArgument, "Unknown command: {}{}\n{}", command,
-               did_you_mean(command, {"train", "export", "env", "version", "help"}),
+               did_you_mean(command, {"train", "export", "chat", "env", "version", "help"}),
                llamafactory_usage());
 }
 

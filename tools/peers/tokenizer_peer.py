@@ -77,8 +77,26 @@ def sentencepiece():
     return tokenizer, trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
 
 
+def unigram():
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer, trainers.UnigramTrainer(vocab_size=VOCABULARY, special_tokens=["<unk>"], unk_token="<unk>",
+                                              show_progress=False)
+
+
+def word_piece():
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer, trainers.WordPieceTrainer(vocab_size=VOCABULARY, special_tokens=["[UNK]"], show_progress=False)
+
+
 def train(kind, texts_path, folder):
-    tokenizer, trainer = sentencepiece() if kind == "sentencepiece" else byte_level(kind)
+    kinds = {"sentencepiece": sentencepiece, "unigram": unigram, "wordpiece": word_piece}
+    tokenizer, trainer = kinds[kind]() if kind in kinds else byte_level(kind)
     tokenizer.train_from_iterator(read_texts(texts_path), trainer)
     content = json.loads(tokenizer.to_str())
     if kind == "sentencepiece":

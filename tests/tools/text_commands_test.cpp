@@ -1,0 +1,78 @@
+// tokenizer encode and decode, chat, as a user runs them.
+
+#include "runtime/base/file_system.h"
+#include "tests/support/text.h"
+#include "tests/tools/troupe_program.h"
+
+namespace troupe::tests {
+namespace {
+
+TEST_CASE("tokenizer encode and decode: files, standard input, JSON") {
+  TroupeHome home;
+  PosixFileSystem files;
+  const std::string golden = source_dir() + "/tests/golden/tokenizer/";
+  const auto put = [&](const std::string& name, const std::string& text) {
+    REQUIRE(write_file_atomically(files, home.file(name), text).ok());
+  };
+  put("tokenizer.model", files.read(golden + "llama.model", 1 << 20).value());
+  put("tokenizer_config.json", files.read(golden + "llama.config.json", 1 << 20).value());
+  put("one,two.txt", "Hello <x>");
+  put("empty.txt", "");
+  const auto run = [&](const std::string& action, std::vector<std::string> more,
+                       const std::string& input = "") {
+    home.more().input = input;
+    std::vector<std::string> words = {"tokenizer", action, "--tokenizer", home.path()};
+    words.insert(words.end(), more.begin(), more.end());
+    return home.run(words);
+  };
+  const auto encoded = run("encode", {home.file("one,two.txt"), home.file("empty.txt")});
+  REQUIRE_MESSAGE(encoded.exit_code == 0, encoded.err);
+  CHECK(encoded.out.ends_with(" 430\n\n"));
+  CHECK(run("encode", {}, "Hello <x>").out + "\n" == encoded.out);
+  CHECK(run("encode", {"--special"}, "Hello <x>").out.starts_with("1 "));
+  const auto json = run("encode", {"--json", home.file("one,two.txt")}).out;
+  CHECK(contains(json, "\"<x>\"]"));
+  CHECK(contains(json, "\"file\":\"" + home.file("one,two.txt") + "\""));
+  CHECK(run("decode", {}, encoded.out).out == "Hello \n\n");
+  CHECK(run("decode", {"--special"}, encoded.out).out == "Hello <x>\n\n");
+  CHECK(contains(run("decode", {"--json"}, "1,430").out, "\"text\":\"\""));
+  const auto wrong = run("decode", {}, "1 2\n3 x");
+  CHECK(wrong.exit_code == 2);
+  CHECK(contains(wrong.err, "standard input:2: 'x' is no id of this tokenizer (0 to 431)"));
+  CHECK(run("decode", {}, "432").exit_code == 2);
+  CHECK(run("guess", {}).exit_code == 2);
+  CHECK(contains(home.run({"tokenizer", "encode"}).err, "--tokenizer DIR"));
+}
+
+TEST_CASE("chat answers the lines of a script, with what was said before") {
+  const auto model = test_data("stories260K/hf");
+  if (!model) return;
+  TroupeHome home;
+  const auto chat = [&](const std::string& script, std::vector<std::string> more = {}) {
+    home.more().input = script;
+    std::vector<std::string> words = {"chat", "--model",   *model, "--max-tokens",
+                                      "12",   "--threads", "1"};
+    if (more.empty()) more = {"--template", "empty"};
+    words.insert(words.end(), more.begin(), more.end());
+    const auto result = home.run(words);
+    CHECK_MESSAGE(result.exit_code == 0, result.err);
+    return result.out;
+  };
+  const std::string first = chat("Once upon a time\n"), second = chat("The dog\n");
+  CHECK(first.size() > 5);
+  CHECK(first.ends_with("\n"));
+  // A question behind an answer is another prompt; /clear makes it the same again.
+  const std::string both = chat("Once upon a time\n\nThe dog\n");
+  CHECK(both.starts_with(first));
+  CHECK(both != first + second);
+  CHECK(chat("Once upon a time\n/clear\nThe dog\n/exit\nOnce\n") == first + second);
+  const std::string system = chat("The dog\n", {"--template", "default", "--system", "Lily runs."});
+  CHECK(system != chat("The dog\n", {"--template", "default"}));
+  home.more().input = "";
+  const auto wrong = home.run({"chat", "--model", *model, "--template", "none"});
+  CHECK(wrong.exit_code != 0);
+  CHECK(contains(wrong.err, "Template none does not exist."));
+}
+
+}  // namespace
+}  // namespace troupe::tests

@@ -1,0 +1,200 @@
+#include "tools/commands/chat.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+
+#include "tools/commands/generation_flags.h"
+#include "tools/commands/hub_names.h"
+#include "train/config/load.h"
+#include "train/data/chat_template.h"
+
+namespace troupe::tools {
+namespace {
+
+struct ChatOptions {
+  GenerationFlags flags{.tokens = 1024};
+  std::optional<std::string> template_name;
+  std::string system;
+  std::vector<std::string> config;  // a file of LLaMA-Factory's, and settings
+  train::EncodeOptions encode;
+};
+
+// What `llamafactory-cli chat` takes from its file: model, adapters, template, and how answers are
+// drawn (hparams/generating_args.py of 0.9.5 has these defaults). Flags are stronger.
+Status take_config(ChatOptions& options, CommandContext& context) {
+  if (!options.flags.model.empty())
+    return error(Code::kInvalidArgument,
+                 "--model and the file {} both name a model; leave one of them out",
+                 options.config.front());
+  auto names = hub_names(context, true);
+  const auto loaded = TROUPE_TRY(
+      train::load_train_config(options.config, context.environment, context.files,
+                               {.purpose = train::LoadPurpose::kChat, .locate = locating(names)}));
+  for (const std::string& warning : loaded.warnings) context.err << "warning: " << warning << "\n";
+  const train::TrainConfig& config = loaded.config;
+  options.flags.model = config.model.model_name_or_path;
+  options.flags.adapters = config.finetuning.adapter_name_or_path;
+  if (!options.template_name) options.template_name = config.data.template_name;
+  options.encode.default_system = config.data.default_system;
+  options.encode.enable_thinking = config.data.enable_thinking;
+  const json::Value values(loaded.source.values);
+  const bool draws = json::find_bool(values, "do_sample").value_or(true);
+  if (!options.flags.temperature)
+    options.flags.temperature =
+        draws ? json::find_number(values, "temperature").value_or(0.95) : 0.0;
+  if (!options.flags.top_p) options.flags.top_p = json::find_number(values, "top_p").value_or(0.7);
+  if (options.flags.top_k == 0)
+    options.flags.top_k = static_cast<std::uint64_t>(
+        std::max<std::int64_t>(0, json::find_integer(values, "top_k").value_or(50)));
+  if (const auto tokens = json::find_integer(values, "max_new_tokens"); tokens && *tokens > 0)
+    options.flags.tokens = static_cast<std::uint64_t>(*tokens);
+  return {};
+}
+
+std::atomic<bool> answer_is_stopped;
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
+
+// Ctrl-C while this lives stops an answer. What waits for a line goes on waiting.
+class AnswerStop {
+ public:
+  AnswerStop() {
+    struct sigaction action {};
+    action.sa_handler = [](int) { answer_is_stopped = true; };
+    action.sa_flags = SA_RESTART;
+    ::sigaction(SIGINT, &action, &before_);
+  }
+  ~AnswerStop() { ::sigaction(SIGINT, &before_, nullptr); }
+  AnswerStop(const AnswerStop&) = delete;
+  AnswerStop& operator=(const AnswerStop&) = delete;
+
+ private:
+  struct sigaction before_ {};
+};
+
+// A conversation with a model, as its template writes one.
+class Chat {
+ public:
+  static Result<Chat> start(train::LoadedModel& model, const ChatOptions& options,
+                            CommandContext& context) {
+    Chat chat(model, options, TROUPE_TRY(options.flags.sampling()), context);
+    chat.template_ = TROUPE_TRY(train::choose_template(options.template_name, model.tokenizer()));
+    std::vector<std::string> notes;
+    TROUPE_RETURN_IF_ERROR(train::fix_special_tokens(chat.template_, chat.tokenizer_, notes));
+    chat.conversation_.system = options.system;
+    if (const auto end = chat.tokenizer_.eos_id()) chat.stop_ids_.push_back(*end);
+    for (const auto& word : chat.template_.stop_words)
+      if (const auto id = chat.tokenizer_.token_id(word)) chat.stop_ids_.push_back(*id);
+    return chat;
+  }
+
+  void clear() { conversation_.messages.clear(); }
+
+  // Writes the answer as it comes. What fails leaves the conversation as it was.
+  Status answer(const std::string& message) {
+    train::Conversation asked = conversation_;
+    asked.messages.push_back({train::Role::kUser, message});
+    // The answer that is to come stands for itself: what is before it is the prompt.
+    asked.messages.push_back({train::Role::kAssistant, ""});
+    const auto turns =
+        TROUPE_TRY(train::encode_conversation(template_, tokenizer_, asked, options_.encode));
+    std::vector<train::TokenId> prompt;
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+      prompt.insert(prompt.end(), turns[i].source.begin(), turns[i].source.end());
+      if (i + 1 < turns.size())
+        prompt.insert(prompt.end(), turns[i].target.begin(), turns[i].target.end());
+    }
+    std::string& text = asked.messages.back().content;
+    answer_is_stopped = false;
+    const auto end =
+        TROUPE_TRY(model_.generate({.prompt = std::move(prompt),
+                                    .stop_ids = stop_ids_,
+                                    .sampling = sampling_,
+                                    .tokens_max = options_.flags.tokens_max(),
+                                    .seed = options_.flags.seed,
+                                    .is_stopped = [] { return answer_is_stopped.load(); }},
+                                   [&](const std::string& piece) {
+                                     text += piece;
+                                     context_.out << piece << std::flush;
+                                   }));
+    context_.out << "\n" << std::flush;
+    if (end == train::LoadedModel::GenerationEnd::kContext)
+      context_.err << "notice: the model's context is full; /clear begins anew\n";
+    conversation_ = std::move(asked);
+    return {};
+  }
+
+ private:
+  Chat(train::LoadedModel& model, const ChatOptions& options, train::SamplingOptions sampling,
+       CommandContext& context)
+      : model_(model),
+        options_(options),
+        sampling_(sampling),
+        context_(context),
+        tokenizer_(model.tokenizer()) {}
+
+  train::LoadedModel& model_;
+  const ChatOptions& options_;
+  train::SamplingOptions sampling_;
+  CommandContext& context_;
+  train::Tokenizer tokenizer_;
+  train::ChatTemplate template_;
+  train::Conversation conversation_;
+  std::vector<train::TokenId> stop_ids_;
+};
+
+Status chat(ChatOptions& options, CommandContext& context) {
+  if (!options.config.empty()) TROUPE_RETURN_IF_ERROR(take_config(options, context));
+  auto model = TROUPE_TRY(options.flags.open_model(context));
+  auto conversation = TROUPE_TRY(Chat::start(*model, options, context));
+  const bool talks = context.out_is_terminal && ::isatty(STDIN_FILENO) == 1;
+  const AnswerStop stop;
+  if (talks) context.out << "/clear forgets the conversation, /exit or Ctrl-D ends it.\n";
+  for (std::string line;;) {
+    if (talks) context.out << "> " << std::flush;
+    if (!std::getline(context.in, line)) break;
+    if (line.ends_with('\r')) line.pop_back();
+    if (line == "/exit") break;
+    if (line == "/clear") {
+      conversation.clear();
+    } else if (line.starts_with('/') && talks) {
+      context.err << "there are /clear and /exit\n";
+    } else if (line.find_first_not_of(" \t") != std::string::npos) {
+      const Status answered = conversation.answer(line);
+      // A user may clear the conversation; a script's next answers would be others.
+      if (!answered.ok() && !talks) return answered;
+      if (!answered.ok()) context.err << answered.message() << " (/clear begins anew)\n";
+    }
+  }
+  if (talks) context.out << "\n";
+  return {};
+}
+
+}  // namespace
+
+void add_chat_command(CLI::App& app, CommandContext& context) {
+  auto options = std::make_shared<ChatOptions>();
+  Command command(app, context, "chat", "Talks with a model at the terminal.");
+  add_model_flags(command, options->flags);
+  command
+      .option("--template", options->template_name, "NAME",
+              "how a conversation is written, as a training's template (default: the tokenizer's)")
+      .option("--system", options->system, "TEXT", "the system's text (default: the template's)")
+      .arguments("config", options->config, "FILE.yaml [KEY=VALUE]...",
+                 "a file of `llamafactory-cli chat`, in place of --model");
+  add_sampling_flags(command, options->flags);
+  command.example("troupe chat --model build/runs/sft --template llama3")
+      .example("troupe chat --model BASE --adapter runs/lora --template qwen --temperature 0.7")
+      .example("troupe chat inference.yaml temperature=0.2")
+      .note(
+          "Each line is a message; the answer appears as it comes, Ctrl-C stops it. /clear "
+          "forgets\n"
+          "the conversation, /exit or Ctrl-D ends it. Where standard input is no terminal, its "
+          "lines\n"
+          "are the messages and standard output has the answers alone.")
+      .run([options, &context] { return chat(*options, context); });
+}
+
+}  // namespace troupe::tools
