@@ -68,6 +68,19 @@ TEST_CASE("chat answers the lines of a script, with what was said before") {
   CHECK(chat("Once upon a time\n/clear\nThe dog\n/exit\nOnce\n") == first + second);
   const std::string system = chat("The dog\n", {"--template", "default", "--system", "Lily runs."});
   CHECK(system != chat("The dog\n", {"--template", "default"}));
+  // A file of LLaMA-Factory's; without do_sample answers are the likeliest, as by flags.
+  const auto file = home.file("inference.yaml");
+  PosixFileSystem files;
+  REQUIRE(write_file_atomically(files, file,
+                                "model_name_or_path: " + *model +
+                                    "\ntemplate: empty\ninfer_backend: huggingface\n"
+                                    "do_sample: false\nmax_new_tokens: 12\n")
+              .ok());
+  home.more().input = "Once upon a time\n";
+  CHECK(home.run({"chat", file}).out == first);
+  CHECK(home.run({"chat", file, "max_new_tokens=1"}).out.size() < first.size());
+  CHECK(contains(home.run({"chat", file, "infer_backend=vllm"}).err, "infer_backend=vllm"));
+  CHECK(contains(home.run({"chat", file, "--model", *model}).err, "both name a model"));
   home.more().input = "";
   const auto wrong = home.run({"chat", "--model", *model, "--template", "none"});
   CHECK(wrong.exit_code != 0);
