@@ -71,6 +71,11 @@ Result<wire::ActorSpec> make_spec(const ActorOptions& options) {
     return error(Code::kInvalidArgument, "ActorOptions: light_per_host ({}) is 1 to {}",
                  options.light_per_host, limits::kLightPerHostMax);
   }
+  if (options.node_affinity && options.node_affinity->empty()) {
+    return Status(Code::kInvalidArgument,
+                  "ActorOptions: node_affinity is the empty id; a connected driver's own node is "
+                  "object_store().value().node_id");
+  }
   if (options.node_affinity_soft && !options.node_affinity) {
     return Status(Code::kInvalidArgument,
                   "ActorOptions: node_affinity_soft without a node_affinity");

@@ -696,6 +696,11 @@ Result<wire::StoreTotals> ObjectClient::totals(Deadline deadline) {
   return *totals;
 }
 
+NodeId ObjectClient::node_id() const {
+  const std::lock_guard lock(mutex_);
+  return store_.node_id;
+}
+
 Result<std::vector<std::size_t>> ObjectClient::wait(std::span<const HeldObjectPtr> objects,
                                                     std::size_t count, Deadline deadline) {
   std::unique_lock lock(mutex_);

@@ -79,6 +79,8 @@ class ObjectClient : public std::enable_shared_from_this<ObjectClient> {
                                         Deadline deadline);
 
   Result<wire::StoreTotals> totals(Deadline deadline);
+  // Of the store that it is, or was last, connected to; empty before.
+  NodeId node_id() const;
 
   // A reference that has arrived. Its store does not know of it before hold_all().
   HeldObjectPtr arrived(const wire::ObjectRecord& record, ObjectIntake& intake);

@@ -77,7 +77,8 @@ Result<ObjectStoreInfo> object_store_info(const std::shared_ptr<ActorClient>& cl
                          .spilled_bytes = totals.spilled_bytes,
                          .spilled_bytes_total = totals.spilled_bytes_total,
                          .restored_bytes_total = totals.restored_bytes_total,
-                         .fetched_bytes_total = totals.fetched_bytes_total};
+                         .fetched_bytes_total = totals.fetched_bytes_total,
+                         .node_id = client->objects()->node_id()};
 }
 
 void encode_object(Encoder& out, const HeldObjectPtr& object) {

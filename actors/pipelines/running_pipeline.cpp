@@ -332,8 +332,8 @@ void RunningPipeline::on_connected(std::size_t index, std::uint64_t attempt,
       refused = of_stage(
           error(Code::kUnsupported,
                 "the actor of stage '{}' runs on node {}, and not on that of the pipeline's owner: "
-                "a pipeline's stages share memory. Place it there "
-                "(ActorOptions::label_selector, node_affinity)",
+                "a pipeline's stages share memory. Place it there: ActorOptions::node_affinity = "
+                "cluster.object_store().value().node_id, or a label_selector",
                 plan_.stages[seat.stage].name, seat.info.node_id.brief()),
           seat.stage);
     } else {

@@ -1,8 +1,11 @@
 #include "actors/tasks/task_pool.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,6 +30,28 @@ namespace {
 constexpr std::chrono::milliseconds kWorkerGrace{5'000};
 constexpr Duration kEndAgainAfter = std::chrono::seconds(1);
 constexpr const char* kNotGot = "no result before the deadline of get()";
+
+// A task that is run by the one which waits for it needs room behind that one's frames.
+bool stack_is_nearly_used_up() {
+  struct Stack {
+    std::uintptr_t begin = 0;
+    std::size_t least = 0;
+    Stack() {
+      pthread_attr_t attributes;
+      if (::pthread_getattr_np(::pthread_self(), &attributes) != 0) return;
+      void* lowest = nullptr;
+      std::size_t bytes = 0;
+      if (::pthread_attr_getstack(&attributes, &lowest, &bytes) == 0) {
+        begin = reinterpret_cast<std::uintptr_t>(lowest);
+        least = std::min<std::size_t>(1u << 20, bytes / 4);
+      }
+      ::pthread_attr_destroy(&attributes);
+    }
+  };
+  thread_local const Stack stack;
+  const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+  return stack.begin != 0 && here - stack.begin < stack.least;
+}
 
 ActorOptions worker_options(const TaskOptions& options) {
   return {.num_cpus = options.num_cpus,
@@ -295,6 +320,14 @@ void TaskPool::help(TaskCall& task, Deadline deadline) {
     taken = here != nullptr && queue_.take(task);
     if (taken) task.attempt.reset();
     attempt = task.attempt;
+  }
+  if (taken && stack_is_nearly_used_up()) {
+    return finish(task,
+                  Status(Code::kResourceExhausted,
+                         "tasks wait for each other in one process, and its thread's stack is "
+                         "nearly used up: write the recursion as a loop, or let tasks return "
+                         "what is to be done next"),
+                  {}, nullptr, nullptr);
   }
   if (taken) {
     const DecodeContext context{.client = client, .takes_references = true};

@@ -24,7 +24,8 @@
 //   call_stop_token(), and its worker is ended if it goes on for 5 s. Other tasks lose nothing.
 // - A task that waits for tasks which it has submitted itself, and that ask for no more than it,
 //   runs them in its own process where they have not begun: nested tasks end however few workers
-//   there are.
+//   there are. They use its thread's stack, some thousands deep; where that is nearly used up, the
+//   next one ends with kResourceExhausted.
 // - Of a task that no node could hold, were it idle, the future ends with kResourceExhausted
 //   (TaskOptions::awaits_nodes). A program that lacks the function says so (kNotFound).
 //
@@ -226,14 +227,31 @@ class Tasks {
   // Reduce(…Reduce(Map(a), Map(b))…) over all inputs: maps in a window, and reductions of
   // neighbours as soon as both are there, in a tree whose shape is that of the number of inputs
   // alone. `Reduce` takes two values of what `Map` returns, the earlier input's first, and returns
-  // one; large ones are best references to objects. Waits for the result. kInvalidArgument: no
-  // inputs.
+  // one; large ones are best references to objects. Waits for the result; where a task fails it
+  // cancels the others. kInvalidArgument: no inputs.
   template <auto Map, auto Reduce, typename Inputs>
   Result<TaskValue<Map>> map_reduce(Inputs&& inputs, std::size_t window = kTaskWindow) const {
     using R = TaskValue<Map>;
     static_assert(std::is_same_v<R, TaskValue<Reduce>>, "Reduce returns what Map does");
     std::vector<std::optional<Future<R>>> sums;  // [i]: of 2^i inputs
     std::deque<Future<R>> mapped;
+    Result<R> result = reduce_all<Map, Reduce>(inputs, window, sums, mapped);
+    if (!result.ok()) {
+      for (auto& future : mapped) future.cancel();
+      for (auto& sum : sums) {
+        if (sum) sum->cancel();
+      }
+    }
+    return result;
+  }
+
+ private:
+  friend struct detail::Access;
+  Tasks(Result<detail::ClientPtr> client, TaskOptions options);
+  template <auto Map, auto Reduce, typename Inputs, typename R>
+  Result<R> reduce_all(Inputs& inputs, std::size_t window,
+                       std::vector<std::optional<Future<R>>>& sums,
+                       std::deque<Future<R>>& mapped) const {
     const auto take = [&]() -> Status {
       std::optional<Future<R>> carried(std::move(mapped.front()));
       mapped.pop_front();
@@ -265,10 +283,6 @@ class Tasks {
     if (!whole) return Status(Code::kInvalidArgument, "map_reduce of no inputs");
     return whole->get();
   }
-
- private:
-  friend struct detail::Access;
-  Tasks(Result<detail::ClientPtr> client, TaskOptions options);
   template <auto Function, typename A>
   std::shared_ptr<detail::TaskCallState<TaskValue<Function>>> start_packed(A&& input) const {
     if (!pool_.ok()) {
@@ -283,9 +297,13 @@ class Tasks {
   // (Waits for both, and not for what it makes of them.)
   template <auto Reduce, typename R>
   Result<std::optional<Future<R>>> combine(Future<R>& earlier, Future<R>& later) const {
-    R a = TROUPE_TRY(earlier.get());
+    Result<R> a = earlier.get();
+    if (!a.ok()) {
+      later.cancel();
+      return a.status();
+    }
     R b = TROUPE_TRY(later.get());
-    return std::optional<Future<R>>(submit<Reduce>(std::move(a), std::move(b)));
+    return std::optional<Future<R>>(submit<Reduce>(std::move(*a), std::move(b)));
   }
 
   detail::ClientPtr client_;

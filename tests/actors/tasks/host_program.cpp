@@ -62,6 +62,17 @@ Result<int> leaves(ActorContext& context, int depth) {
   return a + TROUPE_TRY(right.get());
 }
 
+Result<int> chain(ActorContext& context, int depth) {
+  return depth == 0 ? 0 : 1 + TROUPE_TRY(context.submit<&chain>(depth - 1).get());
+}
+
+Result<int> fail_or_wait(ActorContext& context, int n) {
+  if (n == 0) return Status(Code::kInvalidArgument, "the first one");
+  const auto token = context.call_stop_token();
+  for (int i = 0; i < 20'000 && !token.stop_requested(); ++i) ::usleep(1000);
+  return n;
+}
+
 Result<ObjectRef<Floats>> filled(ActorContext& context, std::size_t count, float value) {
   return context.put(Floats(count, value));
 }

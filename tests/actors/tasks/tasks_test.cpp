@@ -161,6 +161,8 @@ TEST_CASE_FIXTURE(TaskCluster, "nested tasks end however few workers there are")
   std::vector<Future<int>> maps;
   for (int i = 0; i < 3; ++i) maps.push_back(cluster.submit<&sum_of_map>(20));
   for (auto& map : maps) CHECK(map.get(20s).value() == 420);
+  CHECK(cluster.submit<&chain>(1000).get().value() == 1000);
+  CHECK(cluster.submit<&chain>(100'000).get().status().code() == Code::kResourceExhausted);
 }
 
 TEST_CASE_FIXTURE(TaskCluster, "what a task submits after it was given up does not begin") {
@@ -210,6 +212,11 @@ TEST_CASE_FIXTURE(TaskCluster,
           .value() == expected);
   CHECK(cluster.tasks().map_reduce<&text_of, &join>(std::vector<int>()).status().code() ==
         Code::kInvalidArgument);
+  // The others are given up, and hold nobody up.
+  const std::vector<int> ten = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  CHECK(cluster.tasks().map_reduce<&fail_or_wait, &add>(ten).status().code() ==
+        Code::kInvalidArgument);
+  CHECK(cluster.submit<&twice>(1).get(15s).value() == 2);
 }
 
 TEST_CASE_FIXTURE(TaskCluster,

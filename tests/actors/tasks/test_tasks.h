@@ -31,6 +31,10 @@ void submit_late(ActorContext& context, const std::string& began, const std::str
 Result<int> sum_of_map(ActorContext& context, int n);
 // 2^depth, by as many tasks.
 Result<int> leaves(ActorContext& context, int depth);
+// `depth` tasks, each waited for by the one before it.
+Result<int> chain(ActorContext& context, int depth);
+// 0 fails; others wait until they are given up, at most 20 s.
+Result<int> fail_or_wait(ActorContext& context, int n);
 Result<ObjectRef<Floats>> filled(ActorContext& context, std::size_t count, float value);
 double sum(Object<Floats> numbers);
 int add(int a, int b);
@@ -41,6 +45,7 @@ int unlisted(int n);
 
 inline constexpr auto kTestTasks =
     troupe::tasks<&twice, &process_id, &nothing, &fail, &throws, &wait_for, &crash_times, &stay,
-                  &submit_late, &sum_of_map, &leaves, &filled, &sum, &add, &join, &text_of>;
+                  &submit_late, &sum_of_map, &leaves, &chain, &fail_or_wait,
+                  &filled, &sum, &add, &join, &text_of>;
 
 }  // namespace troupe::tests

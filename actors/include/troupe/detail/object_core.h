@@ -29,6 +29,8 @@ struct ObjectStoreInfo {
   std::uint64_t spilled_bytes_total = 0;
   std::uint64_t restored_bytes_total = 0;
   std::uint64_t fetched_bytes_total = 0;  // from other nodes
+  // Whose store it is: the node on which this process runs, also a driver's that has connected.
+  NodeId node_id;
 };
 
 }  // namespace troupe
