@@ -262,8 +262,11 @@ Status fix_special_tokens(const ChatTemplate& chat, Tokenizer& tokenizer,
                           std::vector<std::string>& notes) {
   if (!chat.note.empty()) notes.push_back(chat.note);
   const auto needs = [&](const std::string& token, const Status& status) {
-    return status.ok() ? status
-                       : status.prefixed(fmt::format("template {} needs '{}'", chat.name, token));
+    if (status.ok()) return status;
+    return status.prefixed(
+        fmt::format("template {} needs '{}', which `add_special_tokens: {}` adds to the tokenizer "
+                    "and the embedding",
+                    chat.name, token, token));
   };
   for (const auto* slots : {&chat.prefix, &chat.system, &chat.user, &chat.observation}) {
     for (const auto& slot : *slots) {

@@ -258,13 +258,6 @@ void HubNames::locate_named_data(LoadedConfig& loaded, Problems& problems) {
     const bool modelscope =
         !entry.ms_hub_url.empty() && (entry.hf_hub_url.empty() || settings_.modelscope);
     const std::string& name = modelscope ? entry.ms_hub_url : entry.hf_hub_url;
-    if (entry.split.find('[') != std::string::npos) {
-      problems.add(Code::kUnsupported, key,
-                   fmt::format("{}: split={} is not supported: a part of a split is taken by "
-                               "num_samples or max_samples",
-                               entry.name, entry.split));
-      continue;
-    }
     if (!hub::is_repository_name(name)) {
       problems.add(Code::kInvalidArgument, key,
                    fmt::format("{}: '{}' is no name that a hub may have", entry.name, name));

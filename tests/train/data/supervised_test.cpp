@@ -235,5 +235,28 @@ TEST_CASE("sharegpt: roles, system, broken rows are dropped with their reason") 
   CHECK(ids_of(module.train, 0) == text("S\ndetailed thinking offua"));
 }
 
+TEST_CASE("a part of a split of a data set that came from a hub") {
+  DataFolder folder;
+  folder.write("dataset_info.json", R"({"far": {"hf_hub_url": "a/rows", "split": "test[1:3]"},
+    "mixed": {"hf_hub_url": "a/rows", "split": "test[:1]+train[:1]"}})");
+  folder.write("test.jsonl", R"({"instruction": "p", "output": "0"}
+{"instruction": "q", "output": "1"}
+{"instruction": "r", "output": "2"}
+{"instruction": "s", "output": "3"}
+)");
+  const auto tokenizer = byte_tokenizer(kSpecial, kConfig);
+  auto options = folder.options(kSupervised, {"far"});
+  for (const char* name : {"far", "mixed"})
+    options.hub_files[name] = {join_path(options.dataset_dir, "test.jsonl")};
+  const auto module = build_dataset(folder.files, options, tokenizer).value();
+  REQUIRE(module.train.size() == 2);
+  CHECK(ids_of(module.train, 0) == text("q1"));
+  CHECK(ids_of(module.train, 1) == text("r2"));
+  options.dataset = {"mixed"};
+  const auto mixed = build_dataset(folder.files, options, tokenizer);
+  CHECK(mixed.status().to_string().find("Unknown split \"train\". Should be one of ['test']") !=
+        std::string::npos);
+}
+
 }  // namespace
 }  // namespace troupe::train

@@ -134,7 +134,8 @@ TEST_CASE("data sets on a hub: by dataset_info.json, ONLINE, REMOTE:, and by pat
   using Files = std::map<std::string, std::vector<std::string>>;
   CHECK(hub.loaded(start + named + "here,far\n").config.data.hub_files ==
         Files{{"far", {folder + "/data/test.jsonl"}}});
-  CHECK(contains(hub.refused(start + named + "part\n"), "train[:10] is not supported"));
+  CHECK(hub.loaded(start + named + "part\n").config.data.hub_files ==
+        Files{{"part", {folder + "/data/train.jsonl"}}});
   const auto online = hub.loaded(start + "dataset_dir: ONLINE\ndataset: a/rows\n");
   CHECK(online.config.data.hub_files == Files{{"a/rows", {folder + "/data/train.jsonl"}}});
   CHECK(contains(hub.refused(start + "dataset_dir: ONLINE\ndataset: a/none\n"),
