@@ -1,5 +1,5 @@
 #pragma once
-// What the process of an actor that is being stopped says of the calls that it does not begin.
+// The errors with which the process of a stopping actor ends the calls that it does not begin.
 
 #include <string_view>
 

@@ -143,7 +143,8 @@ class ObjectClient : public std::enable_shared_from_this<ObjectClient> {
   Status map_locked(const wire::ObjectAnswer& answer, UniqueFd descriptor);
   // How many of the objects behind this one may be told along with it.
   std::uint32_t unknown_behind_locked(const HeldObject& object) const;
-  // Of an answer whose segment is mapped.
+  // Takes over the places that an answer names, of this object and of others. The answer's segment
+  // is mapped.
   void know_places_locked(const wire::ObjectAnswer& answer, HeldObject& object);
   Result<Answered> locate(std::unique_lock<std::mutex>& lock, const HeldObject& object,
                           Deadline deadline);

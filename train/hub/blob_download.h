@@ -13,7 +13,7 @@
 
 namespace troupe::train::hub {
 
-// What the hub says of a file.
+// A file's commit, ETag, size and URL, as the hub tells them.
 struct FileMetadata {
   std::string commit;
   std::string etag;

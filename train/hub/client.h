@@ -13,7 +13,7 @@ namespace troupe::train::hub {
 inline constexpr int kRetries = 5;
 Duration retry_wait(int failures);
 
-// What downloads are made of.
+// The services that downloads use: files, HTTP, waiting, progress.
 struct Services {
   FileSystem& files;
   OpenHttp open_http;

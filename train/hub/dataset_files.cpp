@@ -80,7 +80,7 @@ Splits by_words(const std::vector<std::string>& files, bool in_folders) {
   return out;
 }
 
-// Of the commonest type alone.
+// Keeps the files of the commonest type alone.
 std::vector<std::string> of_one_type(const std::vector<std::string>& files) {
   std::map<std::string, std::size_t> counts;
   for (const auto& path : files) {
@@ -95,7 +95,7 @@ std::vector<std::string> of_one_type(const std::vector<std::string>& files) {
 }
 
 Splits by_names(std::vector<std::string> files) {
-  // What describes a repository is no data.
+  // Files that describe the repository hold no data.
   std::erase_if(files, [](const std::string& path) {
     const auto name = path.substr(path.rfind('/') + 1);
     return name == "dataset_infos.json" || name == "dataset_dict.json" || name == "state.json" ||

@@ -106,15 +106,11 @@ void UnigramModel::push_unknown(std::string_view text, std::vector<TokenId>& out
 void UnigramModel::encode_piece(std::string_view piece, UnigramScratch& scratch,
                                 std::vector<TokenId>& out) const {
   if (piece.empty()) return;
-  const bool short_enough = piece.size() <= WordCache::kWordBytesMax;
-  if (short_enough) {
-    const auto known = scratch.words.find(piece);
-    if (!known.empty()) {
-      out.insert(out.end(), known.begin(), known.end());
-      return;
-    }
-  }
-  const std::size_t before = out.size();
+  scratch.words.append(piece, out, [&] { encode_uncached(piece, scratch, out); });
+}
+
+void UnigramModel::encode_uncached(std::string_view piece, UnigramScratch& scratch,
+                                   std::vector<TokenId>& out) const {
   find_cuts(piece, scratch);
   const auto& cuts = scratch.cuts;  // the last one first
   for (std::size_t i = cuts.size(); i > 0;) {
@@ -127,7 +123,6 @@ void UnigramModel::encode_piece(std::string_view piece, UnigramScratch& scratch,
     const std::size_t end = i > 0 ? cuts[i - 1].first : piece.size();
     push_unknown(piece.substr(begin, end - begin), out);
   }
-  if (short_enough) scratch.words.insert(piece, std::span(out).subspan(before));
 }
 
 }  // namespace troupe::train

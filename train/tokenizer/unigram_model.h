@@ -69,6 +69,8 @@ class UnigramModel {
                     std::vector<TokenId>& out) const;
 
  private:
+  void encode_uncached(std::string_view piece, UnigramScratch& scratch,
+                       std::vector<TokenId>& out) const;
   UnigramModel() = default;
   void find_cuts(std::string_view piece, UnigramScratch& scratch) const;
   void push_unknown(std::string_view text, std::vector<TokenId>& out) const;

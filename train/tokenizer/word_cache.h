@@ -25,6 +25,10 @@ class WordCache {
   std::span<const std::int32_t> find(std::string_view word) const;
   // Remembers a word that find() does not know, and its ids (at least one).
   void insert(std::string_view word, std::span<const std::int32_t> ids);
+  // Appends the ids of `word` to `out`: those that are remembered, else those that encode()
+  // appends, which are remembered then.
+  template <typename Encode>
+  void append(std::string_view word, std::vector<std::int32_t>& out, const Encode& encode);
 
  private:
   static constexpr std::size_t kShortBytesMax = 15;
@@ -101,6 +105,19 @@ inline std::span<const std::int32_t> WordCache::find(std::string_view word) cons
   const auto at = long_words_.find(word);
   if (at == long_words_.end()) return {};
   return {long_ids_.data() + at->second.first, at->second.second};
+}
+
+template <typename Encode>
+void WordCache::append(std::string_view word, std::vector<std::int32_t>& out,
+                       const Encode& encode) {
+  if (word.size() > kWordBytesMax) return encode();
+  if (const auto known = find(word); !known.empty()) {
+    out.insert(out.end(), known.begin(), known.end());
+    return;
+  }
+  const std::size_t before = out.size();
+  encode();
+  insert(word, std::span(out).subspan(before));
 }
 
 }  // namespace troupe::train

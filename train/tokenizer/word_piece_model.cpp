@@ -55,17 +55,7 @@ void WordPieceModel::encode_uncached(std::string_view piece, WordPieceScratch& s
 void WordPieceModel::encode_piece(std::string_view piece, WordPieceScratch& scratch,
                                   std::vector<TokenId>& out) const {
   if (piece.empty()) return;
-  const bool short_enough = piece.size() <= WordCache::kWordBytesMax;
-  if (short_enough) {
-    const auto known = scratch.words.find(piece);
-    if (!known.empty()) {
-      out.insert(out.end(), known.begin(), known.end());
-      return;
-    }
-  }
-  const std::size_t before = out.size();
-  encode_uncached(piece, scratch, out);
-  if (short_enough) scratch.words.insert(piece, std::span(out).subspan(before));
+  scratch.words.append(piece, out, [&] { encode_uncached(piece, scratch, out); });
 }
 
 }  // namespace troupe::train

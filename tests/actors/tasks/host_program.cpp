@@ -40,9 +40,15 @@ void stay(const std::string& began) {
   for (;;) ::usleep(1000);
 }
 
+// At most 20 s, if nobody gives it up.
+static void wait_until_given_up(ActorContext& context) {
+  const auto token = context.call_stop_token();
+  for (int i = 0; i < 20'000 && !token.stop_requested(); ++i) ::usleep(1000);
+}
+
 void submit_late(ActorContext& context, const std::string& began, const std::string& survived) {
   std::ofstream(began) << "x";
-  while (!context.call_stop_token().stop_requested()) ::usleep(1000);
+  wait_until_given_up(context);
   for (int i = 0; i < 3; ++i) (void)context.submit<&twice>(i).get();
   std::ofstream(survived) << "x";
 }
@@ -68,8 +74,7 @@ Result<int> chain(ActorContext& context, int depth) {
 
 Result<int> fail_or_wait(ActorContext& context, int n) {
   if (n == 0) return Status(Code::kInvalidArgument, "the first one");
-  const auto token = context.call_stop_token();
-  for (int i = 0; i < 20'000 && !token.stop_requested(); ++i) ::usleep(1000);
+  wait_until_given_up(context);
   return n;
 }
 

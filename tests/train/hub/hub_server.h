@@ -24,7 +24,7 @@ class HubServer {
     std::string method, to, path, range, authorization;
     int status = 0;
   };
-  // What becomes of one request instead of what it asks for.
+  // A fault that the server answers one request with.
   struct Fault {
     enum Kind { kStatus, kCut, kIgnoreRange } kind = kStatus;
     int status = 0;
