@@ -1,6 +1,5 @@
 #include "train/data/conversation.h"
-
-#include "train/data/python_json.h"
+#include "runtime/base/python_json.h"
 
 namespace troupe::train {
 namespace {
@@ -26,7 +25,7 @@ Result<std::string> text_of(const Record& record, const std::string& name) {
 // `tools` may be JSON text, a list or an object.
 Result<std::string> tools_of(const Record& record, const DatasetAttributes& attributes) {
   const auto* value = column(record, attributes.tools);
-  if (value && (value->is_array() || value->is_object())) return python_json(*value);
+  if (value && (value->is_array() || value->is_object())) return json::python_json(*value);
   return text_of(record, attributes.tools);
 }
 
@@ -125,7 +124,7 @@ std::string calls_of(const json::Array& tool_calls) {
     const auto* function = json::find(call, "function");
     functions.push_back(function ? *function : call);
   }
-  return python_json(functions);
+  return json::python_json(functions);
 }
 
 Result<RawMessage> raw_message(const json::Value& message, const DatasetAttributes& attributes) {

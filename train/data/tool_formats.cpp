@@ -1,8 +1,7 @@
 #include "train/data/tool_formats.h"
+#include "runtime/base/python_json.h"
 
 #include <algorithm>
-
-#include "train/data/python_json.h"
 
 namespace troupe::train {
 namespace {
@@ -35,7 +34,7 @@ std::string python_text(const json::Value* value, bool quoted = false) {
   if (value->is_null()) return "None";
   if (value->is_bool()) return value->get_bool() ? "True" : "False";
   const auto* array = value->if_array();
-  if (!array) return python_json(*value);
+  if (!array) return json::python_json(*value);
   std::string out;
   for (const auto& item : *array) out += (out.empty() ? "" : ", ") + python_text(&item, true);
   return "[" + out + "]";
@@ -99,7 +98,7 @@ std::string describe(const Description& form, const json::Array& tools) {
   std::string out = form.before;
   for (const auto& tool : tools) {
     out += form.before_each +
-           python_json(form.wrap ? wrapped(tool) : function_of(tool), form.indent) +
+           json::python_json(form.wrap ? wrapped(tool) : function_of(tool), form.indent) +
            form.behind_each;
   }
   return out + form.behind;
@@ -140,7 +139,7 @@ std::string describe_glm4(const json::Array& tools) {
   for (const auto& tool : tools) {
     const auto& function = function_of(tool);
     out += "\n\n## " + python_text(json::find(function, "name")) + "\n\n" +
-           python_json(function, 4) + "\n在调用上述函数时，请使用 Json 格式表示调用的参数。";
+           json::python_json(function, 4) + "\n在调用上述函数时，请使用 Json 格式表示调用的参数。";
   }
   return out;
 }
@@ -191,7 +190,7 @@ std::string describe_seed_oss(const json::Array& tools) {
          "assist with the user query.Tool List:\nYou are authorized to use the following tools "
          "(described in JSON Schema format). Before performing any task, you must decide how to "
          "call them based on the descriptions and parameters of these tools.\n" +
-         python_json(tools) +
+         json::python_json(tools) +
          "\n工具调用请遵循如下格式:\n<seed:tool_call>\n<function=example_function_name>\n"
          "<parameter=example_parameter_1>value_1</parameter>\n<parameter=example_parameter_2>This "
          "is the value for the second parameter\nthat can span\nmultiple lines</parameter>\n"
@@ -201,13 +200,13 @@ std::string describe_seed_oss(const json::Array& tools) {
 std::string describe_mistral(const json::Array& tools) {
   json::Array list;
   for (const auto& tool : tools) list.push_back(wrapped(tool));
-  return "[AVAILABLE_TOOLS] " + python_json(list) + "[/AVAILABLE_TOOLS]";
+  return "[AVAILABLE_TOOLS] " + json::python_json(list) + "[/AVAILABLE_TOOLS]";
 }
 
 std::string describe_lfm2(const json::Array& tools) {
   json::Array list;
   for (const auto& tool : tools) list.push_back(function_of(tool));
-  return "List of tools: <|tool_list_start|>" + python_json(list) + "<|tool_list_end|>";
+  return "List of tools: <|tool_list_start|>" + json::python_json(list) + "<|tool_list_end|>";
 }
 
 constexpr const char* kLlama3Date = "{{date}}";
@@ -234,7 +233,7 @@ std::string call_default(const Calls& calls) {
   std::string out;
   for (const auto& call : calls) {
     out += (out.empty() ? "Action: " : "\nAction: ") + call.name +
-           "\nAction Input: " + python_json(call.arguments);
+           "\nAction Input: " + json::python_json(call.arguments);
   }
   return out;
 }
@@ -243,31 +242,31 @@ std::string call_qwen(const Calls& calls) {
   std::string out;
   for (const auto& call : calls) {
     out += std::string(out.empty() ? "" : "\n") + "<tool_call>\n" +
-           python_json(named(call, "arguments")) + "\n</tool_call>";
+           json::python_json(named(call, "arguments")) + "\n</tool_call>";
   }
   return out;
 }
 
 std::string call_llama3(const Calls& calls) {
-  if (calls.size() == 1) return python_json(named(calls[0], "parameters"));
+  if (calls.size() == 1) return json::python_json(named(calls[0], "parameters"));
   json::Array list;
   for (const auto& call : calls) list.push_back(named(call, "parameters"));
-  return python_json(list);
+  return json::python_json(list);
 }
 
 std::string call_mistral(const Calls& calls) {
   json::Array list;
   for (const auto& call : calls) list.push_back(named(call, "arguments"));
-  return python_json(list);
+  return json::python_json(list);
 }
 
 std::string call_glm4(const Calls& calls) {
-  return calls[0].name + "\n" + python_json(calls[0].arguments);
+  return calls[0].name + "\n" + json::python_json(calls[0].arguments);
 }
 
 std::string call_minimax1(const Calls& calls) {
   std::string out = "<tool_calls>\n";
-  for (const auto& call : calls) out += python_json(named(call, "arguments")) + "\n";
+  for (const auto& call : calls) out += json::python_json(named(call, "arguments")) + "\n";
   return out + "</tool_calls>";
 }
 
@@ -290,7 +289,7 @@ std::string written(const CallForm& form, const Calls& calls) {
     for (const auto& member : call.arguments.get_object()) {
       out += form.key + std::string(member.key()) + form.behind_key;
       const auto* text = member.value().if_string();
-      out += text ? std::string(text->data(), text->size()) : python_json(member.value());
+      out += text ? std::string(text->data(), text->size()) : json::python_json(member.value());
       out += form.behind_value;
     }
     out += form.end;
@@ -327,7 +326,7 @@ std::string call_lfm2(const Calls& calls) {
       const auto* text = member.value().if_string();
       arguments += (arguments.empty() ? "" : ", ") + std::string(member.key()) + "=" +
                    (text ? "\"" + std::string(text->data(), text->size()) + "\""
-                         : python_json(member.value()));
+                         : json::python_json(member.value()));
     }
     out += (out.empty() ? "" : ", ") + call.name + "(" + arguments + ")";
   }

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <limits>
 
+#include "runtime/base/python_json.h"
+
 namespace troupe::train {
 namespace {
 
@@ -112,26 +114,7 @@ std::string hex_float(double value) {
   return buffer;
 }
 
-std::string python_json(const json::Value& value) {
-  if (const auto* object = value.if_object()) {
-    std::string out = "{";
-    for (const auto& member : *object) {
-      if (out.size() > 1) out += ", ";
-      out += json::write(json::Value(member.key())) + ": " + python_json(member.value());
-    }
-    return out + "}";
-  }
-  if (const auto* array = value.if_array()) {
-    std::string out = "[";
-    for (const auto& item : *array) {
-      if (out.size() > 1) out += ", ";
-      out += python_json(item);
-    }
-    return out + "]";
-  }
-  if (const auto* number = value.if_double()) return json::python_float(*number);
-  return json::write(value);
-}
+std::string python_json(const json::Value& value) { return json::python_json(value); }
 
 Result<json::Value> parse_python_json(std::string_view text, std::string_view name) {
   auto value =

@@ -1,9 +1,9 @@
-#include "train/data/python_json.h"
+#include "runtime/base/python_json.h"
 
-namespace troupe::train {
+namespace troupe::json {
 namespace {
 
-struct Writer {
+struct PythonWriter {
   int indent;
   std::string out;
 
@@ -23,29 +23,29 @@ struct Writer {
     out += close;
   }
 
-  void node(const json::Value& value, int depth) {
+  void node(const Value& value, int depth) {
     if (const auto* object = value.if_object()) {
       list('{', '}', object->size(), depth, [&](std::size_t i) {
         const auto& member = *(object->begin() + static_cast<std::ptrdiff_t>(i));
-        out += json::write(json::Value(member.key())) + ": ";
+        out += write(Value(member.key())) + ": ";
         node(member.value(), depth + 1);
       });
     } else if (const auto* array = value.if_array()) {
       list('[', ']', array->size(), depth, [&](std::size_t i) { node((*array)[i], depth + 1); });
     } else if (const auto* number = value.if_double()) {
-      out += json::python_float(*number);
+      out += python_float(*number);
     } else {
-      out += json::write(value);
+      out += write(value);
     }
   }
 };
 
 }  // namespace
 
-std::string python_json(const json::Value& value, int indent) {
-  Writer writer{indent, {}};
+std::string python_json(const Value& value, int indent) {
+  PythonWriter writer{indent, {}};
   writer.node(value, 0);
   return std::move(writer.out);
 }
 
-}  // namespace troupe::train
+}  // namespace troupe::json

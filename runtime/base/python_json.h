@@ -1,14 +1,15 @@
 #pragma once
-// JSON as Python's json.dumps(value, ensure_ascii=False) writes it: what models were trained on.
+// JSON as Python's json.dumps(value, ensure_ascii=False) writes it: its reports, and what models
+// were trained on.
 
 #include <string>
 
 #include "runtime/base/json.h"
 
-namespace troupe::train {
+namespace troupe::json {
 
 // One line with ", " and ": "; `indent` above 0: one member a line, as with json.dumps(indent=…).
 // Numbers beyond 64 bits, which Python keeps whole, are doubles here.
-std::string python_json(const json::Value& value, int indent = 0);
+std::string python_json(const Value& value, int indent = 0);
 
-}  // namespace troupe::train
+}  // namespace troupe::json
