@@ -97,14 +97,15 @@ class Service final : public ObjectService {
                      const std::weak_ptr<net::Connection>& connection,
                      std::span<const std::byte> frame);
   void serve_bytes(ByteStream stream, const std::string& peer);
-  Result<ReadableObject> find(ObjectId object, const std::string& peer, ProcessKey* reader);
+  Result<ReadableObject> find(ObjectId object, const std::string& peer);
 
   void carry_out();
   void carry_out(ObjectEffect& effect);
   void tell_process(ObjectEffect& effect);
   void create(const ObjectEffect& effect);
-  void spill(SegmentKey segment);
-  void restore(const ObjectEffect& effect);
+  void spill(ObjectEffect& effect);
+  void forget(std::shared_ptr<const SpillFile> file);
+  void restore(ObjectEffect& effect);
   void fetch(const ObjectEffect& effect);
   void disk(std::function<void()> work);
   void settle_soon();
@@ -115,6 +116,7 @@ class Service final : public ObjectService {
   net::EventLoop& loop_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   OpenStreams streams_;
+  IdleStreams idle_{loop_.clock()};
   // Fetches wait for those that serve on other nodes, which wait for fetches of theirs.
   WorkerThreads fetching_{32, 1'000'000};
   WorkerThreads serving_{64, 1024};
@@ -127,6 +129,7 @@ class Service final : public ObjectService {
   std::map<ProcessKey, std::function<void(const wire::ObjectAnswer&)>> readers_;
   std::map<SegmentKey, std::shared_ptr<ObjectMemory>> memories_;
   std::map<SegmentKey, Status> failed_;
+  std::map<SegmentKey, std::shared_ptr<const SpillFile>> files_;
   std::map<SegmentKey, std::shared_ptr<std::uint64_t>> fetched_;  // bytes that have arrived
   std::map<NodeId, Home> homes_;
   std::map<NodeId, std::shared_ptr<net::Connection>> borrowers_;
@@ -357,17 +360,17 @@ void Service::carry_out(ObjectEffect& effect) {
         memories_.erase(memory);
       }
       fetched_.erase(effect.segment);
-      return disk([this, segment = effect.segment] { spill_.remove(segment); });
+      const auto file = files_.find(effect.segment);
+      if (file != files_.end()) forget(std::move(files_.extract(file).mapped()));
+      return;
     }
     case ObjectEffect::Kind::kSpill:
-      return spill(effect.segment);
+      return spill(effect);
     case ObjectEffect::Kind::kForgetMemory:
       memories_.erase(effect.segment);
       return;
     case ObjectEffect::Kind::kRestore:
       return restore(effect);
-    case ObjectEffect::Kind::kForgetDisk:
-      return disk([this, segment = effect.segment] { spill_.remove(segment); });
     case ObjectEffect::Kind::kFetch:
       return fetch(effect);
   }
@@ -411,25 +414,47 @@ void Service::create(const ObjectEffect& effect) {
 
 void Service::disk(std::function<void()> work) { (void)disk_.run(std::move(work)); }
 
-void Service::spill(SegmentKey segment) {
-  disk([this, segment, memory = memories_.at(segment)] {
-    const Status status = spill_.write(segment, *memory);
-    post([this, segment, status] {
-      store_.spilled(segment, status, now());
+void Service::spill(ObjectEffect& effect) {
+  const SegmentKey segment = effect.segment;
+  disk([this, segment, pieces = std::move(effect.pieces), memory = memories_.at(segment)] {
+    Result<std::shared_ptr<const SpillFile>> file =
+        Status(Code::kOutOfMemory, "a segment of objects cannot be mapped");
+    if (const std::span<const std::byte> bytes = memory->mapped(); !bytes.empty()) {
+      std::vector<SpillPiece> written;
+      for (const auto& piece : pieces) {
+        written.push_back({piece.from, bytes.subspan(piece.from, piece.bytes)});
+      }
+      file = spill_.write(segment, written);
+    }
+    post([this, segment, file] {
+      if (store_.spilled(segment, file.status(), now())) {
+        files_[segment] = *file;
+      } else if (file.ok()) {
+        forget(*file);
+      }
       carry_out();
     });
   });
 }
 
-void Service::restore(const ObjectEffect& effect) {
+// On the disk's thread: that of a large file takes a while.
+void Service::forget(std::shared_ptr<const SpillFile> file) {
+  auto held = std::make_shared<std::shared_ptr<const SpillFile>>(std::move(file));
+  disk([held] { held->reset(); });
+}
+
+void Service::restore(ObjectEffect& effect) {
   const SegmentKey segment = effect.segment;
-  disk([this, segment, bytes = effect.bytes] {
+  disk([this, segment, bytes = effect.bytes, pieces = std::move(effect.pieces),
+        file = files_.at(effect.file)] {
     auto memory = ObjectMemory::create(bytes, ObjectMemory::Writer::kStore);
-    const Status status = memory.ok() ? spill_.read(segment, **memory) : memory.status();
+    Status status = memory.status();
+    for (const auto& piece : pieces) {
+      if (!status.ok()) break;
+      status = file->read(piece.from, (*memory)->mapped().subspan(piece.to, piece.bytes));
+    }
     post([this, segment, status, memory = status.ok() ? *memory : nullptr] {
-      if (memory) memories_[segment] = memory;
-      store_.restored(segment, status);
-      // (Where it was dropped meanwhile nobody asks for it again.)
+      if (store_.restored(segment, status)) memories_[segment] = memory;
       carry_out();
     });
   });
@@ -445,7 +470,7 @@ void Service::fetch(const ObjectEffect& effect) {
   const bool queued = fetching_.run([this, from, object = effect.object, bytes = effect.bytes,
                                      segment = effect.segment, memory = memory->second, have] {
     const Status status =
-        fetch_object(from, options_.token, object, bytes, *memory, have.get(), streams_);
+        fetch_object(from, options_.token, object, bytes, *memory, have.get(), streams_, idle_);
     post([this, object, segment, status] {
       if (status.ok()) fetched_.erase(segment);
       store_.fetched(object, status);
@@ -577,26 +602,26 @@ void Service::on_peer_frame(const std::shared_ptr<NodeId>& node,
 }
 
 void Service::serve_bytes(ByteStream stream, const std::string& peer) {
-  ProcessKey reader = 0;
-  const Status status = serve_object(
-      std::move(stream), [&](ObjectId object) { return find(object, peer, &reader); }, streams_);
+  const Status status = serve_objects(
+      std::move(stream), [&](ObjectId object) { return find(object, peer); }, streams_);
   if (!status.ok() && status.code() != Code::kUnavailable) {
     options_.log.info("an object's bytes were not sent to {}: {}", peer, status.to_string());
   }
-  if (reader == 0) return;
-  post([this, reader] {
-    readers_.erase(reader);
-    store_.process_gone(reader);
-    carry_out();
-  });
 }
 
 // On the serving thread.
-Result<ReadableObject> Service::find(ObjectId object, const std::string& peer, ProcessKey* reader) {
+Result<ReadableObject> Service::find(ObjectId object, const std::string& peer) {
   using Found = Result<ReadableObject>;
   auto promise = std::make_shared<std::promise<Found>>();
   auto future = promise->get_future();
-  const ProcessKey key = *reader = next_key_++;
+  const ProcessKey key = next_key_++;
+  const std::shared_ptr<void> reading(nullptr, [this, key](void*) {
+    post([this, key] {
+      readers_.erase(key);
+      store_.process_gone(key);
+      carry_out();
+    });
+  });
   post([this, promise, key, object, peer] {
     readers_[key] = [this, promise](const wire::ObjectAnswer& answer) {
       if (answer.pending) return;
@@ -606,7 +631,8 @@ Result<ReadableObject> Service::find(ObjectId object, const std::string& peer, P
       } else if (memory == memories_.end()) {
         promise->set_value(Status(Code::kUnavailable, "the object is being dropped"));
       } else {
-        promise->set_value(ReadableObject{memory->second, answer.place.offset, answer.bytes});
+        promise->set_value(
+            ReadableObject{memory->second, answer.place.offset, answer.bytes, nullptr});
       }
     };
     store_.reader_joined(key, peer);
@@ -619,7 +645,9 @@ Result<ReadableObject> Service::find(ObjectId object, const std::string& peer, P
     return Status(Code::kDeadlineExceeded, "the object is not in memory yet");
   }
   try {
-    return future.get();
+    Found found = future.get();
+    if (found.ok()) found->reading = reading;
+    return found;
   } catch (const std::future_error&) {
     return Status(Code::kUnavailable, "the object store ends");
   }

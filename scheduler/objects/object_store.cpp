@@ -351,14 +351,11 @@ void ObjectStore::drop_segment(SegmentKey key) {
     leaving_bytes_ -= segment.bytes;
   }
   if (segment.place == Place::kSpilled) {
-    counted_.spilled_bytes -= segment.bytes;
+    counted_.spilled_bytes -= segment.disk_bytes;
   } else {
     memory_bytes_ -= segment.bytes;
   }
   if (segment.writer != 0) processes_[segment.writer].written.erase(key);
-  std::erase_if(wants_, [&](const Want& want) {
-    return want.kind == Want::Kind::kRestore && want.segment == key;
-  });
   segments_.erase(found);
   effect(Kind::kDropSegment).segment = key;
 }
@@ -423,13 +420,9 @@ void ObjectStore::get(const Waiter& waiter, ObjectId id, TimePoint now) {
   object.getting.push_back(waiter);
   tell_pending(object.getting.back());
   if (segment != segments_.end()) {
-    const auto waits = [&](const Want& want) {
-      return want.kind == Want::Kind::kRestore && want.segment == segment->first;
-    };
-    if (segment->second.place == Place::kSpilled && std::ranges::none_of(wants_, waits)) {
-      want(
-          {.kind = Want::Kind::kRestore, .bytes = segment->second.bytes, .segment = segment->first},
-          now);
+    // Who was there before has asked already.
+    if (segment->second.place == Place::kSpilled && object.getting.size() == 1) {
+      want({.kind = Want::Kind::kRestore, .bytes = come_back_with(id).bytes, .object = id}, now);
     }
   } else if (object.standing == Standing::kBorrowed && object.fetch == Object::Fetch::kNone) {
     object.fetch = Object::Fetch::kWantsMemory;

@@ -15,8 +15,9 @@
 // which was sent before it.
 //
 // Memory. Objects lie in segments: one for a large object, many small ones in one. A segment is
-// written by one process and read by all; it is what is granted, moved to disk and back, and
-// dropped as a whole. When `memory_max_bytes` are in use and more is wanted, the store asks those
+// written by one process and read by all; it is granted, moved to disk and dropped as a whole. From
+// disk an object comes back alone, into a segment of its own; those that are too small for one come
+// together. When `memory_max_bytes` are in use and more is wanted, the store asks those
 // who map the least recently used segments to unmap them (RevokeSegments); whoever has a view of an
 // object says no. Then an empty segment is dropped, a copy of another node's object too, and
 // anything else is written to disk. Requests for memory are served in order; while a process waits
@@ -49,6 +50,8 @@ struct ObjectStoreConfig {
   std::string node_name;
   std::uint64_t memory_max_bytes = 0;
   Duration stuck_after = std::chrono::seconds(2);
+  // An object of so many bytes comes back from disk into a segment of its own.
+  std::uint64_t alone_bytes = 32u << 10;
 };
 
 // What is to be done, in this order.
@@ -58,10 +61,10 @@ struct ObjectEffect {
     kTellPeer,       // `message` to the store of `node`, at `endpoint`
     kCreateSegment,  // shared memory of `bytes`, as `segment`, that `process` writes; 0: the store
     kDropSegment,    // its descriptor, and what of it is on disk
-    kSpill,          // write it to disk; spilled() follows
+    kSpill,          // write `pieces` of it to disk; spilled() follows
     kForgetMemory,   // it is on disk; its memory goes
-    kRestore,        // read it from disk into new memory of `bytes`; restored() follows
-    kForgetDisk,     // it is in memory again; its file goes
+    kRestore,        // read `pieces` of `file` from disk into new memory of `bytes`, as `segment`;
+                     // restored() follows
     kFetch,          // `object` from the store of `node`; fetched() follows
   };
   Kind kind = Kind::kTellProcess;
@@ -70,7 +73,15 @@ struct ObjectEffect {
   // connection that the node has made to this one; otherwise on this store's to the node.
   bool reply = false;
   SegmentKey segment = 0;
+  SegmentKey file = 0;  // a segment that is on disk
   std::uint64_t bytes = 0;
+  // An object's bytes: where they were in the segment that went to disk, and where they are to be.
+  struct Piece {
+    std::uint64_t from = 0;
+    std::uint64_t to = 0;
+    std::uint64_t bytes = 0;
+  };
+  std::vector<Piece> pieces = {};
   NodeId node;
   wire::Endpoint endpoint;
   ObjectId object;
@@ -105,8 +116,9 @@ class ObjectStore {
   // --- what became of effects
   // It could not be made. Its kTellProcess, if there is one, is to carry `why` instead of it.
   void segment_failed(SegmentKey segment, const Status& why);
-  void spilled(SegmentKey segment, Status status, TimePoint now);
-  void restored(SegmentKey segment, Status status);
+  // False: nobody needs what was written, or read.
+  bool spilled(SegmentKey segment, Status status, TimePoint now);
+  bool restored(SegmentKey segment, Status status);
   void fetched(ObjectId object, Status status);
 
   // Frees what nobody held when it began, nor since. In between everything is read that had been
@@ -169,6 +181,7 @@ class ObjectStore {
     ProcessKey writer = 0;  // 0: this store's own, or its process is gone
     bool fresh = true;      // nothing has been put into it yet
     std::uint64_t bytes = 0;
+    std::uint64_t disk_bytes = 0;  // of kSpilling, kSpilled
     std::set<ObjectId> objects;
     Place place = Place::kMemory;
     std::set<ProcessKey> mapped;
@@ -181,10 +194,9 @@ class ObjectStore {
   struct Want {
     enum class Kind { kSegment, kRestore, kFetch } kind;
     std::uint64_t bytes;
-    Waiter waiter = {};      // of kSegment
-    SegmentKey segment = 0;  // of kRestore
-    ObjectId object = {};    // of kFetch
-    TimePoint since{};       // nothing has moved
+    Waiter waiter = {};    // of kSegment
+    ObjectId object = {};  // of kRestore, kFetch
+    TimePoint since{};     // nothing has moved
   };
   // A process's, or a reader's.
   struct Process {
@@ -241,6 +253,12 @@ class ObjectStore {
   void want(Want want, TimePoint now);
   void serve_wants(TimePoint now);
   void serve(const Want& want);
+  void serve_restore(const Want& want);
+  struct Comrades {
+    std::vector<ObjectId> objects;
+    std::uint64_t bytes = 0;  // that they take in a segment
+  };
+  Comrades come_back_with(ObjectId id) const;
   bool still_wanted(const Want& want) const;
   void make_room(std::uint64_t bytes, TimePoint now);
   void revoke(SegmentKey key, Segment& segment);

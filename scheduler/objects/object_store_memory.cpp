@@ -13,6 +13,12 @@ using Kind = ObjectEffect::Kind;
 // A segment that is in use is not asked for again before so long.
 constexpr Duration kBusyTime = std::chrono::milliseconds(50);
 
+// What an object takes in a segment of several: each begins where a tensor may.
+std::uint64_t in_segment(std::uint64_t bytes) {
+  constexpr std::uint64_t kAlignment = 64;
+  return std::max((bytes + kAlignment - 1) / kAlignment, std::uint64_t{1}) * kAlignment;
+}
+
 }  // namespace
 
 void ObjectStore::want(Want want, TimePoint now) {
@@ -30,7 +36,9 @@ bool ObjectStore::still_wanted(const Want& want) const {
     case Want::Kind::kSegment:
       return processes_.contains(want.waiter.process);
     case Want::Kind::kRestore: {
-      const auto segment = segments_.find(want.segment);
+      const auto object = objects_.find(want.object);
+      if (object == objects_.end() || object->second.getting.empty()) return false;
+      const auto segment = segments_.find(object->second.segment);
       return segment != segments_.end() && segment->second.place == Place::kSpilled;
     }
     case Want::Kind::kFetch: {
@@ -61,16 +69,8 @@ void ObjectStore::serve_wants(TimePoint now) {
 }
 
 void ObjectStore::serve(const Want& want) {
+  if (want.kind == Want::Kind::kRestore) return serve_restore(want);
   memory_bytes_ += want.bytes;
-  if (want.kind == Want::Kind::kRestore) {
-    Segment& segment = segments_.at(want.segment);
-    segment.place = Place::kRestoring;
-    counted_.spilled_bytes -= segment.bytes;
-    ObjectEffect& restore = effect(Kind::kRestore);
-    restore.segment = want.segment;
-    restore.bytes = want.bytes;
-    return;
-  }
   const SegmentKey key = next_segment_++;
   Segment& segment = segments_[key];
   segment.bytes = want.bytes;
@@ -99,6 +99,48 @@ void ObjectStore::serve(const Want& want) {
   granted.place.segment = key;
   granted.segment_bytes = want.bytes;
   answer(want.waiter, std::move(granted), key);
+}
+
+// What leaves the disk with the object: nothing where it is large enough for a segment of its own,
+// else the small ones that lie in the same file, as a descriptor and a mapping of each would cost
+// more than its bytes.
+ObjectStore::Comrades ObjectStore::come_back_with(ObjectId id) const {
+  const Object& object = objects_.at(id);
+  if (object.bytes >= config_.alone_bytes)
+    return {.objects = {id}, .bytes = in_segment(object.bytes)};
+  Comrades all;
+  for (const ObjectId& other : segments_.at(object.segment).objects) {
+    const std::uint64_t bytes = objects_.at(other).bytes;
+    if (bytes >= config_.alone_bytes) continue;
+    all.objects.push_back(other);
+    all.bytes += in_segment(bytes);
+  }
+  return all;
+}
+
+void ObjectStore::serve_restore(const Want& want) {
+  const SegmentKey file = objects_.at(want.object).segment;
+  const Comrades back = come_back_with(want.object);
+  const SegmentKey key = next_segment_++;
+  Segment& segment = segments_[key];
+  segment.fresh = false;
+  segment.place = Place::kRestoring;
+  segment.used = ++uses_;
+  ObjectEffect& restore = effect(Kind::kRestore);
+  restore.segment = key;
+  restore.file = file;
+  for (const ObjectId& id : back.objects) {
+    Object& object = objects_.at(id);
+    restore.pieces.push_back({object.offset, segment.bytes, object.bytes});
+    object.segment = key;
+    if (!TROUPE_CANARY("keeps-the-place-before-the-disk")) object.offset = segment.bytes;
+    segment.bytes += in_segment(object.bytes);
+    segment.objects.insert(id);
+    segments_.at(file).objects.erase(id);
+  }
+  restore.bytes = segment.bytes;
+  memory_bytes_ += segment.bytes;
+  drop_if_empty(file);
 }
 
 void ObjectStore::segment_failed(SegmentKey key, const Status& why) {
@@ -219,7 +261,14 @@ void ObjectStore::revocation_answered(SegmentKey key, TimePoint now) {
     return moved(now);
   }
   segment.place = Place::kSpilling;
-  effect(Kind::kSpill).segment = key;
+  ObjectEffect& spill = effect(Kind::kSpill);
+  spill.segment = key;
+  segment.disk_bytes = 0;
+  for (const ObjectId& id : segment.objects) {
+    const Object& object = objects_.at(id);
+    spill.pieces.push_back({object.offset, object.offset, object.bytes});
+    segment.disk_bytes += object.bytes;
+  }
 }
 
 void ObjectStore::moved(TimePoint now) {
@@ -227,46 +276,50 @@ void ObjectStore::moved(TimePoint now) {
   for (Want& want : wants_) want.since = now;
 }
 
-void ObjectStore::spilled(SegmentKey key, Status status, TimePoint now) {
+bool ObjectStore::spilled(SegmentKey key, Status status, TimePoint now) {
   const auto found = segments_.find(key);
-  if (found == segments_.end() || found->second.place != Place::kSpilling) return;
+  if (found == segments_.end() || found->second.place != Place::kSpilling) return false;
   Segment& segment = found->second;
   leaving_bytes_ -= segment.bytes;
   last_spill_error_ = status;
   const bool wanted = std::ranges::any_of(
       segment.objects, [&](const ObjectId& id) { return !objects_.at(id).getting.empty(); });
-  if (status.ok()) counted_.spilled_bytes_total += segment.bytes;
-  if (!status.ok() || wanted) {
+  const bool leaves = status.ok() && !wanted;
+  if (status.ok()) counted_.spilled_bytes_total += segment.disk_bytes;
+  if (leaves) {
+    segment.place = Place::kSpilled;
+    memory_bytes_ -= segment.bytes;
+    counted_.spilled_bytes += segment.disk_bytes;
+    effect(Kind::kForgetMemory).segment = key;
+    moved(now);
+  } else {
     segment.place = Place::kMemory;
     segment.busy_until = now + kBusyTime;
-    if (status.ok()) effect(Kind::kForgetDisk).segment = key;
     for (const ObjectId& id : std::set<ObjectId>(segment.objects)) {
       if (!TROUPE_CANARY("forgets-what-waits-for-disk")) answer_getting(id, objects_.at(id));
     }
-  } else {
-    segment.place = Place::kSpilled;
-    memory_bytes_ -= segment.bytes;
-    counted_.spilled_bytes += segment.bytes;
-    effect(Kind::kForgetMemory).segment = key;
-    moved(now);
   }
   serve_wants(now);
+  return leaves;
 }
 
-void ObjectStore::restored(SegmentKey key, Status status) {
+bool ObjectStore::restored(SegmentKey key, Status status) {
   const auto found = segments_.find(key);
-  if (found == segments_.end() || found->second.place != Place::kRestoring) return;
+  if (found == segments_.end() || found->second.place != Place::kRestoring) return false;
   Segment& segment = found->second;
   segment.place = Place::kMemory;
   segment.used = ++uses_;
   const std::set<ObjectId> objects = segment.objects;
-  if (!status.ok()) {
-    for (const ObjectId& id : objects) lose(id, objects_.at(id), status);
-    return;
+  for (const ObjectId& id : objects) {
+    Object& object = objects_.at(id);
+    if (!status.ok()) {
+      lose(id, object, status);
+      continue;
+    }
+    counted_.restored_bytes_total += object.bytes;
+    answer_getting(id, object);
   }
-  counted_.restored_bytes_total += segment.bytes;
-  effect(Kind::kForgetDisk).segment = key;
-  for (const ObjectId& id : objects) answer_getting(id, objects_.at(id));
+  return status.ok();
 }
 
 // --- what is stuck -------------------------------------------------------------------------------
@@ -297,10 +350,8 @@ void ObjectStore::fail_want(const Want& want, Status why) {
     case Want::Kind::kSegment:
       return fail(want.waiter, std::move(why));
     case Want::Kind::kRestore: {
-      for (const ObjectId& id : std::set<ObjectId>(segments_.at(want.segment).objects)) {
-        for (const Waiter& waiter : std::exchange(objects_.at(id).getting, {})) {
-          fail(waiter, why);
-        }
+      for (const Waiter& waiter : std::exchange(objects_.at(want.object).getting, {})) {
+        fail(waiter, why);
       }
       return;
     }
@@ -354,7 +405,11 @@ std::string ObjectStore::inconsistency() const {
   std::uint64_t spilled_bytes = 0;
   std::uint64_t leaving = 0;
   for (const auto& [key, segment] : segments_) {
-    (segment.place == Place::kSpilled ? spilled_bytes : memory) += segment.bytes;
+    if (segment.place == Place::kSpilled) {
+      spilled_bytes += segment.disk_bytes;
+    } else {
+      memory += segment.bytes;
+    }
     if (segment.place == Place::kRevoking || segment.place == Place::kSpilling) {
       leaving += segment.bytes;
     }

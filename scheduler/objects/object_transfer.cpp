@@ -18,6 +18,11 @@ constexpr Duration kConnectPatience = std::chrono::seconds(3);
 constexpr std::uint32_t kRequestBytesMax = 4096;
 constexpr std::uint32_t kErrorBytesMax = 4096;
 constexpr std::uint64_t kPieceBytes = 1u << 20;
+// A connection is used again for so long; the side that answers, which spends a thread on it, waits
+// a little longer.
+constexpr Duration kIdleTime = std::chrono::milliseconds(100);
+constexpr Duration kNextRequestTime = std::chrono::milliseconds(200);
+constexpr std::size_t kIdleOfAddressMax = 4;
 
 struct ReplyHeader {
   std::int32_t code = 0;
@@ -32,6 +37,19 @@ std::span<const std::byte> raw(const T& value) {
 template <typename T>
 std::span<std::byte> raw(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
+}
+
+// What the other side says to a request for the object's bytes from the offset on.
+Result<ReplyHeader> ask(ByteStream& stream, ObjectId object, std::uint64_t offset) {
+  const Deadline deadline = Deadline::after(kTransferPatience);
+  const wire::Bytes request =
+      wire::encode(wire::ObjectMessage(wire::ReadObject{.object_id = object, .offset = offset}));
+  const auto length = static_cast<std::uint32_t>(request.size());
+  TROUPE_RETURN_IF_ERROR(send_all(stream, raw(length), deadline));
+  TROUPE_RETURN_IF_ERROR(send_all(stream, request, deadline));
+  ReplyHeader header;
+  TROUPE_RETURN_IF_ERROR(receive_all(stream, raw(header), deadline));
+  return header;
 }
 
 Status refuse(ByteStream& stream, const Status& why) {
@@ -62,28 +80,39 @@ void OpenStreams::shut_all() {
   for (const int fd : fds_) ::shutdown(fd, SHUT_RDWR);
 }
 
-Status fetch_object(const net::Address& from, const net::Token& token, ObjectId object,
-                    std::uint64_t bytes, ObjectMemory& memory, std::uint64_t* have,
-                    OpenStreams& streams) {
-  const Deadline deadline = Deadline::after(kTransferPatience);
-  ByteStream stream = TROUPE_TRY(net::connect_blocking(from, wire::kObjectBytesTarget, token,
-                                                       Deadline::after(kConnectPatience)));
-  const OpenStreams::Entry entry(streams, stream.fd());
-  const wire::Bytes request =
-      wire::encode(wire::ObjectMessage(wire::ReadObject{.object_id = object, .offset = *have}));
-  const auto length = static_cast<std::uint32_t>(request.size());
-  TROUPE_RETURN_IF_ERROR(send_all(stream, raw(length), deadline));
-  TROUPE_RETURN_IF_ERROR(send_all(stream, request, deadline));
-  ReplyHeader header;
-  TROUPE_RETURN_IF_ERROR(receive_all(stream, raw(header), deadline));
+ByteStream IdleStreams::take(const std::string& address) {
+  std::vector<Idle> old;  // ends without the lock
+  const std::lock_guard lock(mutex_);
+  auto& streams = idle_[address];
+  while (!streams.empty()) {
+    Idle last = std::move(streams.back());
+    streams.pop_back();
+    if (clock_.now() - last.since < kIdleTime) return std::move(last.stream);
+    old.push_back(std::move(last));
+  }
+  return {};
+}
+
+void IdleStreams::give_back(const std::string& address, ByteStream stream) {
+  const std::lock_guard lock(mutex_);
+  auto& streams = idle_[address];
+  if (streams.size() < kIdleOfAddressMax) streams.push_back({std::move(stream), clock_.now()});
+}
+
+namespace {
+
+// Over a connection on which nothing else is under way.
+Status fetch_over(ByteStream& stream, const std::string& from, ObjectId object, std::uint64_t bytes,
+                  const ReplyHeader& header, ObjectMemory& memory, std::uint64_t* have) {
   if (header.code != 0) {
     std::string text(std::min(header.text_bytes, kErrorBytesMax), ' ');
-    TROUPE_RETURN_IF_ERROR(receive_all(stream, std::as_writable_bytes(std::span(text)), deadline));
+    TROUPE_RETURN_IF_ERROR(receive_all(stream, std::as_writable_bytes(std::span(text)),
+                                       Deadline::after(kTransferPatience)));
     return Status(code_from_number(header.code), std::move(text));
   }
   if (header.bytes != bytes || bytes > memory.size()) {
     return error(Code::kProtocol, "object {} has {} bytes on the node at {}, and {} elsewhere",
-                 object.brief(), header.bytes, from.to_string(), bytes);
+                 object.brief(), header.bytes, from, bytes);
   }
   const std::span<std::byte> into = memory.mapped();
   while (*have < bytes) {
@@ -99,30 +128,50 @@ Status fetch_object(const net::Address& from, const net::Token& token, ObjectId 
   return {};
 }
 
-Status serve_object(ByteStream stream, const std::function<Result<ReadableObject>(ObjectId)>& find,
-                    OpenStreams& streams) {
-  const OpenStreams::Entry entry(streams, stream.fd());
-  const Deadline deadline = Deadline::after(kTransferPatience);
-  std::uint32_t length = 0;
-  TROUPE_RETURN_IF_ERROR(receive_all(stream, raw(length), deadline));
-  if (length == 0 || length > kRequestBytesMax) {
-    return Status(Code::kProtocol, "not a request for an object's bytes");
+}  // namespace
+
+Status fetch_object(const net::Address& from, const net::Token& token, ObjectId object,
+                    std::uint64_t bytes, ObjectMemory& memory, std::uint64_t* have,
+                    OpenStreams& streams, IdleStreams& idle) {
+  const std::string name = from.to_string();
+  if (ByteStream used = idle.take(name); used.valid()) {
+    Result<ReplyHeader> header = Status(Code::kUnavailable, "not asked");
+    Status fetched;
+    {
+      const OpenStreams::Entry entry(streams, used.fd());
+      header = ask(used, object, *have);
+      if (header.ok()) fetched = fetch_over(used, name, object, bytes, *header, memory, have);
+    }
+    if (header.ok() && fetched.ok()) idle.give_back(name, std::move(used));
+    if (header.ok()) return fetched;  // else it has ended meanwhile
   }
-  wire::Bytes request(length);
-  TROUPE_RETURN_IF_ERROR(receive_all(stream, request, deadline));
-  const auto message = TROUPE_TRY(wire::decode_object(request));
-  const auto* read = get_if<wire::ReadObject>(&message);
-  if (read == nullptr) return Status(Code::kProtocol, "not a request for an object's bytes");
-  const auto found = find(read->object_id);
+  ByteStream stream = TROUPE_TRY(net::connect_blocking(from, wire::kObjectBytesTarget, token,
+                                                       Deadline::after(kConnectPatience)));
+  {
+    const OpenStreams::Entry entry(streams, stream.fd());
+    const ReplyHeader header = TROUPE_TRY(ask(stream, object, *have));
+    TROUPE_RETURN_IF_ERROR(fetch_over(stream, name, object, bytes, header, memory, have));
+  }
+  idle.give_back(name, std::move(stream));
+  return {};
+}
+
+namespace {
+
+// The request was read.
+Status serve_one(ByteStream& stream, const wire::ReadObject& read,
+                 const std::function<Result<ReadableObject>(ObjectId)>& find) {
+  const Deadline deadline = Deadline::after(kTransferPatience);
+  const auto found = find(read.object_id);
   if (!found.ok()) return refuse(stream, found.status());
-  if (read->offset > found->bytes) {
+  if (read.offset > found->bytes) {
     return refuse(stream, Status(Code::kProtocol, "an offset beyond the object's end"));
   }
   const std::span<std::byte> all = found->memory->mapped();
   if (all.empty()) return refuse(stream, Status(Code::kOutOfMemory, "it cannot be mapped"));
   const ReplyHeader header{.bytes = found->bytes};
   TROUPE_RETURN_IF_ERROR(send_all(stream, raw(header), deadline));
-  std::uint64_t sent = read->offset;
+  std::uint64_t sent = read.offset;
   while (sent < found->bytes) {
     const std::uint64_t there = TROUPE_TRY(
         found->memory->wait_beyond(found->offset + sent, Deadline::after(kTransferPatience)));
@@ -133,6 +182,27 @@ Status serve_object(ByteStream stream, const std::function<Result<ReadableObject
     sent += piece;
   }
   return {};
+}
+
+}  // namespace
+
+Status serve_objects(ByteStream stream, const std::function<Result<ReadableObject>(ObjectId)>& find,
+                     OpenStreams& streams) {
+  const OpenStreams::Entry entry(streams, stream.fd());
+  for (Duration patience = kTransferPatience;; patience = kNextRequestTime) {
+    std::uint32_t length = 0;
+    const Status asked = receive_all(stream, raw(length), Deadline::after(patience));
+    if (!asked.ok()) return patience == kNextRequestTime ? Status() : asked;
+    if (length == 0 || length > kRequestBytesMax) {
+      return Status(Code::kProtocol, "not a request for an object's bytes");
+    }
+    wire::Bytes request(length);
+    TROUPE_RETURN_IF_ERROR(receive_all(stream, request, Deadline::after(kTransferPatience)));
+    const auto message = TROUPE_TRY(wire::decode_object(request));
+    const auto* read = get_if<wire::ReadObject>(&message);
+    if (read == nullptr) return Status(Code::kProtocol, "not a request for an object's bytes");
+    TROUPE_RETURN_IF_ERROR(serve_one(stream, *read, find));
+  }
 }
 
 }  // namespace troupe::scheduler

@@ -5,25 +5,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstring>
 #include <filesystem>
-#include <span>
 
+#include "runtime/base/check.h"
 #include "runtime/base/file_system.h"
 #include "runtime/base/hash.h"
 
 namespace troupe::scheduler {
 namespace {
 
-constexpr std::uint64_t kSpillMagic = 0x314c4c4950535254;  // "TRSPILL1"
 constexpr const char* kLockName = "/in-use";
-
-struct SpillHeader {
-  std::uint64_t magic = kSpillMagic;
-  std::uint64_t bytes = 0;
-  std::uint64_t xxh3 = 0;
-};
 
 Status write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
   while (!bytes.empty()) {
@@ -35,17 +27,18 @@ Status write_all(int fd, std::span<const std::byte> bytes, const std::string& pa
   return {};
 }
 
-// How many of the bytes were there.
-Result<std::size_t> read_all(int fd, std::span<std::byte> bytes, const std::string& path) {
-  std::size_t have = 0;
-  while (have < bytes.size()) {
-    const ssize_t count = ::read(fd, bytes.data() + have, bytes.size() - have);
+// Whether all of them were there.
+Result<bool> read_all(int fd, std::span<std::byte> bytes, std::uint64_t at,
+                      const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(at));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return errno_status(errno, "read", path);
-    if (count == 0) break;
-    have += static_cast<std::size_t>(count);
+    if (count == 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+    at += static_cast<std::uint64_t>(count);
   }
-  return have;
+  return true;
 }
 
 }  // namespace
@@ -54,10 +47,6 @@ SpillFolder::~SpillFolder() {
   if (!lock_.valid()) return;
   std::error_code ec;
   std::filesystem::remove_all(path(), ec);
-}
-
-std::string SpillFolder::path_of(std::uint64_t segment) const {
-  return fmt::format("{}/{}.segment", path(), segment);
 }
 
 void SpillFolder::remove_what_others_left() const {
@@ -89,13 +78,14 @@ Status SpillFolder::make() {
   return {};
 }
 
-Status SpillFolder::write(std::uint64_t segment, ObjectMemory& memory) {
+Result<std::shared_ptr<const SpillFile>> SpillFolder::write(std::uint64_t segment,
+                                                            std::span<const SpillPiece> pieces) {
   TROUPE_RETURN_IF_ERROR(make());
-  const std::span<const std::byte> bytes = memory.mapped();
-  if (bytes.empty()) return Status(Code::kOutOfMemory, "a segment of objects cannot be mapped");
-  const std::string path = path_of(segment);
+  const std::shared_ptr<SpillFile> made(
+      new SpillFile(fmt::format("{}/{}.segment", path(), segment)));
+  const std::string& name = made->path_;
   const auto create = [&] {
-    return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    return UniqueFd(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   };
   UniqueFd file = create();
   if (!file.valid() && errno == ENOENT) {  // somebody has removed the folder
@@ -106,36 +96,34 @@ Status SpillFolder::write(std::uint64_t segment, ObjectMemory& memory) {
     TROUPE_RETURN_IF_ERROR(make());
     file = create();
   }
-  if (!file.valid()) return errno_status(errno, "write", path);
-  const SpillHeader header{.bytes = bytes.size(), .xxh3 = xxh3_64(bytes)};
-  Status written = write_all(file.get(), std::as_bytes(std::span(&header, 1)), path);
-  if (written.ok()) written = write_all(file.get(), bytes, path);
-  if (!written.ok()) ::unlink(path.c_str());
-  return written;
+  if (!file.valid()) return errno_status(errno, "write", name);
+  std::uint64_t at = 0;
+  for (const SpillPiece& piece : pieces) {
+    TROUPE_RETURN_IF_ERROR(write_all(file.get(), piece.bytes, name));
+    made->pieces_[piece.offset] = {at, piece.bytes.size(), xxh3_64(piece.bytes)};
+    at += piece.bytes.size();
+  }
+  return std::shared_ptr<const SpillFile>(made);
 }
 
-Status SpillFolder::read(std::uint64_t segment, ObjectMemory& memory) {
-  const std::string path = path_of(segment);
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+SpillFile::~SpillFile() { ::unlink(path_.c_str()); }
+
+Status SpillFile::read(std::uint64_t offset, std::span<std::byte> into) const {
+  const auto piece = pieces_.find(offset);
+  TROUPE_CHECK(piece != pieces_.end() && piece->second.bytes == into.size(),
+               "no object of {} bytes lay at {} of what is in {}", into.size(), offset, path_);
+  const UniqueFd file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) {
     return error(Code::kDataLoss, "objects that were moved to disk cannot be read back: {}: {}",
-                 path, std::strerror(errno));
+                 path_, std::strerror(errno));
   }
-  const std::span<std::byte> bytes = memory.mapped();
-  if (bytes.empty()) return Status(Code::kOutOfMemory, "a segment of objects cannot be mapped");
-  SpillHeader header;
-  const std::size_t head =
-      TROUPE_TRY(read_all(file.get(), std::as_writable_bytes(std::span(&header, 1)), path));
-  const std::size_t have = TROUPE_TRY(read_all(file.get(), bytes, path));
-  if (head != sizeof header || header.magic != kSpillMagic || header.bytes != bytes.size() ||
-      have != bytes.size() || xxh3_64(bytes) != header.xxh3) {
+  const bool whole = TROUPE_TRY(read_all(file.get(), into, piece->second.at, path_));
+  if (!whole || xxh3_64(into) != piece->second.xxh3) {
     return error(Code::kDataLoss,
                  "objects that were moved to disk are damaged: {} is not what was written there",
-                 path);
+                 path_);
   }
   return {};
 }
-
-void SpillFolder::remove(std::uint64_t segment) { ::unlink(path_of(segment).c_str()); }
 
 }  // namespace troupe::scheduler

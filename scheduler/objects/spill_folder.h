@@ -1,17 +1,51 @@
 #pragma once
-// Segments of the object store on disk: a file each, in a folder of this node's own that is made at
-// the first write and removed at the end. A file is a header (magic, length, XXH3 of the bytes) and
-// the bytes; one that is not what was written is kDataLoss.
+// Objects on disk: a file for each segment that has left memory, in a folder of this node's own
+// that is made at the first write and removed at the end. A file holds the bytes alone; their
+// hashes (XXH3) stay in memory, as files mean nothing to another daemon. Bytes that are not what
+// was written are kDataLoss.
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/base/status.h"
-#include "scheduler/objects/object_memory.h"
 #include "troupe/unique_fd.h"
 
 namespace troupe::scheduler {
+
+// An object's bytes, and where they lie in their segment.
+struct SpillPiece {
+  std::uint64_t offset = 0;
+  std::span<const std::byte> bytes;
+};
+
+// The objects of one segment on disk. Removed with the last who uses it. Thread-safe.
+class SpillFile {
+ public:
+  ~SpillFile();
+  SpillFile(const SpillFile&) = delete;
+  SpillFile& operator=(const SpillFile&) = delete;
+
+  // The whole object that lay at `offset` of the segment. kDataLoss, with the path.
+  Status read(std::uint64_t offset, std::span<std::byte> into) const;
+
+ private:
+  friend class SpillFolder;
+  struct Written {
+    std::uint64_t at = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t xxh3 = 0;
+  };
+  explicit SpillFile(std::string path) : path_(std::move(path)) {}
+
+  const std::string path_;
+  std::map<std::uint64_t, Written> pieces_;  // by their offset in the segment
+};
 
 // Thread-safe.
 class SpillFolder {
@@ -24,14 +58,11 @@ class SpillFolder {
   SpillFolder& operator=(const SpillFolder&) = delete;
 
   // kResourceExhausted, kPermissionDenied, with the path.
-  Status write(std::uint64_t segment, ObjectMemory& memory);
-  // Into memory of the same size. kDataLoss.
-  Status read(std::uint64_t segment, ObjectMemory& memory);
-  void remove(std::uint64_t segment);
+  Result<std::shared_ptr<const SpillFile>> write(std::uint64_t segment,
+                                                 std::span<const SpillPiece> pieces);
   std::string path() const { return parent_ + "/" + name_; }
 
  private:
-  std::string path_of(std::uint64_t segment) const;
   Status make();
   void remove_what_others_left() const;
 

@@ -61,15 +61,17 @@ inline constexpr std::array<std::string_view, 13> kTrainingCanaries = {
 };
 
 // Those of object stores (scheduler/objects), and of how processes use them.
-inline constexpr std::array<std::string_view, 8> kObjectCanaries = {
-    "frees-before-it-has-read",      // a holder that has said so, unread, is not counted
-    "frees-what-came-meanwhile",     // what is let go while the store reads is freed at its end
-    "borrows-without-waiting",       // a reference is taken before its home knows the new node
-    "forgets-borrowers",             // a home does not count the nodes that hold an object
-    "keeps-what-the-dead-held",      // a process that has gone holds its objects still
-    "moves-what-is-in-use",          // a segment that somebody reads is taken away
-    "drops-what-cannot-be-fetched",  // the last copy of an object is dropped as one of many
-    "forgets-what-waits-for-disk",   // who waits for an object on its way to disk is not told
+inline constexpr std::array<std::string_view, 9> kObjectCanaries = {
+    "frees-before-it-has-read",         // a holder that has said so, unread, is not counted
+    "frees-what-came-meanwhile",        // what is let go while the store reads is freed at its end
+    "borrows-without-waiting",          // a reference is taken before its home knows the new node
+    "forgets-borrowers",                // a home does not count the nodes that hold an object
+    "keeps-what-the-dead-held",         // a process that has gone holds its objects still
+    "moves-what-is-in-use",             // a segment that somebody reads is taken away
+    "drops-what-cannot-be-fetched",     // the last copy of an object is dropped as one of many
+    "forgets-what-waits-for-disk",      // who waits for an object on its way to disk is not told
+    "keeps-the-place-before-the-disk",  // an object that is back from disk is looked for where it
+                                        // was
 };
 
 // Those in who decides where tasks run (actors/tasks/lease_queue.cpp).

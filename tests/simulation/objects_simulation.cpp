@@ -186,7 +186,9 @@ void ObjectWorld::start() {
         scheduler::ObjectStoreConfig{.node_id = node.id,
                                      .endpoint = endpoint_of(i),
                                      .node_name = fmt::format("n{}", i),
-                                     .memory_max_bytes = kMemoryBytes});
+                                     .memory_max_bytes = kMemoryBytes,
+                                     // Small ones come back together under every other seed.
+                                     .alone_bytes = options_.seed % 2 == 0 ? kSlotBytes : 100});
     nodes_.push_back(std::move(node));
   }
   for (int i = 0; i < count * 3; ++i) {
@@ -579,6 +581,10 @@ void ObjectWorld::carry_out(int at) {
       }
       case ObjectEffect::Kind::kRestore: {
         ++result_.restores;
+        trace("n{} reads segment {} from {}", at, segment, effect.file);
+        for (const auto& piece : effect.pieces) {
+          node.content[segment][piece.to] = node.content[effect.file][piece.from];
+        }
         later_.push_back({at, [this, at, segment] {
                             if (!chance(3)) return false;
                             nodes_[static_cast<std::size_t>(at)].store->restored(segment, {});
@@ -588,7 +594,6 @@ void ObjectWorld::carry_out(int at) {
         break;
       }
       case ObjectEffect::Kind::kForgetMemory:
-      case ObjectEffect::Kind::kForgetDisk:
         break;
       case ObjectEffect::Kind::kFetch:
         fetch(at, effect);
