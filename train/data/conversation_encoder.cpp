@@ -16,6 +16,9 @@ constexpr const char* kOtherContent = "[[dummy_message]]";
 // How far behind the content the token that ends the turn may stand.
 constexpr std::int64_t kEndDistanceMax = 3;
 
+struct RenderedTurn {
+  std::string role, content;
+};
 struct Turn {
   RenderedTurn rendered;
   std::optional<bool> trained;  // where the data say so
@@ -26,22 +29,14 @@ struct Span {
   std::int64_t begin = 0, end = 0;
 };
 
-// A template that is built in, or one as Jinja text.
-struct WayToWrite {
-  std::string name;
-  std::optional<TokenizerTemplate> own;
-
-  std::string jinja() const { return own ? own->source() : rendered_template_jinja(name); }
-};
-
 class ConversationEncoder final : public RowEncoder {
  public:
-  ConversationEncoder(const RowSource& source, const Tokenizer& tokenizer, WayToWrite way,
-                      std::set<TokenId> eot)
-      : source_(source), tokenizer_(tokenizer), way_(std::move(way)), eot_(std::move(eot)) {
-    if (tokenizer.bos_id()) bos_ = tokenizer.token(*tokenizer.bos_id()).value_or("");
-    if (tokenizer.eos_id()) eos_ = tokenizer.token(*tokenizer.eos_id()).value_or("");
-  }
+  ConversationEncoder(const RowSource& source, const Tokenizer& tokenizer,
+                      TokenizerTemplate chat_template, std::set<TokenId> eot)
+      : source_(source),
+        tokenizer_(tokenizer),
+        template_(std::move(chat_template)),
+        eot_(std::move(eot)) {}
 
   Status encode(const Record& row, std::vector<TokenRow>& out) const override {
     const auto turns = TROUPE_TRY(turns_of(row));
@@ -57,13 +52,10 @@ class ConversationEncoder final : public RowEncoder {
 
  private:
   Result<std::vector<TokenId>> ids_of(const std::vector<RenderedTurn>& turns) const {
-    if (!way_.own) {
-      return tokenizer_.encode(TROUPE_TRY(render_turns(way_.name, bos_, eos_, turns)), false);
-    }
     json::Array messages;
     for (const auto& [role, content] : turns)
       messages.push_back({{"role", role}, {"content", content}});
-    return tokenizer_.encode(TROUPE_TRY(way_.own->render(messages, false, {})).text, false);
+    return tokenizer_.encode(TROUPE_TRY(template_.render(messages, false, {})).text, false);
   }
 
   Result<std::vector<Turn>> turns_of(const Record& row) const {
@@ -180,9 +172,8 @@ class ConversationEncoder final : public RowEncoder {
 
   RowSource source_;
   Tokenizer tokenizer_;
-  WayToWrite way_;
+  TokenizerTemplate template_;
   std::set<TokenId> eot_;
-  std::string bos_, eos_;
 };
 
 // Axolotl's names that are not rendered here.
@@ -215,22 +206,20 @@ constexpr const char* kOthers[] = {"aya",
                                    "qwen3",
                                    "qwen3_5"};
 
-Result<WayToWrite> choose_way(const RowSource& source, const Tokenizer& tokenizer) {
-  const auto of_text = [&](std::string_view text, const char* name) -> Result<WayToWrite> {
-    return WayToWrite{{}, TROUPE_TRY(TokenizerTemplate::parse(text, name, tokenizer))};
-  };
+Result<TokenizerTemplate> choose_template(const RowSource& source, const Tokenizer& tokenizer) {
   constexpr std::string_view kDefault = "tokenizer_default";
-  const std::string there = join_words(rendered_template_names());
+  const std::string there = join_words(axolotl_template_names());
   std::string name = source.chat_template;
   if (name == "jinja") {
     if (source.chat_template_jinja.empty())
       return error(Code::kInvalidArgument,
                    "`chat_template` is `jinja`, and chat_template_jinja gives no text");
-    return of_text(source.chat_template_jinja, "chat_template_jinja");
+    return TokenizerTemplate::parse(source.chat_template_jinja, "chat_template_jinja", tokenizer);
   }
   if (name.starts_with(kDefault)) {
     if (tokenizer.chat_template())
-      return of_text(*tokenizer.chat_template(), "the tokenizer's chat_template");
+      return TokenizerTemplate::parse(*tokenizer.chat_template(), "the tokenizer's chat_template",
+                                      tokenizer);
     if (name == kDefault) {
       return error(Code::kInvalidArgument,
                    "`chat_template choice is tokenizer_default but tokenizer's chat_template is "
@@ -239,9 +228,8 @@ Result<WayToWrite> choose_way(const RowSource& source, const Tokenizer& tokenize
     name =
         name.substr(std::min(name.size(), kDefault.size() + std::string_view("_fallback_").size()));
   }
-  const auto names = rendered_template_names();
-  if (std::find(names.begin(), names.end(), name) != names.end())
-    return WayToWrite{std::move(name), std::nullopt};
+  if (const std::string jinja = axolotl_template_jinja(name); !jinja.empty())
+    return TokenizerTemplate::parse(jinja, "chat_template=" + name, tokenizer);
   if (std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers)) {
     return error(Code::kUnsupported,
                  "chat_template={} is not supported: that template is not rendered yet; use one of "
@@ -249,7 +237,7 @@ Result<WayToWrite> choose_way(const RowSource& source, const Tokenizer& tokenize
                  name, there);
   }
   return error(Code::kInvalidArgument, "Template '{}' not found.{} The templates here are {}", name,
-               did_you_mean(name, names), there);
+               did_you_mean(name, axolotl_template_names()), there);
 }
 
 }  // namespace
@@ -257,8 +245,8 @@ Result<WayToWrite> choose_way(const RowSource& source, const Tokenizer& tokenize
 Result<std::unique_ptr<RowEncoder>> make_conversation_encoder(const RowSource& source,
                                                               const Tokenizer& tokenizer,
                                                               std::vector<std::string>& notes) {
-  auto way = TROUPE_TRY(choose_way(source, tokenizer));
-  const std::string jinja = way.jinja();
+  auto chosen = TROUPE_TRY(choose_template(source, tokenizer));
+  const std::string jinja = chosen.source();
   std::vector<std::string> words;
   const std::string eos =
       tokenizer.eos_id() ? tokenizer.token(*tokenizer.eos_id()).value_or("") : std::string();
@@ -302,7 +290,7 @@ Result<std::unique_ptr<RowEncoder>> make_conversation_encoder(const RowSource& s
                  "train_on_eos != train_on_eot");
   }
   return std::unique_ptr<RowEncoder>(
-      std::make_unique<ConversationEncoder>(source, tokenizer, std::move(way), std::move(eot)));
+      std::make_unique<ConversationEncoder>(source, tokenizer, std::move(chosen), std::move(eot)));
 }
 
 }  // namespace troupe::train

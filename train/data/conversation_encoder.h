@@ -4,24 +4,18 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "train/data/row_encoder.h"
 
 namespace troupe::train {
 
-struct RenderedTurn {
-  std::string role, content;
-};
-
 // Axolotl's templates that are there: alpaca, chatml, gemma, gemma3, llama3, phi_3, qwen_25.
-std::vector<std::string> rendered_template_names();
-// The text of turns; `bos` and `eos` are the tokenizer's words, or empty. kInvalidArgument: what
-// the template itself refuses (roles that do not alternate, a system turn where it has none).
-Result<std::string> render_turns(std::string_view name, const std::string& bos,
-                                 const std::string& eos, const std::vector<RenderedTurn>& turns);
-// The template as Jinja text, for the folder of the trained model.
-std::string rendered_template_jinja(std::string_view name);
+std::vector<std::string> axolotl_template_names();
+// As Jinja text, which is also what the folder of the trained model gets. Empty: there is no such
+// template.
+std::string axolotl_template_jinja(std::string_view name);
 
 // By a template's name, tokenizer_default (the tokenizer's own Jinja text) or jinja (the source's).
 // The conversation is rendered once and tokenised as a whole, without added tokens. A trained

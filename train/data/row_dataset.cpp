@@ -109,7 +109,7 @@ class RowReader {
     if (source.type == "chat_template" && !module_.tokenizer.chat_template()) {
       const auto jinja = source.chat_template == "jinja"
                              ? source.chat_template_jinja
-                             : rendered_template_jinja(source.chat_template);
+                             : axolotl_template_jinja(source.chat_template);
       if (!jinja.empty()) module_.tokenizer.set_chat_template(jinja);
     }
     // A share of the rows needs their number, and with it all of them.

@@ -9,6 +9,7 @@
 #include "train/data/numpy_random.h"
 #include "train/data/row_encoder.h"
 #include "train/data/row_source.h"
+#include "train/data/tokenizer_template.h"
 
 namespace troupe::train::row_dataset_tests {
 namespace {
@@ -267,10 +268,19 @@ TEST_CASE("chat_template: the data say which turns are trained, and the system t
 }
 
 TEST_CASE("templates as Axolotl renders them") {
-  const std::vector<RenderedTurn> talk = {{"system", "S"}, {"user", " U "}, {"assistant", "A"}};
-  const auto text_of = [&](const char* name) {
-    return render_turns(name, "<b>", "<e>", talk).value();
+  const auto tokenizer =
+      byte_tokenizer({"<b>", "<e>"}, R"({"bos_token": "<b>", "eos_token": "<e>"})");
+  using Turns = std::vector<std::pair<const char*, const char*>>;
+  const Turns talk = {{"system", "S"}, {"user", " U "}, {"assistant", "A"}};
+  const auto rendered = [&](const char* name, const Turns& turns) -> Result<std::string> {
+    json::Array messages;
+    for (const auto& [role, content] : turns)
+      messages.push_back({{"role", role}, {"content", content}});
+    const auto own =
+        TROUPE_TRY(TokenizerTemplate::parse(axolotl_template_jinja(name), name, tokenizer));
+    return TROUPE_TRY(own.render(messages, false, {})).text;
   };
+  const auto text_of = [&](const char* name) { return rendered(name, talk).value(); };
   CHECK(text_of("chatml") ==
         "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n U <|im_end|>\n"
         "<|im_start|>assistant\nA<|im_end|>\n");
@@ -284,14 +294,16 @@ TEST_CASE("templates as Axolotl renders them") {
         "<b><|system|>\nS<|end|>\n<|user|>\n U <|end|>\n<|assistant|>\nA<|end|>\n");
   CHECK(text_of("alpaca") == "<b>S\n\n### Instruction:\n U \n\n### Response:\nA<e>");
   CHECK(text_of("qwen_25") == text_of("chatml"));
-  CHECK(render_turns("qwen_25", "", "", {{"user", "U"}}).value() ==
+  CHECK(rendered("qwen_25", {{"user", "U"}}).value() ==
         "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
         "<|im_end|>\n<|im_start|>user\nU<|im_end|>\n");
-  CHECK(contains(render_turns("gemma", "", "", talk).status().message(),
-                 "System role not supported"));
-  CHECK(contains(render_turns("gemma", "", "", {{"assistant", "A"}}).status().message(),
-                 "roles must alternate"));
-  for (const auto& name : rendered_template_names()) CHECK(!rendered_template_jinja(name).empty());
+  CHECK(contains(rendered("gemma", talk).status().message(), "System role not supported"));
+  CHECK(
+      contains(rendered("gemma", {{"assistant", "A"}}).status().message(), "roles must alternate"));
+  CHECK(rendered("qwen_25", {{"user", "U"}, {"tool", "1"}, {"tool", "2"}}).value() ==
+        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+        "<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>user\n<tool_response>\n1\n"
+        "</tool_response>\n<tool_response>\n2\n</tool_response><|im_end|>\n");
 }
 
 TEST_CASE("what an entry or a row lacks is named") {

@@ -198,14 +198,14 @@ TEST_CASE("Axolotl's tokenizer_default and jinja: as the built-in template with 
     return text;
   };
   const auto plain = byte_tokenizer({"<s>", "<e>"}, R"({"bos_token": "<s>", "eos_token": "<e>"})");
-  for (const auto& name : rendered_template_names()) {
+  for (const auto& name : axolotl_template_names()) {
     CAPTURE(name);
     const auto entry = [](const std::string& chosen) {
       return R"({"path": "x", "type": "chat_template", "chat_template": ")" + chosen + "\"}";
     };
     const auto expected = samples_of(entry(name), plain);
     CHECK(expected.find('*') != std::string::npos);
-    const std::string jinja = rendered_template_jinja(name);
+    const std::string jinja = axolotl_template_jinja(name);
     CHECK(samples_of(entry("tokenizer_default"), with_template(jinja)) == expected);
     CHECK(samples_of(entry("tokenizer_default_fallback_llama3"), with_template(jinja)) == expected);
     json::Object given = json::parse(entry("jinja"), "entry").value().as_object();
