@@ -269,8 +269,13 @@ void Host::on_connection(wire::HostConnection connection, ByteStream socket) {
         if (!stream.encrypted()) server->accept_ring(stream.take_socket());
       };
     } else if (purpose == kPipelinePurpose && server_) {
-      acceptor = [stages = stages_](ByteStream stream, std::string, bool) {
-        if (!stream.encrypted()) stages->accept(stream.take_socket());
+      acceptor = [stages = stages_, peer = connection.peer](ByteStream stream, std::string,
+                                                            bool same_node) {
+        if (same_node && !stream.encrypted()) {
+          stages->accept(stream.take_socket());
+        } else {
+          stages->accept_remote(std::move(stream), peer);
+        }
       };
     } else if (const auto it = acceptors_.find(purpose); it != acceptors_.end()) {
       acceptor = it->second;

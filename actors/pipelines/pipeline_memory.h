@@ -18,7 +18,7 @@
 
 namespace troupe::detail {
 
-inline constexpr std::uint64_t kPipelineMagic = 0x3145504950525454;  // "TTRPIPE1"
+inline constexpr std::uint64_t kPipelineMagic = 0x3245504950525454;  // "TTRPIPE2"
 
 struct PipelinePage {
   std::uint64_t magic;
@@ -49,6 +49,13 @@ class PipelineMemory {
   bool given(std::uint32_t channel, std::uint64_t number) const {
     return slot(channel, number).published.load(std::memory_order_seq_cst) > number;
   }
+  // Whether a process has begun to make it.
+  bool begun(std::uint32_t channel, std::uint64_t number) const {
+    return slot(channel, number).begun.load(std::memory_order_acquire) == number + 1;
+  }
+  void begin(std::uint32_t channel, std::uint64_t number) const {
+    slot(channel, number).begun.store(number + 1, std::memory_order_release);
+  }
   // Of one that is there.
   Item read(std::uint32_t channel, std::uint64_t number) const;
   // `bytes` are at most the plan's item_bytes_max.
@@ -58,6 +65,7 @@ class PipelineMemory {
  private:
   struct Slot {
     std::atomic<std::uint64_t> published;  // the item's number + 1
+    std::atomic<std::uint64_t> begun;      // the same
     std::uint32_t bytes;
     std::uint32_t failed;
   };

@@ -91,8 +91,9 @@ Result<std::shared_ptr<PipelineCore>> PipelineCore::create(const PipelineDraft& 
     for (const ChannelPtr& actor : stage.actors) actors.insert(actor->actor_id());
   }
   TROUPE_RETURN_IF_ERROR(plan.check());
-  if (options.item_timeout.count() <= 0 || options.build_timeout.count() <= 0) {
-    return error(Code::kInvalidArgument, "PipelineOptions: times are longer than nothing");
+  if (options.item_timeout.count() <= 0 || options.build_timeout.count() <= 0 ||
+      options.item_tries == 0) {
+    return error(Code::kInvalidArgument, "PipelineOptions: times and tries are more than nothing");
   }
   if (may_not_wait(**draft.client)) {
     return error(Code::kFailedPrecondition, "build() of a pipeline waits: not here");
@@ -123,12 +124,11 @@ RunningPipeline::RunningPipeline(ClientPtr client, PipelinePlan plan, PipelineOp
       sleeper_(&memory_.page().owner_word),
       nudger_(&memory_.page().owner_word) {
   SystemRandom random;
-  const auto takers = plan_.takers(0);
+  takers_.resize(plan_.channels());
   for (std::uint32_t stage = 0; stage < stages.size(); ++stage) {
-    const bool takes = std::find(takers.begin(), takers.end(), stage) != takers.end();
-    if (takes) source_takers_.emplace_back();
+    std::vector<std::size_t> seats;
     for (std::uint32_t actor = 0; actor < stages[stage].actors.size(); ++actor) {
-      if (takes) source_takers_.back().push_back(seats_.size());
+      seats.push_back(seats_.size());
       seats_.push_back({.stage = stage,
                         .actor = actor,
                         .interface = stages[stage].interface,
@@ -136,6 +136,8 @@ RunningPipeline::RunningPipeline(ClientPtr client, PipelinePlan plan, PipelineOp
                         .id = stages[stage].actors[actor]->actor_id(),
                         .caller = ClientId::make(random)});
     }
+    const std::set<std::uint32_t> inputs(stages[stage].inputs.begin(), stages[stage].inputs.end());
+    for (const std::uint32_t channel : inputs) takers_[channel].push_back(seats);
   }
 }
 
@@ -247,6 +249,7 @@ void RunningPipeline::end() {
   fail(Status(Code::kCancelled, "the pipeline has gone"));
   std::vector<Directory::WatchId> watches;
   std::thread thread;
+  std::thread relay;
   {
     MutexLock lock(mutex_);
     if (std::exchange(ended_, true)) return;
@@ -254,10 +257,13 @@ void RunningPipeline::end() {
       if (seat.watch != 0 && !client_gone_) watches.push_back(std::exchange(seat.watch, 0));
     }
     thread = std::move(thread_);
+    relay = std::move(relay_);
+    if (relay_page_) (void)memory::Waker(&relay_page_->page().host_word).wake();
     changed_.notify_all();
   }
   for (const auto watch : watches) client_->directory().unwatch(watch);
   nudge();
+  if (relay.joinable()) relay.join();
   if (!thread.joinable()) return;
   // (A continuation may let go of the pipeline.)
   if (thread.get_id() == std::this_thread::get_id()) {
@@ -285,6 +291,7 @@ void RunningPipeline::on_actor(std::size_t index, const Result<wire::ActorInfo>&
                    plan_.stages[seat.stage].name, info->death.to_string());
     } else {
       const bool other = info->generation != seat.info.generation;
+      if (other && seat.bound_generation == seat.info.generation) process_died_locked(seat);
       seat.info = *info;
       if (other) unbind_locked(seat);
       connect_locked(index);
@@ -296,7 +303,7 @@ void RunningPipeline::on_actor(std::size_t index, const Result<wire::ActorInfo>&
 
 void RunningPipeline::connect_locked(std::size_t index) {
   Seat& seat = seats_[index];
-  if (over() || client_gone_ || seat.bound || seat.connecting || seat.socket.valid() ||
+  if (over() || client_gone_ || seat.bound || seat.connecting || seat.socket.valid() || seat.line ||
       seat.info.state != wire::ActorState::kAlive) {
     return;
   }
@@ -322,37 +329,30 @@ void RunningPipeline::retry_later_locked(std::size_t index) {
 
 void RunningPipeline::on_connected(std::size_t index, std::uint64_t attempt,
                                    Result<RawConnection> connection) {
-  Status refused;
-  {
-    MutexLock lock(mutex_);
-    Seat& seat = seats_[index];
-    if (over() || attempt != seat.attempt) return;
-    seat.connecting = false;
-    if (connection.ok() && (!connection->same_node || connection->stream.encrypted())) {
-      refused = of_stage(
-          error(Code::kUnsupported,
-                "the actor of stage '{}' runs on node {}, and not on that of the pipeline's owner: "
-                "a pipeline's stages share memory. Place it there: ActorOptions::node_affinity = "
-                "cluster.object_store().value().node_id, or a label_selector",
-                plan_.stages[seat.stage].name, seat.info.node_id.brief()),
-          seat.stage);
-    } else {
-      seat.trouble =
-          connection.ok() ? offer_locked(seat, std::move(*connection)) : connection.status();
-      if (!seat.trouble.ok()) {
-        seat.socket.reset();
-        return retry_later_locked(index);
-      }
-      client_->loop().watch_readable(seat.socket.get(), [weak = weak_from_this(), index, attempt] {
-        if (const auto self = weak.lock()) self->on_message(index, attempt);
-      });
-    }
+  MutexLock lock(mutex_);
+  Seat& seat = seats_[index];
+  if (over() || attempt != seat.attempt) return;
+  seat.connecting = false;
+  if (!connection.ok()) {
+    seat.trouble = connection.status();
+    return retry_later_locked(index);
   }
-  if (!refused.ok()) fail(std::move(refused));
+  const bool remote = !connection->same_node || connection->stream.encrypted();
+  seat.remote = remote;
+  seat.trouble = remote ? offer_remote_locked(index, std::move(*connection))
+                        : offer_locked(seat, std::move(*connection));
+  if (!seat.trouble.ok()) {
+    seat.socket.reset();
+    seat.line.reset();
+    return retry_later_locked(index);
+  }
+  if (remote) return;
+  client_->loop().watch_readable(seat.socket.get(), [weak = weak_from_this(), index, attempt] {
+    if (const auto self = weak.lock()) self->on_message(index, attempt);
+  });
 }
 
-Status RunningPipeline::offer_locked(Seat& seat, RawConnection connection) {
-  seat.socket = connection.stream.take_socket();
+StageBinding RunningPipeline::binding_locked(const Seat& seat) const {
   const auto& method = seat.interface.methods[seat.method];
   wire::Bind bind{.actor_id = seat.id,
                   .type = std::string(seat.interface.type),
@@ -363,16 +363,21 @@ Status RunningPipeline::offer_locked(Seat& seat, RawConnection connection) {
                   .generation = 0,
                   .attempt = 0};
   bind.methods.push_back({std::string(method.name), method.hash});
-  const StageBinding binding{.plan = plan_,
-                             .stage = seat.stage,
-                             .actor = seat.actor,
-                             .first = source_.first(),
-                             .item_timeout_ms = options_.item_timeout.count(),
-                             .caller = seat.caller,
-                             .bind = wire::encode(std::move(bind))};
-  return send_stage_message(seat.socket.get(),
-                            {.kind = StageMessage::Kind::kBind, .bytes = encode_value(binding)},
-                            segment_.fd());
+  return {.plan = plan_,
+          .stage = seat.stage,
+          .actor = seat.actor,
+          .first = source_.first(),
+          .item_timeout_ms = options_.item_timeout.count(),
+          .caller = seat.caller,
+          .bind = wire::encode(std::move(bind))};
+}
+
+Status RunningPipeline::offer_locked(Seat& seat, RawConnection connection) {
+  seat.socket = connection.stream.take_socket();
+  return send_stage_message(
+      seat.socket.get(),
+      {.kind = StageMessage::Kind::kBind, .bytes = encode_value(binding_locked(seat))},
+      segment_.fd());
 }
 
 void RunningPipeline::on_message(std::size_t index, std::uint64_t attempt) {
@@ -402,18 +407,25 @@ Status RunningPipeline::bound_locked(Seat& seat, UniqueFd page) {
   seat.page = TROUPE_TRY(
       memory::Segment::adopt(std::move(page), kHostPageBytes, memory::Access::kReadWrite));
   seat.waker = memory::Waker(&reinterpret_cast<HostPage*>(seat.page.data())->host_word);
+  introduce_locked(seat);
+  return {};
+}
+
+void RunningPipeline::introduce_locked(Seat& seat) {
   seat.bound = true;
+  seat.bound_generation = seat.info.generation;
   seat.trouble = {};
   const auto gives = [&](const Seat& from, const Seat& to) {
     const auto& inputs = plan_.stages[to.stage].inputs;
     return std::find(inputs.begin(), inputs.end(), from.stage + 1) != inputs.end();
   };
-  const auto tell = [](const Seat& giver, const Seat& taker) {
+  const auto tell = [this](const Seat& giver, const Seat& taker) TROUPE_NO_ANALYSIS {
+    if (giver.line) return;  // this side wakes whom it gives to
     // (Where it fails its connection is at its end, which comes.)
     (void)send_stage_message(
         giver.socket.get(),
         {.kind = StageMessage::Kind::kPage, .stage = taker.stage, .actor = taker.actor},
-        taker.page.fd());
+        taker.line ? relay_page_->fd() : taker.page.fd());
   };
   for (const Seat& other : seats_) {
     if (!other.bound) continue;
@@ -422,7 +434,39 @@ Status RunningPipeline::bound_locked(Seat& seat, UniqueFd page) {
   }
   (void)seat.waker.wake();
   changed_.notify_all();
-  return {};
+}
+
+// The seat's first item that was not delivered.
+std::uint64_t RunningPipeline::first_of_locked(const Seat& seat) const {
+  const std::uint64_t actors = plan_.stages[seat.stage].actors;
+  const std::uint64_t first = source_.first();
+  return first + (seat.actor + actors - first % actors) % actors;
+}
+
+// What it had in hand may be what killed it: it is taken out after a few tries, before the next
+// process is bound.
+void RunningPipeline::process_died_locked(Seat& seat) {
+  const std::uint32_t channel = seat.stage + 1;
+  std::uint64_t number = first_of_locked(seat);
+  while (number < source_.next() && memory_.given(channel, number)) {
+    number += plan_.stages[seat.stage].actors;
+  }
+  const bool in_hand = number < source_.next() &&
+                       (seat.remote ? number < seat.next : memory_.begun(channel, number));
+  seat.died_with = !in_hand                                       ? 0
+                   : seat.died_with > 0 && seat.suspect == number ? seat.died_with + 1
+                                                                  : 1;
+  seat.suspect = number;
+  if (seat.died_with < options_.item_tries) return;
+  seat.died_with = 0;
+  const Status why = of_stage(
+      error(Code::kActorDied,
+            "{} processes of its actor have died with this item (PipelineOptions::item_tries)",
+            options_.item_tries),
+      seat.stage);
+  memory_.publish(channel, number, true, encode_value(why));
+  wake_takers_locked(channel, number);
+  if (channel == plan_.output) nudge();
 }
 
 void RunningPipeline::unbind_locked(Seat& seat) {
@@ -431,6 +475,7 @@ void RunningPipeline::unbind_locked(Seat& seat) {
   seat.bound = false;
   seat.page = {};
   seat.waker = {};
+  if (seat.line) std::exchange(seat.line, nullptr)->close();
   if (!seat.socket.valid()) return;
   // On the loop's thread, which may be about to look at it; or after the loop.
   if (client_gone_) {
@@ -443,6 +488,160 @@ void RunningPipeline::unbind_locked(Seat& seat) {
     loop.unwatch(socket->get());
     socket->reset();
   });
+}
+
+// --- actors on other nodes -----------------------------------------------------------------------
+
+Status RunningPipeline::offer_remote_locked(std::size_t index, RawConnection connection) {
+  Seat& seat = seats_[index];
+  if (!relay_page_) relay_page_ = TROUPE_TRY(HostPageSegment::create());
+  if (!relay_.joinable()) {
+    relay_ = TROUPE_TRY(start_thread("pass a pipeline's items to other nodes",
+                                     [self = shared_from_this()] { self->relay(); }));
+  }
+  const StageBinding binding = binding_locked(seat);
+  seat.next = first_of_locked(seat);
+  seat.line = make_remote_line(client_->loop(), std::move(connection.stream),
+                               "stage '" + plan_.stages[seat.stage].name + "'");
+  const std::uint64_t attempt = seat.attempt;
+  seat.line->start({.on_frame = nullptr,
+                    .on_attached =
+                        [weak = weak_from_this(), index, attempt](std::span<const std::byte> frame,
+                                                                  net::Attachment&& attachment) {
+                          if (const auto self = weak.lock()) {
+                            self->on_frame(index, attempt, frame, attachment.bytes);
+                          }
+                        },
+                    .on_close =
+                        [weak = weak_from_this(), index, attempt](const Status& why) {
+                          const auto self = weak.lock();
+                          if (!self) return;
+                          MutexLock lock(self->mutex_);
+                          Seat& closed = self->seats_[index];
+                          if (attempt != closed.attempt) return;
+                          closed.trouble = why;
+                          self->unbind_locked(closed);
+                          self->retry_later_locked(index);
+                        },
+                    .on_drained = nullptr});
+  return send_stage_frame(*seat.line, {.kind = RemoteStageFrame::Kind::kBind},
+                          encode_value(binding));
+}
+
+void RunningPipeline::on_frame(std::size_t index, std::uint64_t attempt,
+                               std::span<const std::byte> encoded,
+                               std::span<const std::byte> bytes) {
+  using Kind = RemoteStageFrame::Kind;
+  Status refused;
+  {
+    MutexLock lock(mutex_);
+    Seat& seat = seats_[index];
+    if (over() || attempt != seat.attempt || !seat.line) return;
+    const auto frame = decode_stage_frame(encoded);
+    Status good = frame.status();
+    if (frame.ok() && frame->kind == Kind::kRefused) {
+      refused = of_stage(failure_of(bytes), seat.stage);
+    } else if (frame.ok() && frame->kind == Kind::kBound && !seat.bound) {
+      seat.waker = memory::Waker(&relay_page_->page().host_word);
+      introduce_locked(seat);
+    } else if (frame.ok()) {
+      good = output_locked(seat, *frame, bytes);
+    }
+    if (!good.ok()) {
+      seat.trouble = std::move(good);
+      unbind_locked(seat);
+      retry_later_locked(index);
+    }
+  }
+  if (!refused.ok()) fail(std::move(refused));
+}
+
+Status RunningPipeline::output_locked(const Seat& seat, const RemoteStageFrame& frame,
+                                      std::span<const std::byte> bytes) {
+  const std::uint64_t number = frame.number;
+  if (frame.kind != RemoteStageFrame::Kind::kOutput || !seat.bound || number >= source_.next() ||
+      number % plan_.stages[seat.stage].actors != seat.actor ||
+      bytes.size() > plan_.item_bytes_max) {
+    return error(Code::kProtocol, "an actor of stage '{}' said something out of turn",
+                 plan_.stages[seat.stage].name);
+  }
+  const std::uint32_t channel = seat.stage + 1;
+  if (memory_.given(channel, number)) return {};
+  memory_.publish(channel, number, frame.failed, bytes);
+  wake_takers_locked(channel, number);
+  if (channel == plan_.output) nudge();
+  return {};
+}
+
+void RunningPipeline::wake_takers_locked(std::uint32_t channel, std::uint64_t number) {
+  for (const auto& seats : takers_[channel]) {
+    Seat& seat = seats_[seats[number % seats.size()]];
+    if (seat.bound) (void)seat.waker.wake();
+  }
+}
+
+// What those on other nodes can be sent now, in order. Each item lies where it is until they have
+// given what they make of it.
+std::vector<RunningPipeline::Sending> RunningPipeline::to_send_locked() {
+  using Kind = RemoteStageFrame::Kind;
+  std::vector<Sending> all;
+  for (Seat& seat : seats_) {
+    if (!seat.line || !seat.bound) continue;
+    const PlannedStage& stage = plan_.stages[seat.stage];
+    for (; seat.next < source_.next(); seat.next += stage.actors) {
+      if (memory_.given(seat.stage + 1, seat.next)) {
+        all.push_back({seat.line, {.kind = Kind::kGiven, .number = seat.next}});
+        continue;
+      }
+      const bool is_there =
+          std::all_of(stage.inputs.begin(), stage.inputs.end(),
+                      [&](std::uint32_t channel) { return memory_.has(channel, seat.next); });
+      if (!is_there) break;
+      for (const std::uint32_t channel : stage.inputs) {
+        all.push_back({seat.line, {.kind = Kind::kInput, .channel = channel, .number = seat.next}});
+      }
+    }
+  }
+  return all;
+}
+
+void RunningPipeline::relay() {
+  std::shared_ptr<HostPageSegment> page;
+  {
+    MutexLock lock(mutex_);
+    page = relay_page_;
+  }
+  memory::Sleeper sleeper(&page->page().host_word);
+  const auto send_all = [&] {
+    std::vector<Sending> sending;
+    {
+      MutexLock lock(mutex_);
+      if (over()) return true;
+      sending = to_send_locked();
+    }
+    for (Sending& one : sending) {
+      std::span<const std::byte> bytes;
+      if (one.frame.kind == RemoteStageFrame::Kind::kInput) {
+        const PipelineMemory::Item item = memory_.read(one.frame.channel, one.frame.number);
+        one.frame.failed = item.failed;
+        bytes = item.bytes;
+      }
+      if (send_stage_frame(*one.line, one.frame, bytes).ok()) continue;
+      MutexLock lock(mutex_);
+      for (std::size_t index = 0; index < seats_.size(); ++index) {
+        if (seats_[index].line != one.line) continue;
+        unbind_locked(seats_[index]);
+        retry_later_locked(index);
+      }
+    }
+    return !sending.empty();
+  };
+  while (!over()) {
+    if (send_all()) continue;
+    sleeper.announce(memory::WaitState::kAsleep);
+    if (!send_all()) sleeper.sleep(kReaderSleepMax);
+    sleeper.awake();
+  }
 }
 
 // --- items ---------------------------------------------------------------------------------------
@@ -466,10 +665,7 @@ Status RunningPipeline::push(PackedArguments value, std::shared_ptr<PipelineItem
         const wire::Bytes bytes = std::move(value.bytes);
         under_way_[number % plan_.in_flight] = {std::move(item), std::move(value)};
         memory_.publish(0, number, false, bytes);
-        for (const auto& seats : source_takers_) {
-          Seat& seat = seats_[seats[number % seats.size()]];
-          if (seat.bound) (void)seat.waker.wake();
-        }
+        wake_takers_locked(0, number);
         return {};
       }
     }

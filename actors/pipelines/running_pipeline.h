@@ -2,8 +2,10 @@
 // A pipeline as its owner has it: who is bound, which items are under way, who takes the results.
 //
 // Binding goes on the loop's thread, by what the head says of the actors and by the end of their
-// connections. Results are taken by the thread that waits for one in get() or push(), else by a
-// thread of the pipeline's own; one at a time, whichever has reading_.
+// connections. A stage's actor on another node is bound by a connection: a thread of the
+// pipeline's, the relay, takes part in its place, sends it what it takes and puts what it makes
+// where a local one would have. Results are taken by the thread that waits for one in get() or
+// push(), else by a thread of the pipeline's own; one at a time, whichever has reading_.
 
 #include <atomic>
 #include <cstdint>
@@ -14,7 +16,9 @@
 #include <vector>
 
 #include "actors/client.h"
+#include "actors/host_ring.h"
 #include "actors/pipelines/pipeline_memory.h"
+#include "actors/pipelines/remote_line.h"
 #include "actors/pipelines/stage_line.h"
 #include "actors/pipelines/stage_progress.h"
 #include "runtime/base/clock.h"
@@ -62,7 +66,13 @@ class RunningPipeline final : public PipelineCore,
     std::uint64_t attempt = 0;  // to bind it: what concerns an earlier one is late
     bool connecting = false;
     UniqueFd socket = {};
+    std::shared_ptr<net::Connection> line = {};  // in its place, to another node
+    bool remote = false;
+    std::uint64_t next = 0;  // of one on another node: the item that is to be sent to it next
     bool bound = false;
+    std::uint64_t bound_generation = 0;  // the last process that was bound
+    std::uint64_t suspect = 0;           // the item that its last process died with
+    std::uint32_t died_with = 0;         // how many of them, one after the other; 0: none
     memory::Segment page = {};
     memory::Waker waker = {};
     Status trouble = {};  // of the last attempt
@@ -78,11 +88,29 @@ class RunningPipeline final : public PipelineCore,
   void on_connected(std::size_t index, std::uint64_t attempt, Result<RawConnection> connection)
       TROUPE_EXCLUDES(mutex_);
   Status offer_locked(Seat& seat, RawConnection connection) TROUPE_REQUIRES(mutex_);
+  Status offer_remote_locked(std::size_t index, RawConnection connection) TROUPE_REQUIRES(mutex_);
+  StageBinding binding_locked(const Seat& seat) const TROUPE_REQUIRES(mutex_);
+  void on_frame(std::size_t index, std::uint64_t attempt, std::span<const std::byte> encoded,
+                std::span<const std::byte> bytes) TROUPE_EXCLUDES(mutex_);
   void on_message(std::size_t index, std::uint64_t attempt) TROUPE_EXCLUDES(mutex_);
   Status bound_locked(Seat& seat, UniqueFd page) TROUPE_REQUIRES(mutex_);
+  void introduce_locked(Seat& seat) TROUPE_REQUIRES(mutex_);
   void unbind_locked(Seat& seat) TROUPE_REQUIRES(mutex_);
+  void process_died_locked(Seat& seat) TROUPE_REQUIRES(mutex_);
+  std::uint64_t first_of_locked(const Seat& seat) const TROUPE_REQUIRES(mutex_);
   void retry_later_locked(std::size_t index) TROUPE_REQUIRES(mutex_);
   std::string unbound_locked() const TROUPE_REQUIRES(mutex_);
+
+  // Actors on other nodes.
+  void relay();  // the relay's thread
+  struct Sending {
+    std::shared_ptr<net::Connection> line;
+    RemoteStageFrame frame;
+  };
+  std::vector<Sending> to_send_locked() TROUPE_REQUIRES(mutex_);
+  Status output_locked(const Seat& seat, const RemoteStageFrame& frame,
+                       std::span<const std::byte> bytes) TROUPE_REQUIRES(mutex_);
+  void wake_takers_locked(std::uint32_t channel, std::uint64_t number) TROUPE_REQUIRES(mutex_);
 
   // Results: whoever has reading_.
   bool begin_reading() { return !reading_.exchange(true, std::memory_order_seq_cst); }
@@ -109,11 +137,16 @@ class RunningPipeline final : public PipelineCore,
   memory::Segment segment_;
   const PipelineMemory memory_;
   std::thread thread_;
+  // Begun with the first actor on another node. Whoever gives one of these something wakes the
+  // relay by the page, as it would wake the actor.
+  std::thread relay_ TROUPE_GUARDED_BY(mutex_);
+  std::shared_ptr<HostPageSegment> relay_page_ TROUPE_GUARDED_BY(mutex_);
 
   mutable Mutex mutex_;
   CondVar changed_;  // bound, room, over
   std::vector<Seat> seats_ TROUPE_GUARDED_BY(mutex_);
-  std::vector<std::vector<std::size_t>> source_takers_;  // by stage: its seats
+  // By channel, for each stage that takes it: that one's seats.
+  std::vector<std::vector<std::vector<std::size_t>>> takers_;
   SourceProgress source_ TROUPE_GUARDED_BY(mutex_);
   std::vector<UnderWay> under_way_ TROUPE_GUARDED_BY(mutex_);  // by slot
   Status over_why_ TROUPE_GUARDED_BY(mutex_);

@@ -8,26 +8,43 @@
 
 namespace troupe::detail {
 
-Result<std::shared_ptr<StageEnd>> StageEnd::create(StageBinding binding, UniqueFd memory,
-                                                   bool keeps, const Clock& clock) {
+Status StageEnd::check(const StageBinding& binding) {
   TROUPE_RETURN_IF_ERROR(binding.plan.check());
   if (binding.stage >= binding.plan.stages.size() ||
       binding.actor >= binding.plan.stages[binding.stage].actors || binding.item_timeout_ms <= 0) {
     return error(Code::kProtocol, "a binding to no stage of its pipeline");
   }
+  return {};
+}
+
+Result<std::shared_ptr<StageEnd>> StageEnd::create(StageBinding binding, UniqueFd memory,
+                                                   bool keeps, const Clock& clock) {
+  TROUPE_RETURN_IF_ERROR(check(binding));
   auto segment = TROUPE_TRY(memory::Segment::adopt(
       std::move(memory), PipelineMemory::bytes(binding.plan), memory::Access::kReadWrite));
-  std::shared_ptr<StageEnd> end(new StageEnd(std::move(binding), std::move(segment), keeps, clock));
+  std::shared_ptr<StageEnd> end(
+      new StageEnd(std::move(binding), std::move(segment), nullptr, keeps, clock));
   if (end->memory_.page().magic != kPipelineMagic) {
     return error(Code::kProtocol, "this is no pipeline's memory");
   }
   return end;
 }
 
-StageEnd::StageEnd(StageBinding binding, memory::Segment segment, bool keeps, const Clock& clock)
+Result<std::shared_ptr<StageEnd>> StageEnd::create_remote(StageBinding binding, GiveFar give_far,
+                                                          bool keeps, const Clock& clock) {
+  TROUPE_RETURN_IF_ERROR(check(binding));
+  auto segment =
+      TROUPE_TRY(memory::Segment::create("troupe-pipeline", PipelineMemory::bytes(binding.plan)));
+  return std::shared_ptr<StageEnd>(
+      new StageEnd(std::move(binding), std::move(segment), std::move(give_far), keeps, clock));
+}
+
+StageEnd::StageEnd(StageBinding binding, memory::Segment segment, GiveFar give_far, bool keeps,
+                   const Clock& clock)
     : binding_(std::move(binding)),
       segment_(std::move(segment)),
       memory_(segment_.data(), binding_.plan),
+      give_far_(std::move(give_far)),
       keeps_(keeps),
       clock_(clock),
       output_(binding_.stage + 1),
@@ -39,6 +56,17 @@ StageEnd::StageEnd(StageBinding binding, memory::Segment segment, bool keeps, co
     takers_.push_back({stage, {}});
     takers_.back().actors.resize(binding_.plan.stages[stage].actors);
   }
+}
+
+Status StageEnd::input(std::uint32_t channel, std::uint64_t number, bool failed,
+                       std::span<const std::byte> bytes) {
+  const auto& inputs = binding_.plan.stages[binding_.stage].inputs;
+  if (std::find(inputs.begin(), inputs.end(), channel) == inputs.end() ||
+      bytes.size() > binding_.plan.item_bytes_max) {
+    return error(Code::kProtocol, "an item that the stage does not take");
+  }
+  memory_.publish(channel, number, failed, bytes);
+  return {};
 }
 
 Status StageEnd::set_page(std::uint32_t stage, std::uint32_t actor, UniqueFd fd) {
@@ -90,6 +118,7 @@ std::optional<QueuedCall> StageEnd::next() {
     const auto arguments = progress_.arguments(call.arguments);
     if (call.arguments.empty()) call.shared_arguments = arguments;
     call.items = shared_from_this();
+    memory_.begin(output_, number);
     progress_.taken();
     return call;
   }
@@ -101,6 +130,7 @@ std::optional<QueuedCall> StageEnd::next() {
 void StageEnd::publish(std::uint64_t number, bool failed, std::span<const std::byte> bytes) {
   MutexLock lock(giving_);
   memory_.publish(output_, number, failed, bytes);
+  if (give_far_) return give_far_(number, failed, bytes);
   for (Taker& taker : takers_) {
     Taker::Page& page = taker.actors[number % taker.actors.size()];
     if (page.segment.valid()) (void)page.waker.wake();

@@ -1,6 +1,7 @@
 #pragma once
 // An actor's end of a pipeline: the items that it takes, as calls of the actor, and what becomes of
-// their results.
+// their results. On the owner's node it shares the pipeline's memory; on another one it has memory
+// of its own, into which the connection puts what it takes (remote_line.h).
 //
 // They run as every call does (call_runner.h): on the actor's thread or its threads, saved after,
 // and, where the class is kExactlyOnce, known by their numbers to the next process
@@ -8,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,7 +33,18 @@ class StageEnd final : public ItemSource, public std::enable_shared_from_this<St
   static Result<std::shared_ptr<StageEnd>> create(StageBinding binding, UniqueFd memory, bool keeps,
                                                   const Clock& clock);
 
+  // What the stage has made of item `number`. Any thread.
+  using GiveFar =
+      std::function<void(std::uint64_t number, bool failed, std::span<const std::byte> bytes)>;
+  static Result<std::shared_ptr<StageEnd>> create_remote(StageBinding binding, GiveFar give_far,
+                                                         bool keeps, const Clock& clock);
+
   const StageBinding& binding() const { return binding_; }
+  // Of one on another node: an item that it takes has come, or what it makes of it is there
+  // already. kProtocol. Loop thread.
+  Status input(std::uint32_t channel, std::uint64_t number, bool failed,
+               std::span<const std::byte> bytes);
+  void given(std::uint64_t number) { memory_.publish(output_, number, false, {}); }
   // The HostPage of a taker of what this stage gives; wakes it.
   Status set_page(std::uint32_t stage, std::uint32_t actor, UniqueFd page) TROUPE_EXCLUDES(giving_);
   // No item is taken any more.
@@ -59,13 +72,16 @@ class StageEnd final : public ItemSource, public std::enable_shared_from_this<St
     };
     std::vector<Page> actors;
   };
-  StageEnd(StageBinding binding, memory::Segment segment, bool keeps, const Clock& clock);
+  StageEnd(StageBinding binding, memory::Segment segment, GiveFar give_far, bool keeps,
+           const Clock& clock);
+  static Status check(const StageBinding& binding);
   void publish(std::uint64_t number, bool failed, std::span<const std::byte> bytes)
       TROUPE_EXCLUDES(giving_);
 
   const StageBinding binding_;
   memory::Segment segment_;
   const PipelineMemory memory_;
+  const GiveFar give_far_;  // null on the owner's node
   const bool keeps_;
   const Clock& clock_;
   const std::uint32_t output_;

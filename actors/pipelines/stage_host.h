@@ -2,11 +2,16 @@
 // The pipelines whose stage an actor's process is.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <span>
+#include <string>
 
 #include "actors/call_server.h"
+#include "actors/pipelines/remote_line.h"
 #include "actors/pipelines/stage_end.h"
+#include "runtime/memory/wait_word.h"
 #include "runtime/net/event_loop.h"
 #include "troupe/unique_fd.h"
 
@@ -21,26 +26,36 @@ class StageHost : public std::enable_shared_from_this<StageHost> {
       : loop_(loop),
         server_(std::move(server)),
         host_page_(std::move(host_page)),
-        keeps_answers_(keeps_answers) {}
+        keeps_answers_(keeps_answers) {
+    if (host_page_) waker_ = memory::Waker(&host_page_->page().host_word);
+  }
 
   // A local socket of a pipeline's owner. Where it ends, so does the binding.
   void accept(UniqueFd socket);
+  // A connection of an owner on another node.
+  void accept_remote(ByteStream stream, std::string peer);
   void close();
 
  private:
   struct Line {
     UniqueFd socket;
+    std::shared_ptr<net::Connection> connection;  // in its place, to another node
     std::shared_ptr<StageEnd> end;
   };
   void on_readable(std::uint64_t number);
   Status take(Line& line, ArrivedStageMessage arrived);
-  Status bind(Line& line, ArrivedStageMessage arrived);
+  // `make`: the end, of a binding that was decoded.
+  Status bind(Line& line, std::span<const std::byte> bytes,
+              const std::function<Result<std::shared_ptr<StageEnd>>(StageBinding)>& make);
+  Status take_frame(std::uint64_t number, std::span<const std::byte> frame,
+                    std::span<const std::byte> bytes);
   void end_line(std::uint64_t number);
 
   net::EventLoop& loop_;
   const std::shared_ptr<CallServer> server_;
   const std::shared_ptr<HostPageSegment> host_page_;
   const bool keeps_answers_;
+  memory::Waker waker_;  // of the actor's thread, for what comes by connections
   std::map<std::uint64_t, Line> lines_;
   std::uint64_t next_line_ = 0;
 };

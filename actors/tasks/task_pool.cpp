@@ -413,11 +413,15 @@ void TaskPool::go_on(Continuations* later) {
 void TaskPool::carry_out(LeaseQueue::Todo todo, Continuations* later) {
   for (const auto& [task, why] : todo.ended) {
     auto& call = static_cast<TaskCall&>(*task);
+    Status told = why;
     {
       MutexLock lock(mutex_);
       call.attempt.reset();
+      if (why.code() == Code::kDeadlineExceeded) {
+        told = Status(why.code(), why.message() + ": of its workers " + what_is_lacking_locked());
+      }
     }
-    finish(call, why, {}, nullptr, later);
+    finish(call, told, {}, nullptr, later);
   }
   std::vector<std::shared_ptr<TaskAttempt>> attempts;
   attempts.reserve(todo.sends.size());

@@ -28,9 +28,10 @@
 // - Methods run as calls do: on the actor's thread, between its other calls, saved after.
 // - An actor that dies is started anew as its ActorOptions say (max_restarts), takes its place in
 //   the pipeline, and goes on with what was not delivered: an item may come to its method again,
-//   unless the class is kExactlyOnce. One that is dead for good ends the pipeline.
-// - The actors stay yours. They have processes of their own, on the node of the process that builds
-//   the pipeline (kUnsupported elsewhere).
+//   unless the class is kExactlyOnce; not without end (PipelineOptions::item_tries). One that is dead for good ends the pipeline.
+// - The actors stay yours, and have processes of their own. Those on the node of the process that
+//   builds the pipeline share its memory; to those on other nodes items go over the network, by way
+//   of that process.
 //
 // Thread-safe. Futures as those of calls: cancelling one stops nothing.
 
@@ -61,6 +62,9 @@ struct PipelineOptions {
   std::uint64_t item_bytes_max = std::uint64_t{1} << 20;
   // In which a stage's method begins with an item that has come to it; else it fails.
   std::chrono::milliseconds item_timeout{600'000};
+  // An item with which so many processes of a stage's actor have died goes no further: it ends with
+  // kActorDied, and the others go on. At least 1.
+  std::uint32_t item_tries = 3;
   // In which all actors run and are bound.
   std::chrono::milliseconds build_timeout{30'000};
 };

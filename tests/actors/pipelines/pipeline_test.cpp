@@ -211,6 +211,25 @@ TEST_CASE_FIXTURE(PipelineCluster, "a stage that is dead for good ends the pipel
   CHECK(pipeline.status().trouble.code() == Code::kActorDied);
 }
 
+TEST_CASE_FIXTURE(PipelineCluster, "an item that kills its stage is given up, and others go on") {
+  PipelineBuilder<int> plan(cluster);
+  auto pipeline = plan.stage<&Square::crash_at_13>("fragile", actors<Square>(2, -1))
+                      .build({.item_tries = 2})
+                      .value();
+  std::vector<Future<std::int64_t>> results;
+  for (int n = 0; n < 40; ++n) results.push_back(pipeline.push(n, 60s).value());
+  for (int n = 0; n < 40; ++n) {
+    const auto result = results[static_cast<std::size_t>(n)].get(60s);
+    if (n != 13) {
+      CHECK(result.value() == n);
+      continue;
+    }
+    CHECK(result.status().code() == Code::kActorDied);
+    CHECK(result.status().to_string().find("fragile") != std::string::npos);
+    CHECK(result.status().message().find("2 processes") != std::string::npos);
+  }
+}
+
 TEST_CASE_FIXTURE(PipelineCluster, "a pipeline that goes, or whose cluster goes, ends its items") {
   PipelineBuilder<std::string> plan(cluster);
   const std::string gate = folder.file("gate");

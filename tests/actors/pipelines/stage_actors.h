@@ -34,9 +34,13 @@ class Square {
     return 1;
   }
   std::int64_t crash(int) const { ::_exit(3); }
+  std::int64_t crash_at_13(int n) const {
+    if (n == 13) ::_exit(3);
+    return n;
+  }
   static constexpr auto methods =
       troupe::methods<&Square::square, &Square::text, &Square::join, &Square::odd_fails,
-                      &Square::later, &Square::when_there, &Square::crash>;
+                      &Square::later, &Square::when_there, &Square::crash, &Square::crash_at_13>;
 };
 
 // What it was given counts once, whatever happens to its process.

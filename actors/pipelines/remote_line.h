@@ -1,0 +1,42 @@
+#pragma once
+// What a pipeline's owner and the process of a stage's actor on another node tell each other:
+// frames over an authenticated connection (target "actor/ID/.pipeline") that lives as long as the
+// binding. Items go here, too, as no memory is shared: the owner passes a stage what it takes and
+// is given what it makes; each side keeps them as pipeline_memory.h says.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "runtime/base/status.h"
+#include "runtime/net/connection.h"
+#include "troupe/byte_stream.h"
+
+namespace troupe::detail {
+
+struct RemoteStageFrame {
+  enum class Kind : std::uint32_t {
+    kBind = 1,  // owner → stage: a StageBinding (stage_line.h)
+    kBound,     // stage → owner
+    kRefused,   // stage → owner: a Status
+    kInput,     // owner → stage: an item of `channel`
+    kGiven,     // owner → stage: what the stage makes of the item, an earlier process has made
+    kOutput,    // stage → owner: an item that the stage has made
+  };
+  Kind kind = Kind::kBind;
+  std::uint32_t channel = 0;
+  std::uint64_t number = 0;  // of the item
+  bool failed = false;       // its bytes are a Status
+};
+
+// kOverloaded is not among the errors: what may be under way is bounded by the pipeline.
+Status send_stage_frame(net::Connection& connection, const RemoteStageFrame& frame,
+                        std::span<const std::byte> bytes = {});
+// kProtocol.
+Result<RemoteStageFrame> decode_stage_frame(std::span<const std::byte> frame);
+// A connection for such frames. Not started.
+std::shared_ptr<net::Connection> make_remote_line(net::EventLoop& loop, ByteStream stream,
+                                                  std::string peer);
+
+}  // namespace troupe::detail

@@ -1,0 +1,100 @@
+// Pipelines whose stages are on several nodes.
+
+#include <doctest/doctest.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/actors/pipelines/stage_actors.h"
+#include "tests/support/test_data.h"
+#include "troupe/chaos.h"
+#include "troupe/chaos_cluster.h"
+#include "troupe/cluster.h"
+#include "troupe/pipeline.h"
+
+namespace troupe::tests {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct PipelineNodes {
+  std::unique_ptr<ChaosCluster> nodes =
+      ChaosCluster::start({.nodes = 2, .cpus_per_node = 2}, Deadline::after(60s)).value();
+  Cluster driver = nodes->connect({.program = bin_dir() + "/test_actors_pipelines_host"}).value();
+  template <typename T>
+  ActorHandle<T> on(int node) {
+    return driver.spawn<T>({.num_cpus = 0, .max_restarts = -1, .label_selector = on_node(node)})
+        .value();
+  }
+};
+
+TEST_CASE_FIXTURE(PipelineNodes, "items go to stages on other nodes, and come back in order") {
+  PipelineBuilder<int> plan(driver);
+  const auto adder = on<Adder>(1);
+  auto texts = plan.stage<&Square::text>("text", on<Square>(0));
+  // Turns are taken by actors here and there.
+  auto sums = plan.stage<&Square::square>("square", std::vector{on<Square>(0), on<Square>(1)})
+                  .stage<&Adder::add>("add", adder);
+  auto pipeline =
+      plan.join<&Square::join>("join", on<Square>(1), sums, texts).build({.in_flight = 8}).value();
+  RandomKiller adder_dies(driver, std::vector{adder}, {.seed = 5, .strikes_max = 3, .pause = 30ms});
+  std::deque<std::pair<int, Future<std::string>>> open;
+  std::int64_t sum = 0;
+  int bad = 0;
+  const auto take = [&] {
+    auto [n, future] = std::move(open.front());
+    open.pop_front();
+    sum += std::int64_t{n} * n;
+    const auto result = future.get(60s);
+    const std::string expected = std::to_string(n) + "^2=" + std::to_string(sum);
+    if (result.ok() && *result == expected) return;
+    ++bad;
+    MESSAGE(expected, " ", result.ok() ? *result : result.status().to_string());
+  };
+  for (int pushed = 0; pushed < 600 && bad == 0; ++pushed) {
+    if (open.size() == 8) take();
+    if (pushed % 100 == 50) nodes->cut(pushed % 200 == 50 ? 0 : 1);
+    open.emplace_back(pushed % 100, pipeline.push(pushed % 100, 60s).value());
+  }
+  while (!open.empty()) take();
+  CHECK(bad == 0);
+  CHECK(adder_dies.finish(Deadline::after(60s)).ok());
+  CHECK(adder.with({.retry = true}).call<&Adder::sum>().get(60s).value() == sum);
+  CHECK(pipeline.close(20s).ok());
+}
+
+TEST_CASE_FIXTURE(PipelineNodes, "errors, large items and refusals pass between nodes") {
+  PipelineBuilder<int> plan(driver);
+  auto odd = plan.stage<&Square::odd_fails>("even", on<Square>(0))
+                 .stage<&Adder::add>("add", on<Adder>(1))
+                 .build()
+                 .value();
+  auto even = odd.push(2).value();
+  const Status failed = odd.push(3).value().get(20s).status();
+  CHECK(failed.message().find("it is odd") != std::string::npos);
+  CHECK(failed.to_string().find("even") != std::string::npos);
+  CHECK(even.get(20s).value() == 2);
+
+  PipelineBuilder<int> alone(driver);
+  auto fragile =
+      alone.stage<&Square::crash_at_13>("fragile", on<Square>(1)).build({.item_tries = 2}).value();
+  auto poison = fragile.push(13).value();
+  auto good = fragile.push(14).value();
+  CHECK(poison.get(60s).status().code() == Code::kActorDied);
+  CHECK(good.get(60s).value() == 14);
+
+  PipelineBuilder<std::uint64_t> sizes(driver);
+  auto blobs = sizes.stage<&Blob::make>("make", on<Blob>(0))
+                   .stage<&Blob::count>("count", on<Blob>(1))
+                   .build({.in_flight = 4, .item_bytes_max = std::uint64_t{4} << 20})
+                   .value();
+  CHECK(blobs.push(std::uint64_t{3} << 20).value().get(60s).value() == std::uint64_t{3} << 20);
+  const Status large = blobs.push(std::uint64_t{5} << 20).value().get(60s).status();
+  CHECK(large.code() == Code::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace troupe::tests
