@@ -50,6 +50,7 @@ class StageHost : public std::enable_shared_from_this<StageHost> {
   Status take_frame(std::uint64_t number, std::span<const std::byte> frame,
                     std::span<const std::byte> bytes);
   void end_line(std::uint64_t number);
+  void keep_unbound(ClientId caller, const std::shared_ptr<StageEnd>& end);
 
   net::EventLoop& loop_;
   const std::shared_ptr<CallServer> server_;
@@ -58,6 +59,10 @@ class StageHost : public std::enable_shared_from_this<StageHost> {
   memory::Waker waker_;  // of the actor's thread, for what comes by connections
   std::map<std::uint64_t, Line> lines_;
   std::uint64_t next_line_ = 0;
+  bool closed_ = false;
+  // Whose connection to another node has ended, by caller: the owner may bind them again, and must
+  // find what they have done.
+  std::map<ClientId, std::shared_ptr<StageEnd>> unbound_;
 };
 
 }  // namespace troupe::detail
