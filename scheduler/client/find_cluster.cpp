@@ -16,10 +16,12 @@ Result<ClusterPlace> recorded_cluster(const Environment& environment, FileSystem
   const auto path = TROUPE_TRY(cluster_record_path(environment));
   auto record = read_cluster_record(files, path);
   if (record.status().code() == Code::kNotFound) {
-    return error(Code::kNotFound,
-                 "no cluster is known here: start one with 'troupe head', or name one with {} or "
-                 "{} (there is no {}; programs that 'troupe submit' runs are told theirs)",
-                 ways.address, kAddressVariable, path);
+    return error(
+        Code::kNotFound,
+        "no cluster is known here: start one with 'troupe head', or name one with {} or "
+        "{} (there is no {}; programs that 'troupe submit' runs are told theirs; a training "
+        "without a cluster is told of by 'troupe why' and 'troupe timeline RUN')",
+        ways.address, kAddressVariable, path);
   }
   if (!record.ok()) return record.status();
   if (is_stale(*record)) {

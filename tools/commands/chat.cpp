@@ -151,13 +151,16 @@ Status chat(ChatOptions& options, CommandContext& context) {
   auto conversation = TROUPE_TRY(Chat::start(*model, options, context));
   const bool talks = context.out_is_terminal && ::isatty(STDIN_FILENO) == 1;
   const AnswerStop stop;
-  if (talks) context.out << "/clear forgets the conversation, /exit or Ctrl-D ends it.\n";
+  if (talks)
+    context.out
+        << "/clear (or clear) forgets the conversation, /exit (or exit) or Ctrl-D ends it.\n";
   for (std::string line;;) {
     if (talks) context.out << "> " << std::flush;
     if (!std::getline(context.in, line)) break;
     if (line.ends_with('\r')) line.pop_back();
-    if (line == "/exit") break;
-    if (line == "/clear") {
+    // (The words without a stroke are those of `llamafactory-cli chat`.)
+    if (line == "/exit" || line == "exit") break;
+    if (line == "/clear" || line == "clear") {
       conversation.clear();
     } else if (line.starts_with('/') && talks) {
       context.err << "there are /clear and /exit\n";

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "runtime/base/json.h"
+#include "runtime/base/suggest.h"
 #include "tools/commands/hub_names.h"
 
 namespace troupe::tools {
@@ -35,10 +36,17 @@ Status download(const DownloadOptions& options, CommandContext& context) {
   const bool model = repository.type == train::hub::RepositoryType::kModel;
   const auto snapshot = TROUPE_TRY(names.hub().snapshot(
       repository, [&](const train::hub::Snapshot& found) -> Result<std::vector<std::string>> {
-        if (by_patterns || !model)
-          return train::hub::matching(found.all, options.include, options.exclude);
-        return train::hub::model_files(found.all, {});
+        if (!by_patterns && model) return train::hub::model_files(found.all, {});
+        auto wanted = train::hub::matching(found.all, options.include, options.exclude);
+        if (wanted.empty() && by_patterns && found.asked_hub)
+          return error(Code::kNotFound,
+                       "no file of {} matches --include and --exclude; there are {}",
+                       repository.shown(), join_words(found.all));
+        return wanted;
       }));
+  if (!snapshot.asked_hub)
+    context.err << "warning: the hub was not asked; the folder holds what was downloaded before, "
+                   "which may be a part\n";
   if (options.json) {
     context.out << json::write(json::Object{{"folder", snapshot.folder},
                                             {"commit", snapshot.commit},

@@ -125,7 +125,9 @@ class Arguments {
     const auto equals = argument.find('=');
     if (equals == std::string::npos || equals == 0) {
       return error(Code::kInvalidArgument,
-                   "the argument '{}' is no setting; write key=value or --key value", argument);
+                   "the argument '{}' is no setting; write key=value or --key value, and name a "
+                   "file of settings first, as FILE.yaml or FILE.json",
+                   argument);
     }
     const std::string key(trim(std::string_view(argument).substr(0, equals)));
     auto value = TROUPE_TRY(argument_value(key, argument.substr(equals + 1), argument));

@@ -251,6 +251,11 @@ Status check_model_folder(FileSystem& files, const std::string& folder) {
   const Status read =
       files.read(join_path(folder, "config.json"), limits::kJsonFileBytesMax).status();
   if (read.code() == Code::kNotFound) {
+    if (files.exists(join_path(folder, "adapter_config.json")))
+      return error(Code::kNotFound,
+                   "the folder '{}' is an adapter's: name the model that it was trained over, and "
+                   "the adapter as adapter_name_or_path (--adapter)",
+                   folder);
     return error(Code::kNotFound,
                  "the folder '{}' has no config.json, so it is no model's folder: name one with "
                  "config.json, a tokenizer, and weights (*.safetensors) unless train_from_scratch "

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/suggest.h"
 #include "train/data/chat_template_row.h"
 #include "train/data/tokenizer_template.h"
 #include "train/data/tool_formats.h"
@@ -239,9 +240,9 @@ Result<ChatTemplate> chat_template(std::string_view name) {
   for (const auto& row : chat_template_rows()) {
     if (row.name == name) return from_row(row);
   }
-  std::string names;
-  for (const auto& known : chat_template_names()) names += (names.empty() ? "" : ", ") + known;
-  return error(Code::kNotFound, "Template {} does not exist. (known: {})", name, names);
+  const auto names = chat_template_names();
+  return error(Code::kNotFound, "Template {} does not exist{}. (known: {})", name,
+               did_you_mean(name, names), join_words(names));
 }
 
 Status set_tool_format(ChatTemplate& chat, const std::string& format) {
@@ -255,18 +256,34 @@ Status set_tool_format(ChatTemplate& chat, const std::string& format) {
 Result<ChatTemplate> choose_template(const std::optional<std::string>& name,
                                      const Tokenizer& tokenizer) {
   if (name) return chat_template(*name);
-  return tokenizer.chat_template() ? template_of_tokenizer(tokenizer) : chat_template("empty");
+  if (tokenizer.chat_template()) return template_of_tokenizer(tokenizer);
+  auto empty = TROUPE_TRY(chat_template("empty"));
+  empty.note =
+      "`template` was not specified and the tokenizer has none, use `empty` template: turns follow "
+      "each other without marks";
+  return empty;
 }
 
 Status fix_special_tokens(const ChatTemplate& chat, Tokenizer& tokenizer,
                           std::vector<std::string>& notes) {
   if (!chat.note.empty()) notes.push_back(chat.note);
+  // All that is missing is named at once.
+  std::vector<std::string> missing;
+  const auto lacks = [&](const std::string& token) {
+    if (!tokenizer.token_id(token) && std::ranges::find(missing, token) == missing.end())
+      missing.push_back(token);
+  };
   const auto needs = [&](const std::string& token, const Status& status) {
     if (status.ok()) return status;
+    lacks(token);
+    for (const auto* slots : {&chat.prefix, &chat.system, &chat.user, &chat.observation}) {
+      for (const auto& slot : *slots)
+        if (slot.kind == Slot::Kind::kToken) lacks(slot.text);
+    }
     return status.prefixed(
-        fmt::format("template {} needs '{}', which `add_special_tokens: {}` adds to the tokenizer "
-                    "and the embedding",
-                    chat.name, token, token));
+        fmt::format("template {} needs '{}', which a training adds to tokenizer and embedding by "
+                    "`add_special_tokens: {}`",
+                    chat.name, join_words(missing, "', '"), join_words(missing, ",")));
   };
   for (const auto* slots : {&chat.prefix, &chat.system, &chat.user, &chat.observation}) {
     for (const auto& slot : *slots) {

@@ -135,7 +135,9 @@ Result<RawMessage> raw_message(const json::Value& message, const DatasetAttribut
   const auto tag = json::find_string(message, attributes.role_tag);
   const auto content = json::find_string(message, attributes.content_tag);
   if (!tag || !content) {
-    return error(Code::kInvalidArgument, "must have the strings '{}' and '{}', is {}",
+    return error(Code::kInvalidArgument,
+                 "must have the strings '{}' and '{}', as the entry's tags name them "
+                 "(\"tags\": {{\"role_tag\": …, \"content_tag\": …}}), is {}",
                  attributes.role_tag, attributes.content_tag, json::write(message).substr(0, 100));
   }
   return RawMessage{*tag, *content};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/json.h"
+#include "runtime/base/suggest.h"
 
 namespace troupe::train {
 namespace {
@@ -31,6 +32,20 @@ Status refuse_remote(const json::Value& entry, const std::string& name, bool fou
   return {};
 }
 
+// A key that is none, but looks like one, would leave out what was meant. Others mean nothing here,
+// as in LLaMA-Factory.
+Status check_keys(const json::Value& object, const std::string& where,
+                  const std::vector<std::string>& known) {
+  for (const auto& [key, value] : object.as_object()) {
+    const std::string name(key);
+    if (std::ranges::find(known, name) != known.end()) continue;
+    const std::string meant = did_you_mean(name, known);
+    if (!meant.empty())
+      return error(Code::kInvalidArgument, "'{}' is no key of {}.{}", name, where, meant);
+  }
+  return {};
+}
+
 Status read_columns(const json::Value& columns, DatasetAttributes& out) {
   if (!columns.is_object()) return error(Code::kInvalidArgument, "columns must be an object");
   for (const char* key : {"images", "videos", "audios"}) {
@@ -45,6 +60,9 @@ Status read_columns(const json::Value& columns, DatasetAttributes& out) {
       {"history", &out.history}, {"messages", &out.messages}, {"system", &out.system},
       {"tools", &out.tools},     {"chosen", &out.chosen},     {"rejected", &out.rejected},
       {"kto_tag", &out.kto_tag}};
+  std::vector<std::string> known;
+  for (const auto& [key, column] : names) known.emplace_back(key);
+  TROUPE_RETURN_IF_ERROR(check_keys(columns, "columns", known));
   for (const auto& [key, column] : names) {
     column->clear();
     TROUPE_RETURN_IF_ERROR(read_string(columns, key, *column));
@@ -62,6 +80,9 @@ Status read_tags(const json::Value& tags, DatasetAttributes& out) {
                                                         {"observation_tag", &out.observation_tag},
                                                         {"function_tag", &out.function_tag},
                                                         {"system_tag", &out.system_tag}};
+  std::vector<std::string> known;
+  for (const auto& [key, tag] : names) known.emplace_back(key);
+  TROUPE_RETURN_IF_ERROR(check_keys(tags, "tags", known));
   for (const auto& [key, tag] : names) {
     tag->clear();
     TROUPE_RETURN_IF_ERROR(read_string(tags, key, *tag));
@@ -71,6 +92,10 @@ Status read_tags(const json::Value& tags, DatasetAttributes& out) {
 
 Status read_entry(const json::Value& entry, DatasetAttributes& out) {
   if (!entry.is_object()) return error(Code::kInvalidArgument, "the entry must be an object");
+  TROUPE_RETURN_IF_ERROR(check_keys(
+      entry, "an entry",
+      {"hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name", "file_name",
+       "formatting", "ranking", "subset", "split", "folder", "num_samples", "columns", "tags"}));
   const bool on_hub = !out.hub_files.empty();
   TROUPE_RETURN_IF_ERROR(refuse_remote(entry, out.name, on_hub));
   TROUPE_RETURN_IF_ERROR(read_string(entry, "file_name", out.file_name));
@@ -140,7 +165,12 @@ Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
     if (std::any_of(out.begin(), out.end(), [&](const auto& known) { return known.name == name; }))
       continue;
     const auto* entry = json::find(root, name);
-    if (!entry) return error(Code::kNotFound, "Undefined dataset {} in {}.", name, kFileName);
+    if (!entry) {
+      std::vector<std::string> there;
+      for (const auto& [other, value] : root.as_object()) there.emplace_back(other);
+      return error(Code::kNotFound, "Undefined dataset {} in {}.{}", name, kFileName,
+                   did_you_mean(name, there));
+    }
     DatasetAttributes attributes;
     attributes.name = name;
     if (const auto found = hub_files.find(name); found != hub_files.end())

@@ -37,8 +37,8 @@ Status no_traffic(const Repository& repository) {
              Code::kNotFound,
              "{}: Cannot find an appropriate cached snapshot folder for the specified revision on "
              "the local disk and outgoing traffic has been disabled. To enable downloads, set "
-             "HF_HUB_OFFLINE=0; or fetch it where there is a network, by troupe download {}",
-             repository.shown(), repository.name)
+             "HF_HUB_OFFLINE=0; or fetch it where there is a network, by {}",
+             repository.shown(), repository.download_command())
       .with("kind", kLocalEntryNotFound);
 }
 

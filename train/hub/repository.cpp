@@ -61,6 +61,12 @@ std::string Repository::shown() const {
                      revision == "main" ? "" : " at " + revision);
 }
 
+std::string Repository::download_command() const {
+  return fmt::format("'troupe download {}{}{}'", name,
+                     type == RepositoryType::kDataset ? " --repo-type dataset" : "",
+                     revision == "main" ? "" : " --revision " + revision);
+}
+
 bool is_repository_name(std::string_view name) {
   if (name.empty() || name.size() > kNameBytesMax || name.ends_with(".git")) return false;
   if (name.find("--") != std::string_view::npos || name.find("..") != std::string_view::npos)

@@ -23,6 +23,8 @@ struct Repository {
   std::string file_path(std::string_view file) const;
   // "model Qwen/Qwen3-0.6B", with its revision where it is not main.
   std::string shown() const;
+  // What fetches it: "troupe download NAME --repo-type dataset --revision v2".
+  std::string download_command() const;
 };
 
 // Whether a hub may have a repository of that name: NAME or OWNER/NAME of letters, digits, ".",

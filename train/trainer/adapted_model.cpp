@@ -104,9 +104,10 @@ Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& ba
     model.adapters_.push_back(std::move(adapter));
   }
   if (!model.grown_by_.empty()) {
-    const EndNames ends = end_names(model.base_);
+    ModelConfig untied = model.base_;
+    untied.tie_word_embeddings = false;
     const bool tied = model.base_.tie_word_embeddings && !model.unties_head_;
-    if (!tied && !model.replacement(ends.output + ".weight"))
+    if (!tied && !model.replacement(end_names(untied).output + ".weight"))
       return error(Code::kInvalidArgument,
                    "{} has an embedding for more tokens than {}, and no head for them",
                    model.grown_by_, base);

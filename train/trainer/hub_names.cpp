@@ -31,13 +31,13 @@ std::vector<std::string> files_below(const std::string& folder) {
 }
 
 // What a cache holds of a model may be a part of it.
-Status check_whole(FileSystem& files, const std::string& name, const std::string& folder,
+Status check_whole(FileSystem& files, const hub::Repository& repository, const std::string& folder,
                    const hub::ModelFiles& wanted) {
   const auto incomplete = [&](std::string_view missing) {
     return error(Code::kNotFound,
                  "the cache has a part of {} only ({} lacks {}); where there is a network, "
-                 "'troupe download {}' fetches the rest",
-                 name, folder, missing, name);
+                 "{} fetches the rest",
+                 repository.name, folder, missing, repository.download_command());
   };
   const auto place = wanted.folder.empty() ? folder : join_path(folder, wanted.folder);
   const auto has = [&](const char* file) { return files.exists(join_path(place, file)); };
@@ -108,18 +108,16 @@ hub::Hub& HubNames::hub() {
   return *hub_;
 }
 
-Status HubNames::explained(const std::string& name, hub::RepositoryType type,
-                           const Status& why) const {
+Status HubNames::explained(const hub::Repository& repository, const Status& why) const {
   const bool only_looked = !options_.downloads && !from_environment_.offline &&
                            hub::is_kind(why, hub::kLocalEntryNotFound);
   const Status reason =
       only_looked ? error(Code::kNotFound,
-                          "{} is not in the cache {}; 'troupe download {}{}' fetches it, and a "
-                          "training does so by itself",
-                          name, settings_.cache, name,
-                          type == hub::RepositoryType::kDataset ? " --repo-type dataset" : "")
+                          "{} is not in the cache {}; {} fetches it, and a training does so by "
+                          "itself",
+                          repository.name, settings_.cache, repository.download_command())
                   : why;
-  return reason.prefixed(fmt::format("'{}' is no folder on this machine", name));
+  return reason.prefixed(fmt::format("'{}' is no folder on this machine", repository.name));
 }
 
 Result<std::string> HubNames::model_folder(const std::string& name, const hub::ModelFiles& wanted) {
@@ -147,9 +145,9 @@ Result<std::string> HubNames::model_folder(const std::string& name, const hub::M
   const hub::Repository repository{.name = name, .revision = revision_};
   auto snapshot = hub().snapshot(
       repository, [&](const hub::Snapshot& found) { return hub::model_files(found.all, wanted); });
-  if (!snapshot.ok()) return explained(name, hub::RepositoryType::kModel, snapshot.status());
+  if (!snapshot.ok()) return explained(repository, snapshot.status());
   if (!snapshot->asked_hub)
-    TROUPE_RETURN_IF_ERROR(check_whole(files_, name, snapshot->folder, wanted));
+    TROUPE_RETURN_IF_ERROR(check_whole(files_, repository, snapshot->folder, wanted));
   where_ = fmt::format("{} at commit {}, {}", name, short_commit(snapshot->commit),
                        snapshot->downloaded > 0
                            ? fmt::format("downloaded: {} files", snapshot->downloaded)
@@ -188,7 +186,7 @@ Result<HubNames::DataFound> HubNames::data_files(const std::string& name,
           chosen = TROUPE_TRY(hub::dataset_files(found.all, readme, selection));
           return chosen;
         });
-    if (!snapshot.ok()) return explained(name, kType, snapshot.status());
+    if (!snapshot.ok()) return explained(repository, snapshot.status());
     out = {.folder = snapshot->folder,
            .where = fmt::format("{} at commit {}, {}", name, short_commit(snapshot->commit),
                                 snapshot->downloaded > 0

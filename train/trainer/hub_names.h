@@ -61,7 +61,7 @@ class HubNames {
   void locate_adapters(LoadedConfig& loaded, Problems& problems);
   void locate_named_data(LoadedConfig& loaded, Problems& problems);
   void locate_rows(LoadedConfig& loaded, json::Array& sets, const char* key, Problems& problems);
-  Status explained(const std::string& name, hub::RepositoryType type, const Status& why) const;
+  Status explained(const hub::Repository& repository, const Status& why) const;
   void found(LoadedConfig& loaded, const char* key, const std::string& where);
 
   FileSystem& files_;

@@ -36,10 +36,9 @@ Status check_shared_paths(FileSystem& files, const TrainConfig& config, const Sh
       return lacks(node, paths.resume_path, "the checkpoint to go on from", "");
   } else if (!config.model.train_from_scratch && !files.exists(join_path(model, "config.json"))) {
     const auto named = hub::repository_of_snapshot(model);
-    return lacks(node, model, "model_name_or_path",
-                 named ? fmt::format(", or run 'troupe download {} --revision {}' there",
-                                     named->name, named->revision)
-                       : ", or copy it");
+    return lacks(
+        node, model, "model_name_or_path",
+        named ? fmt::format(", or run {} there", named->download_command()) : ", or copy it");
   }
   if (paths.locked_by.empty()) return {};
   // A folder of that name may be there: what the driver wrote into it is not.

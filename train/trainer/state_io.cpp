@@ -22,6 +22,9 @@
 namespace troupe::train {
 namespace {
 
+// Of a list of tensors that do not fit: its beginning says what is wrong.
+constexpr std::size_t kMismatchBytesMax = 400;
+
 // The name that a trained tensor has in PEFT's files.
 std::string adapter_file_name(std::string_view name) {
   return std::string(kAdapterPrefix) + std::string(name);
@@ -509,9 +512,12 @@ Status check_checkpoint_fits(FileSystem& files, const std::string& checkpoint,
   const auto opened = TrainedSource::open(
       files, StateSource{.path = checkpoint, .checkpoint = true}, config, model, 0);
   if (opened.ok()) return {};
-  return error(Code::kInvalidArgument,
-               "{} is not of this run: its model, finetuning_type, rank or targets were others; {}",
-               checkpoint, opened.status().message());
+  return error(
+      Code::kInvalidArgument,
+      "{} is not of this run: its model, finetuning_type, rank or targets were others; go on "
+      "with what it was trained with, or begin anew with overwrite_output_dir: true or "
+      "another output_dir. {}",
+      checkpoint, opened.status().message().substr(0, kMismatchBytesMax));
 }
 
 Status load_frozen(FileSystem& files, const StateSource& source, const ModelConfig& config,

@@ -17,13 +17,19 @@ namespace {
 
 static_assert(kPissaIterationsMax == kPowerIterationsMax, "one bound, for keys and for files");
 
+// A head of its own has a name, also where the model has none.
+std::string head_module(const ModelConfig& model) {
+  ModelConfig untied = model;
+  untied.tie_word_embeddings = false;
+  return end_names(untied).output;
+}
+
 Result<AdapterConfig> new_adapter(const TrainConfig& config, const ModelConfig& model,
                                   std::vector<std::string>& notes) {
   const FinetuningSection& f = config.finetuning;
   auto whole = f.additional_target;
   if (whole.empty() && config.model.resize_vocab) {
-    const EndNames ends = end_names(model);
-    for (const std::string& module : {ends.token_embedding, ends.output})
+    for (const std::string& module : {end_names(model).token_embedding, head_module(model)})
       whole.push_back(module.substr(module.rfind('.') + 1));
     notes.push_back(fmt::format("resize_vocab: {} are trained whole", join_words(whole)));
   }
@@ -116,6 +122,16 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
         key = "lora_target";
         adapter = TROUPE_TRY(new_adapter(config, model, part.notes));
         part.trainables = TROUPE_TRY(lora_trainables(model, adapter));
+        const auto& tensors = part.trainables.tensors;
+        if (config.model.resize_vocab && part.trainables.unties_head &&
+            std::ranges::find(tensors, head_module(model) + ".weight") == tensors.end()) {
+          key = "additional_target";
+          return error(
+              Code::kInvalidArgument,
+              "new tokens need rows in the head, too, which ends being the embedding where "
+              "that one is trained whole: name {} as well, or leave additional_target out",
+              head_module(model));
+        }
       } else {
         OpenedAdapter opened = TROUPE_TRY(known_adapter(files, part.adapter, model));
         part.trainables = std::move(opened.trainables);

@@ -278,6 +278,22 @@ TEST_CASE("which adapters are merged, which one is trained on") {
   CHECK(part_of().status().code() == Code::kInvalidArgument);
   CHECK(key == "pissa_convert");
   f.pissa_convert = false;
+  // Embedding and head of a model that ties them become two, and new tokens need rows in both.
+  f.type = FinetuningType::kLora;
+  f.lora_rank = 4;
+  f.adapter_name_or_path = {};
+  config.model.resize_vocab = true;
+  folders.config.tie_word_embeddings = true;
+  const auto tensors = part().trainables.tensors;
+  CHECK(part().trainables.unties_head);
+  CHECK(std::ranges::count(tensors, "lm_head.weight") == 1);
+  CHECK(std::ranges::count(tensors, "model.embed_tokens.weight") == 1);
+  f.additional_target = {"embed_tokens"};
+  CHECK(part_of().status().message().find("lm_head") != std::string::npos);
+  CHECK(key == "additional_target");
+  f.additional_target = {};
+  config.model.resize_vocab = false;
+  folders.config.tie_word_embeddings = false;
   // An adapter beside another base is refused before anything is computed.
   BaseRecord other{.hash = "0123456789abcdef", .merged = {}};
   REQUIRE(
