@@ -15,6 +15,7 @@
 #include "tools/launchers/invocation.h"
 #include "tools/launchers/slurm.h"
 #include "train/trainer/controller.h"
+#include "train/trainer/predictor_actor.h"
 #include "train/trainer/trainer_actor.h"
 #include "troupe/actor.h"
 
@@ -54,7 +55,8 @@ int main(int argc, char** argv) {
   // here, before anything else, with the list of actor classes that this program can host.
   if (const auto exit_code = troupe::host_main(
           argc, argv,
-          troupe::actors<troupe::train::TrainController, troupe::train::TrainerActor>)) {
+          troupe::actors<troupe::train::TrainController, troupe::train::TrainerActor,
+                         troupe::train::PredictorActor>)) {
     return *exit_code;
   }
 

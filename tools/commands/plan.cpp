@@ -78,6 +78,10 @@ Result<Question> ask(const std::vector<std::string>& arguments, CommandContext& 
                  "this machine joins the run of MASTER_ADDR={} (NODE_RANK, RDZV_ID): a run is "
                  "planned there, or without these variables",
                  question.loaded.launch.master_addr.value_or(""));
+  if (!question.loaded.config.trains())
+    return error(Code::kInvalidArgument,
+                 "do_predict alone trains nothing: each process that predicts holds the model in "
+                 "fp32, and there is no more to plan");
   question.model = std::move(*run.contents.model);
   const int cores = scheduler::detect_cpu_count(context.files, scheduler::SystemMachine());
   question.facts = TROUPE_TRY(train::facts_of(context.files, question.loaded, cores));

@@ -14,6 +14,11 @@ bool evaluates(const TrainConfig& config) {
   return evaluates_between_steps(config) || evaluation.do_eval || evaluation.on_start ||
          config.troupe.held_out > 0;
 }
+bool uses_eval_data(const TrainConfig& config) {
+  return evaluates(config) || config.prediction.do_predict;
+}
+bool predicts(const TrainConfig& config) { return config.prediction.do_predict; }
+constexpr const char* kPredictionsOnly = "nothing is generated: do_predict is false";
 constexpr const char* kEvaluationsOnly = "nothing is evaluated: eval_strategy is no";
 
 void add_when_keys(KeyTable& t) {
@@ -44,14 +49,14 @@ void add_when_keys(KeyTable& t) {
                    TROUPE_FIELD(evaluation.per_device_eval_batch_size))
       .at_least(1)
       .at_most(1 << 20)
-      .only_where(evaluates, kEvaluationsOnly);
+      .only_where(uses_eval_data, kEvaluationsOnly);
 }
 
 void add_eval_data_keys(KeyTable& t) {
   t.list("eval_dataset")
       .implemented("data sets to evaluate on, names in dataset_info.json",
                    TROUPE_FIELD(evaluation.eval_dataset))
-      .only_where(evaluates, kEvaluationsOnly);
+      .only_where(uses_eval_data, kEvaluationsOnly);
   t.number("val_size", 0)
       .implemented("part of the data kept for evaluation: above 1 samples, else a share",
                    TROUPE_FIELD(evaluation.val_size))
@@ -83,14 +88,13 @@ void add_best_keys(KeyTable& t) {
 void add_unused_keys(KeyTable& t) {
   t.boolean("compute_accuracy", false)
       .refused("token accuracy when evaluating", kOnlyLoss, kLeaveOut);
-  t.boolean("predict_with_generate", false).refused("evaluate by generating", kOnlyLoss, kLeaveOut);
   t.boolean("bf16_full_eval", false)
       .inert("evaluate in bf16", "an evaluation computes as training does");
   t.boolean("fp16_full_eval", false)
       .refused("evaluate in fp16", "an evaluation computes as training does, and fp16 is not there",
                "use bf16: true and leave fp16_full_eval out");
   t.optional("eval_num_beams", ValueType::kInteger)
-      .inert("beams when evaluating", "an evaluation generates nothing");
+      .inert("beams when evaluating", "num_beams is that of predictions, as in LLaMA-Factory");
   t.optional("eval_accumulation_steps", ValueType::kInteger)
       .inert("how many logits are kept on the device", "logits are not kept");
   t.boolean("prediction_loss_only", false)
@@ -102,8 +106,62 @@ void add_unused_keys(KeyTable& t) {
   }
   for (const auto* name : {"generation_max_length", "generation_num_beams", "generation_config"}) {
     t.optional(name, ValueType::kAny)
-        .inert("generation when evaluating", "an evaluation generates nothing");
+        .inert("generation when evaluating",
+               "max_new_tokens and num_beams are those of predictions, as in LLaMA-Factory");
   }
+}
+
+void add_prediction_keys(KeyTable& t) {
+  t.boolean("predict_with_generate", false)
+      .implemented("predictions are generated texts", TROUPE_FIELD(prediction.with_generate));
+  t.boolean("do_sample", true)
+      .implemented("predictions: draw tokens; false: the likeliest one",
+                   TROUPE_FIELD(prediction.do_sample))
+      .only_where(predicts, kPredictionsOnly);
+  t.number("temperature", 0.95)
+      .implemented("predictions: temperature; 0: the likeliest token",
+                   TROUPE_FIELD(prediction.temperature))
+      .at_least(0)
+      .at_most(1e6)
+      .only_where(predicts, kPredictionsOnly);
+  t.number("top_p", 0.7)
+      .implemented("predictions: the likeliest tokens that have this probability together",
+                   TROUPE_FIELD(prediction.top_p))
+      .above(0)
+      .at_most(1)
+      .only_where(predicts, kPredictionsOnly);
+  t.integer("top_k", 50)
+      .implemented("predictions: so many candidates; 0: all", TROUPE_FIELD(prediction.top_k))
+      .at_least(-1)
+      .at_most(1 << 30)
+      .only_where(predicts, kPredictionsOnly);
+  t.integer("num_beams", 1)
+      .implemented("predictions: beams; there is one", TROUPE_FIELD(prediction.num_beams))
+      .at_least(1)
+      .at_most(1 << 20)
+      .only_where(predicts, kPredictionsOnly);
+  t.integer("max_length", 1024)
+      .implemented("predictions: tokens of prompt and answer, where max_new_tokens is not above 0",
+                   TROUPE_FIELD(prediction.max_length))
+      .at_least(1)
+      .at_most(1 << 24)
+      .only_where(predicts, kPredictionsOnly);
+  t.integer("max_new_tokens", 1024)
+      .implemented("predictions: tokens of an answer", TROUPE_FIELD(prediction.max_new_tokens))
+      .at_most(1 << 24)
+      .only_where(predicts, kPredictionsOnly);
+  t.number("repetition_penalty", 1.0)
+      .implemented("predictions: what logits of tokens that were there are divided by",
+                   TROUPE_FIELD(prediction.repetition_penalty))
+      .above(0)
+      .at_most(1e6)
+      .only_where(predicts, kPredictionsOnly);
+  t.boolean("skip_special_tokens", true)
+      .implemented("leave special tokens out of generated_predictions.jsonl",
+                   TROUPE_FIELD(prediction.skip_special_tokens))
+      .only_where(predicts, kPredictionsOnly);
+  t.number("length_penalty", 1.0)
+      .inert("generation: length penalty", "it weighs beams against each other, and there is one");
 }
 
 }  // namespace
@@ -112,6 +170,7 @@ void add_evaluation_keys(KeyTable& table) {
   add_when_keys(table);
   add_eval_data_keys(table);
   add_best_keys(table);
+  add_prediction_keys(table);
   add_unused_keys(table);
 }
 

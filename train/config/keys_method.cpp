@@ -10,13 +10,13 @@ void add_task_keys(KeyTable& t) {
       .implemented("pt: plain text; sft: instructions and answers", TROUPE_FIELD(method.stage))
       .refuses("rm|ppo|dpo|kto", "reward models and preference optimisation are not trained here",
                "use stage: pt or stage: sft");
-  t.boolean("do_train", true)
-      .inert("train", "training is what this command does")
-      .refuses("false", "training is what this command does",
-               "leave it out; `troupe verify` and `troupe generate` look at a trained model");
+  t.optional("do_train", ValueType::kBool)
+      .implemented("train (default: unless do_predict is on)", TROUPE_FIELD(prediction.do_train));
   t.boolean("do_predict", false)
-      .refused("generate predictions", "prediction is not part of training here",
-               "use `troupe generate` on the trained model");
+      .implemented(
+          "answer the prompts of eval_dataset and score the answers, behind a training "
+          "or alone",
+          TROUPE_FIELD(prediction.do_predict));
   t.boolean("plot_loss", false)
       .implemented("write training_loss.png", TROUPE_FIELD(method.plot_loss));
   t.boolean("disable_shuffling", false)

@@ -162,17 +162,6 @@ void add_inference_keys(KeyTable& t) {
   t.integer("sglang_tp_size", -1).inert("SGLang: tensor parallel size", kInferenceOnly);
   t.object("sglang_config").inert("SGLang: engine settings", kInferenceOnly);
   t.text("sglang_lora_backend", "triton").inert("SGLang: LoRA kernels", kInferenceOnly);
-  for (const auto* name : {"do_sample", "skip_special_tokens"}) {
-    t.boolean(name, true).inert("generation", kInferenceOnly);
-  }
-  t.number("temperature", 0.95).inert("generation: temperature", kInferenceOnly);
-  t.number("top_p", 0.7).inert("generation: nucleus", kInferenceOnly);
-  t.integer("top_k", 50).inert("generation: candidates", kInferenceOnly);
-  t.integer("num_beams", 1).inert("generation: beams", kInferenceOnly);
-  t.integer("max_length", 1024).inert("generation: longest text", kInferenceOnly);
-  t.integer("max_new_tokens", 1024).inert("generation: longest answer", kInferenceOnly);
-  t.number("repetition_penalty", 1.0).inert("generation: repetition penalty", kInferenceOnly);
-  t.number("length_penalty", 1.0).inert("generation: length penalty", kInferenceOnly);
 }
 
 void add_multimodal_keys(KeyTable& t) {

@@ -99,7 +99,8 @@ void check_data(const TrainConfig& config, const json::Object& values, Problems&
   const auto wrong = [&](std::string_view key, std::string_view message) {
     problems.add(Code::kInvalidArgument, key, message);
   };
-  if (!config.data.is_named()) wrong("dataset", "Please specify dataset for training.");
+  if (config.trains() && !config.data.is_named())
+    wrong("dataset", "Please specify dataset for training.");
   const auto& rows = config.data.rows;
   if (!config.data.dataset.empty() && !rows.datasets.empty()) {
     wrong("troupe.datasets", "dataset names data sets, too; leave one of them out");
@@ -274,7 +275,7 @@ void check_model_path(const TrainConfig& config, FileSystem& files, Problems& pr
 
 void check_paths(const TrainConfig& config, FileSystem& files, Problems& problems) {
   check_model_path(config, files, problems);
-  if (!config.data.dataset.empty()) {
+  if (!config.data.dataset.empty() || !config.evaluation.eval_dataset.empty()) {
     const auto& folder = config.data.dataset_dir;
     if (folder == "ONLINE" || problems.has("dataset_dir")) {
       // Data sets of a hub, which were looked up.

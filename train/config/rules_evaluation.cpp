@@ -28,6 +28,7 @@ class Checker {
     check_intervals();
     check_metric();
     check_best();
+    check_prediction();
   }
 
  private:
@@ -130,6 +131,52 @@ class Checker {
           fmt::format("--load_best_model_at_end requires the saving steps to be a round multiple "
                       "of the evaluation steps, but found {}, which is not a round multiple of {}.",
                       save, eval));
+  }
+
+  // LLaMA-Factory's rules, with its texts; what of predictions is not done.
+  void check_prediction() {
+    const PredictionSection& prediction = config_.prediction;
+    if (!config_.trains() && !prediction.do_predict) {
+      problems_.add_named(
+          Code::kUnsupported, "do_train",
+          "do_train=false is not supported without do_predict: training and predicting are what "
+          "this command does; leave it out, or look at a trained model with `troupe verify`, "
+          "`troupe generate` and `troupe chat`");
+    }
+    if (prediction.with_generate && is_on(values_, "compute_accuracy"))
+      wrong("compute_accuracy",
+            "Cannot use `predict_with_generate` and `compute_accuracy` together.");
+    if (prediction.with_generate && !asked_by().empty()) {
+      problems_.add_named(
+          Code::kUnsupported, "predict_with_generate",
+          fmt::format("predict_with_generate=true is not supported with {}: an evaluation measures "
+                      "the loss; use do_predict: true, which generates behind the training or "
+                      "alone, and leave {} out",
+                      asked_by(), asked_by()));
+    } else if (!config_.trains() && !asked_by().empty()) {
+      wrong(asked_by(), "an evaluation is part of a training, and do_predict alone does not train");
+    }
+    if (!prediction.do_predict) return;
+    if (config_.method.stage != TrainingStage::kSupervised) {
+      problems_.add_named(Code::kUnsupported, "do_predict",
+                          "do_predict=true is not supported outside of stage: sft: predictions "
+                          "are answers to prompts; leave it out");
+      return;
+    }
+    if (evaluation_.eval_dataset.empty()) {
+      wrong("do_predict", evaluation_.val_size > 1e-6
+                              ? "Cannot use `predict_with_generate` if `eval_dataset` is None."
+                              : "Please make sure eval_dataset be provided or val_size >1e-6");
+    }
+    if (!prediction.with_generate)
+      wrong("do_predict", "Please enable `predict_with_generate` to save model predictions.");
+    if (prediction.num_beams > 1) {
+      problems_.add_named(
+          Code::kUnsupported, "num_beams",
+          fmt::format("num_beams={} is not supported: an answer is generated token by token; use "
+                      "num_beams: 1",
+                      prediction.num_beams));
+    }
   }
 
   const TrainConfig& config_;

@@ -279,6 +279,22 @@ struct EvaluationSection {
   bool is_wanted() const { return strategy != IntervalStrategy::kNo || on_start || do_eval; }
 };
 
+// What do_predict does, with the defaults of LLaMA-Factory's GeneratingArguments.
+struct PredictionSection {
+  std::optional<bool> do_train;  // not given: unless do_predict is on
+  bool do_predict = false;
+  bool with_generate = false;
+  bool do_sample = true;
+  double temperature = 0.95;
+  double top_p = 0.7;
+  std::int64_t top_k = 50;
+  std::int64_t num_beams = 1;
+  std::int64_t max_length = 1024;      // with the prompt, where max_new_tokens is not above 0
+  std::int64_t max_new_tokens = 1024;
+  double repetition_penalty = 1.0;
+  bool skip_special_tokens = true;  // in the texts of answers that are written
+};
+
 // Keys under `troupe`.
 struct TroupeSection {
   std::optional<std::int64_t> workers;             // world size; see resolve_world_size
@@ -336,6 +352,7 @@ struct TrainConfig {
   LaunchSection launch;
   ShardingSection sharding;
   EvaluationSection evaluation;
+  PredictionSection prediction;
   TroupeSection troupe;
   // The DeepSpeed configuration with every "auto" replaced; empty where none is given.
   json::Object deepspeed;
@@ -346,6 +363,9 @@ struct TrainConfig {
   // Values of accepted keys that have no effect here, as given, so that the record of a run is
   // complete. Never secrets.
   json::Object other;
+
+  // Or only predicts.
+  bool trains() const { return prediction.do_train.value_or(!prediction.do_predict); }
 };
 
 // Every key of the table with its resolved value, nested under `troupe` where it belongs there; the

@@ -87,7 +87,8 @@ Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions&
   TROUPE_RETURN_IF_ERROR(check_stage(attributes));
   const std::int64_t records_before = report.records, dropped_before = report.records_dropped;
   const auto data = TROUPE_TRY(find_data_files(files, options.dataset_dir, attributes));
-  const bool for_sft = options.stage == DataOptions::Stage::kSupervised;
+  const bool for_sft =
+      options.stage == DataOptions::Stage::kSupervised && !options.answers_optional;
   const auto& needed = main_column(attributes);
   if (needed.empty()) {
     return error(Code::kInvalidArgument, "columns must name {}",

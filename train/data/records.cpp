@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "train/arrow/arrow_rows.h"
 #include "train/data/compressed.h"
 
 namespace troupe::train {
@@ -20,7 +21,8 @@ struct Counter {
 std::string extension_of(const std::string& path) {
   const auto slash = path.rfind('/');
   auto name = slash == std::string::npos ? path : path.substr(slash + 1);
-  if (name.ends_with(".gz")) name.resize(name.size() - 3);
+  for (const std::string_view packed : {".gz", ".zst"})
+    if (name.ends_with(packed)) name.resize(name.size() - packed.size());
   const auto dot = name.rfind('.');
   return dot == std::string::npos ? "" : name.substr(dot + 1);
 }
@@ -30,13 +32,41 @@ Result<FileType> type_of(const std::string& path) {
   if (extension == "json" || extension == "jsonl") return FileType::kJson;
   if (extension == "csv") return FileType::kCsv;
   if (extension == "txt") return FileType::kText;
-  if (extension == "parquet" || extension == "arrow") {
-    return error(Code::kUnsupported,
-                 "{}: files of type {} are not supported: convert it to jsonl (in Python: "
-                 "datasets.load_dataset(\"{}\", data_files=…)[\"train\"].to_json(…))",
-                 path, extension, extension);
+  if (extension == "parquet") return FileType::kParquet;
+  if (extension == "arrow") return FileType::kArrow;
+  return error(Code::kInvalidArgument, "{}: Allowed file types: arrow,csv,json,jsonl,parquet,txt.",
+               path);
+}
+
+// The shards of a data set that datasets.save_to_disk wrote into this folder; none where it did
+// not.
+Result<std::vector<std::string>> saved_shards(FileSystem& files, const std::string& folder) {
+  const std::string state = join_path(folder, "state.json");
+  std::vector<std::string> out;
+  if (!files.exists(state) || !files.exists(join_path(folder, "dataset_info.json"))) return out;
+  const auto text = TROUPE_TRY(files.read(state, limits::kConfigBytesMax));
+  const auto root = TROUPE_TRY(json::parse(text, state));
+  const auto* shards = json::find(root, "_data_files");
+  for (const auto& shard : shards && shards->is_array() ? shards->get_array() : json::Array()) {
+    const auto name = json::find_string(shard, "filename");
+    if (!name || name->find('/') != std::string::npos)
+      return error(Code::kDataLoss, "{}: _data_files must have objects with filename", state);
+    out.push_back(join_path(folder, std::string(*name)));
   }
-  return error(Code::kInvalidArgument, "{}: Allowed file types: json,jsonl,csv,txt.", path);
+  if (out.empty()) return error(Code::kDataLoss, "{}: it names no file", state);
+  return out;
+}
+
+Status read_arrow(std::string_view bytes, FileType type, const std::string& path, Counter& counter,
+                  const RecordVisitor& visit) {
+  return read_arrow_rows(
+      std::as_bytes(std::span(bytes)),
+      type == FileType::kParquet ? ArrowKind::kParquet : ArrowKind::kIpc, path,
+      [&](const json::Object& row, std::int64_t number) -> Result<bool> {
+        if (!counter.take()) return false;
+        TROUPE_RETURN_IF_ERROR(visit(row, fmt::format("{} row {}", path, number)));
+        return true;
+      });
 }
 
 // The next line of `text` from `at`, without its end (\n, \r\n or \r); nothing behind the last.
@@ -196,7 +226,18 @@ Result<DataFiles> find_data_files(FileSystem& files, const std::string& path,
     return error(Code::kNotFound, "File {} not found. (file_name is relative to dataset_dir)",
                  path);
   }
+  if (files.exists(join_path(path, "dataset_dict.json"))) {
+    const auto split = join_path(path, "train");
+    if (files.exists(split)) return find_data_files(files, split, given);
+    return error(Code::kInvalidArgument,
+                 "{} has several splits and none of them is train: name the folder of one", path);
+  }
   DataFiles out;
+  out.paths = TROUPE_TRY(saved_shards(files, path));
+  if (!out.paths.empty()) {
+    out.type = FileType::kArrow;
+    return out;
+  }
   const auto entries = files.list(path);
   if (!entries) {  // a file
     out.type = TROUPE_TRY(type_of_file(path));
@@ -234,6 +275,11 @@ Status read_records(FileSystem& files, const DataFiles& data, std::int64_t recor
     const auto bytes = mapped->bytes();
     const std::string_view stored(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const auto plain = TROUPE_TRY(decompressed(stored, path));
+    if (data.type == FileType::kParquet || data.type == FileType::kArrow) {
+      TROUPE_RETURN_IF_ERROR(
+          read_arrow(plain ? std::string_view(*plain) : stored, data.type, path, counter, visit));
+      continue;
+    }
     const auto text = without_mark(plain ? std::string_view(*plain) : stored);
     switch (data.type) {
       case FileType::kText:
@@ -244,6 +290,9 @@ Status read_records(FileSystem& files, const DataFiles& data, std::int64_t recor
         break;
       case FileType::kCsv:
         TROUPE_RETURN_IF_ERROR(read_csv(text, path, counter, visit));
+        break;
+      case FileType::kParquet:
+      case FileType::kArrow:
         break;
     }
   }

@@ -1,5 +1,6 @@
 #pragma once
-// Reads the rows of data files: JSON (an array, or one object a line), CSV, plain text.
+// Reads the rows of data files: JSON (an array, or one object a line), CSV, plain text, parquet,
+// Arrow's own.
 
 #include <cstdint>
 #include <functional>
@@ -12,7 +13,7 @@
 
 namespace troupe::train {
 
-enum class FileType { kJson, kCsv, kText };
+enum class FileType { kJson, kCsv, kText, kParquet, kArrow };
 
 struct DataFiles {
   FileType type = FileType::kJson;
@@ -20,7 +21,8 @@ struct DataFiles {
 };
 
 // The files behind a data set's file_name: itself, or all files of the directory, which must be of
-// one type. parquet and arrow are kUnsupported. `type`: what they are, whatever their names say.
+// one type. A directory that `datasets.save_to_disk` wrote is its shards in order, one of several
+// splits that of `train`. `type`: what they are, whatever their names say.
 Result<DataFiles> find_data_files(FileSystem& files, const std::string& path,
                                   std::optional<FileType> type = std::nullopt);
 
@@ -32,8 +34,8 @@ using Record = json::Object;
 using RecordVisitor = std::function<Status(const Record& record, const std::string& where)>;
 
 // Visits the rows of all files in order, at most `records_max` (negative: all). Files that are
-// compressed by gzip are read as what is in them; a byte order mark and blank lines are passed
-// over.
+// compressed by gzip or zstd are read as what is in them; a byte order mark and blank lines are
+// passed over. Parquet and Arrow: train/arrow/arrow_rows.h.
 Status read_records(FileSystem& files, const DataFiles& data, std::int64_t records_max,
                     const RecordVisitor& visit);
 

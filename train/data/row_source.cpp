@@ -103,8 +103,10 @@ void read_type(EntryReader& reader, RowSource& out) {
   if (word == "json") out.ds_type = FileType::kJson;
   if (word == "csv") out.ds_type = FileType::kCsv;
   if (word == "text") out.ds_type = FileType::kText;
+  if (word == "parquet") out.ds_type = FileType::kParquet;
+  if (word == "arrow") out.ds_type = FileType::kArrow;
   if (!word.empty() && !out.ds_type)
-    reader.fail("ds_type", fmt::format("'{}' is none of json, csv, text", word));
+    reader.fail("ds_type", fmt::format("'{}' is none of json, csv, text, parquet, arrow", word));
 }
 
 void read_roles(EntryReader& reader, RowSource& out) {

@@ -88,27 +88,41 @@ void AttentionLayer::place(const UnitParameters& unit, const LayerPass& pass) co
 }
 
 void AttentionLayer::attend(const UnitParameters& unit, const LayerPass& pass,
-                            KvCache* cache) const {
+                            std::span<KvCache* const> caches) const {
   const BatchShape& shape = *pass.shape;
   const LayerActivations& kept = *pass.kept;
-  const std::int64_t layer = pass.layer;
   qkv_.forward(operators_, unit, kept.attention_input, kept.qkv, shape.tokens(), pass);
   place(unit, pass);
   AttentionShape s = attention_shape(unit, pass);
   Elements keys = kept.attention_qkv + config_.query_width();
   Elements values = keys + config_.key_width();
-  if (cache) {
-    const std::int64_t width = config_.key_width(), at = cache->length() * width;
-    operators_.copy_rows(keys, s.key_stride, cache->keys(layer) + at, width, shape.tokens(), width);
-    operators_.copy_rows(values, s.key_stride, cache->values(layer) + at, width, shape.tokens(),
-                         width);
-    s.key_length = cache->length() + shape.length;
-    s.key_stride = width;
-    s.key_batch_stride = s.key_length * width;
-    keys = cache->keys(layer), values = cache->values(layer);
+  if (caches.empty()) {
+    operators_.attention_forward(s, kept.attention_qkv, keys, values, kept.attention,
+                                 kept.log_sum_exp);
+    return;
   }
-  operators_.attention_forward(s, kept.attention_qkv, keys, values, kept.attention,
-                               kept.log_sum_exp);
+  const std::int64_t width = config_.key_width(), stride = s.key_stride;
+  s.batch = 1;
+  s.key_stride = width;
+  for (std::size_t row = 0; row < caches.size(); ++row) {
+    KvCache& cache = *caches[row];
+    const std::int64_t first = static_cast<std::int64_t>(row) * shape.length;  // of its tokens
+    float* cached_keys = cache.keys(pass.layer);
+    float* cached_values = cache.values(pass.layer);
+    const std::int64_t at = cache.length() * width;
+    operators_.copy_rows(keys + first * stride, stride, cached_keys + at, width, shape.length,
+                         width);
+    operators_.copy_rows(values + first * stride, stride, cached_values + at, width, shape.length,
+                         width);
+    AttentionShape one = s;
+    one.key_length = cache.length() + shape.length;
+    one.key_batch_stride = one.key_length * width;
+    if (s.first_key) one.first_key = s.first_key + first;
+    operators_.attention_forward(
+        one, kept.attention_qkv + first * config_.qkv_width(), cached_keys, cached_values,
+        kept.attention + first * config_.query_width(),
+        kept.log_sum_exp + static_cast<std::int64_t>(row) * s.query_heads * shape.length);
+  }
 }
 
 void AttentionLayer::project(const UnitParameters& unit, const LayerPass& pass, Elements y) const {

@@ -4,6 +4,7 @@
 // with biases, norms over heads, rotation and windows where the configuration has them.
 
 #include <cstdint>
+#include <span>
 
 #include "train/model/activations.h"
 #include "train/model/batch_shape.h"
@@ -21,9 +22,11 @@ class AttentionLayer {
                  Operators& operators);
 
   // Below, kept and scratch are the pass's.
-  // kept.attention_input → kept.attention and what backward needs. With a cache, tokens are
-  // appended to it (the caller advances it) and attend to all that it holds.
-  void attend(const UnitParameters& unit, const LayerPass& pass, KvCache* cache) const;
+  // kept.attention_input → kept.attention and what backward needs. With caches, one for
+  // each row, tokens are appended to them (the caller advances them) and attend to all that they
+  // hold.
+  void attend(const UnitParameters& unit, const LayerPass& pass,
+              std::span<KvCache* const> caches) const;
   // kept.attention → y (N, C).
   void project(const UnitParameters& unit, const LayerPass& pass, Elements y) const;
 

@@ -66,6 +66,28 @@ Result<BatchShape> prepare_batch(const ModelConfig& config, const MicroBatch& ba
   return shape;
 }
 
+Result<BatchShape> prepare_next_tokens(const ModelConfig& config, std::span<const std::int32_t> ids,
+                                       std::span<const std::int32_t> lengths, Operators& operators,
+                                       Activations& activations) {
+  const auto count = static_cast<std::int64_t>(ids.size());
+  const std::int64_t reach = *std::max_element(lengths.begin(), lengths.end()) + 1;
+  if (count > activations.options().length_max || reach > activations.options().length_max)
+    return error(Code::kInvalidArgument,
+                 "{} sequences of up to {} tokens do not fit activations for {}", count, reach,
+                 activations.options().length_max);
+  const MicroBatch batch{.rows = count, .length = 1, .ids = ids};
+  // Positions of a micro-batch count within its rows; these go on behind what is cached.
+  BatchShape shape = TROUPE_TRY(prepare_batch(config, batch, reach - 1, operators, activations));
+  operators.upload(lengths.data(), activations.positions, lengths.size_bytes());
+  if (!shape.windowed) return shape;
+  std::vector<std::int32_t>& host = activations.host_integers;
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    host[i] = static_cast<std::int32_t>(
+        std::max<std::int64_t>(0, lengths[i] - *config.sliding_window + 1));
+  operators.upload(host.data(), activations.window_first_key, lengths.size_bytes());
+  return shape;
+}
+
 Status prepare_dropout(const MicroBatch& batch, Operators& operators,
                        const Activations& activations, BatchShape& shape) {
   if (!activations.dropout_samples) return {};

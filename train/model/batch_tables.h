@@ -2,6 +2,7 @@
 // Puts a micro-batch's integers into the activations. Private to this folder.
 
 #include <cstdint>
+#include <span>
 
 #include "train/model/activations.h"
 #include "train/model/batch_shape.h"
@@ -14,6 +15,12 @@ namespace troupe::train {
 // kInvalidArgument for what does not fit the model or the activations.
 Result<BatchShape> prepare_batch(const ModelConfig& config, const MicroBatch& batch,
                                  std::int64_t past, Operators& operators, Activations& activations);
+
+// The same for the next token of each of several sequences, which have so many already: a row of
+// one token each.
+Result<BatchShape> prepare_next_tokens(const ModelConfig& config, std::span<const std::int32_t> ids,
+                                       std::span<const std::int32_t> lengths, Operators& operators,
+                                       Activations& activations);
 
 // What masks need, for a pass that trains: says so in `shape`. Nothing where the model has no
 // dropout. kInvalidArgument where the batch does not say whose tokens it holds.

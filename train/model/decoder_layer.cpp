@@ -33,12 +33,12 @@ DecoderLayer::DecoderLayer(const ModelConfig& config, const ModelLayout& layout,
 
 void DecoderLayer::forward(const UnitParameters& unit, const BatchShape& shape, ConstElements x,
                            Elements y, const LayerActivations& kept, const Activations& scratch,
-                           KvCache* cache) const {
+                           std::span<KvCache* const> caches) const {
   const std::int64_t tokens = shape.tokens();
   const LayerPass pass{layer_, &shape, &kept, &scratch};
   attention_norm_.forward(operators_, unit, x, kept.attention_input, kept.attention_statistics,
                           tokens);
-  attention_.attend(unit, pass, cache);
+  attention_.attend(unit, pass, caches);
   if (post_attention_norm_) {
     attention_.project(unit, pass, kept.attention_output);
     post_attention_norm_->forward(operators_, unit, kept.attention_output, scratch.delta,

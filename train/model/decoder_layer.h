@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "train/model/activations.h"
 #include "train/model/attention_layer.h"
@@ -27,7 +28,8 @@ class DecoderLayer {
   // pass has all it needs (recomputation). With a cache, tokens are appended to it (the caller
   // advances it) and attend to all that it holds.
   void forward(const UnitParameters& unit, const BatchShape& shape, ConstElements x, Elements y,
-               const LayerActivations& kept, const Activations& scratch, KvCache* cache) const;
+               const LayerActivations& kept, const Activations& scratch,
+               std::span<KvCache* const> caches) const;
 
   // scratch.stream_gradient: gradient of y in, of x out. Without `passes_on`, what is not trained
   // here is left out at the layer's begin, and stream_gradient is anything. Destroys

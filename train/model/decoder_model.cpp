@@ -45,7 +45,7 @@ std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operator
 }
 
 Status DecoderModel::forward_blocks(const BatchShape& shape, UnitAccess& units,
-                                    Activations& activations, KvCache* cache) {
+                                    Activations& activations, std::span<KvCache* const> caches) {
   {
     const HeldUnit unit = TROUPE_TRY(HeldUnit::acquire(units, 0, Phase::kForward));
     TROUPE_CHECK(activations.options().type == DType::kF32 ||
@@ -58,10 +58,10 @@ Status DecoderModel::forward_blocks(const BatchShape& shape, UnitAccess& units,
     const auto pass = [&] {
       layer_at(layer).forward(unit.parameters(), shape, activations.stream(layer),
                               activations.stream(layer + 1), activations.of_layer(layer),
-                              activations, cache);
+                              activations, caches);
     };
     // With a cache no two calls are the same.
-    if (cache) {
+    if (!caches.empty()) {
       pass();
       continue;
     }
@@ -84,7 +84,7 @@ Status DecoderModel::backward_blocks(const BatchShape& shape, UnitAccess& units,
       const OperatorBlock recorded(operators_, backward_pass(layer));
       if (activations.recomputes_layers())
         layer_at(layer).forward(unit.parameters(), shape, activations.stream(layer), nullptr,
-                                activations.of_layer(layer), activations, nullptr);
+                                activations.of_layer(layer), activations, {});
       layer_at(layer).backward(unit.parameters(), gradient, shape, activations.stream(layer),
                                activations.of_layer(layer), activations,
                                layer > first || trains_embedding);
@@ -107,7 +107,7 @@ Result<LossSum> DecoderModel::forward_backward(const MicroBatch& batch, UnitAcce
   BatchShape shape = TROUPE_TRY(prepare_batch(config_, batch, 0, operators_, activations));
   TROUPE_RETURN_IF_ERROR(prepare_dropout(batch, operators_, activations, shape));
   const std::int64_t targets = prepare_targets(batch, operators_, activations);
-  TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, nullptr));
+  TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, {}));
   operators_.zero(activations.stream_gradient, shape.tokens() * config_.hidden_size);
   const LossSum sum = TROUPE_TRY(head_.run(targets, units, loss, scale, true, activations));
   TROUPE_RETURN_IF_ERROR(backward_blocks(shape, units, activations));
@@ -120,7 +120,7 @@ Result<LossSum> DecoderModel::forward(const MicroBatch& batch, UnitAccess& units
   if (batch.labels.empty()) return no_labels();
   const BatchShape shape = TROUPE_TRY(prepare_batch(config_, batch, 0, operators_, activations));
   const std::int64_t targets = prepare_targets(batch, operators_, activations);
-  TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, nullptr));
+  TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, {}));
   const LossSum sum = TROUPE_TRY(head_.run(targets, units, loss, 1.0f, false, activations));
   TROUPE_RETURN_IF_ERROR(operators_.failure());
   return sum;
@@ -133,33 +133,62 @@ Status DecoderModel::logits(const MicroBatch& batch, UnitAccess& units, Activati
     return error(Code::kInvalidArgument, "{} elements for the logits of {} tokens", out.size(),
                  shape.tokens());
   prepare_tokens(0, shape.tokens(), operators_, activations);
-  TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, nullptr));
+  TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, {}));
   TROUPE_RETURN_IF_ERROR(head_.logits(shape.tokens(), units, activations, out));
   return operators_.failure();
+}
+
+Status DecoderModel::check_decoding(std::int64_t tokens, std::span<KvCache* const> caches,
+                                    const Activations& activations,
+                                    std::span<const float> logits) const {
+  for (const KvCache* cache : caches) {
+    TROUPE_CHECK(cache->capacity() <= activations.options().length_max, "{} of {}",
+                 cache->capacity(), activations.options().length_max);
+    if (cache->length() + tokens > cache->capacity())
+      return error(Code::kInvalidArgument, "{} tokens do not fit a context of {} that holds {}",
+                   tokens, cache->capacity(), cache->length());
+  }
+  if (activations.options().type != DType::kF32)
+    return error(Code::kInvalidArgument,
+                 "keys and values are cached in fp32: text wants activations of type F32, not {}",
+                 dtype_name(activations.options().type));
+  if (std::ssize(logits) != std::ssize(caches) * config_.vocab_size)
+    return error(Code::kInvalidArgument, "{} elements for {} logits of {} sequences", logits.size(),
+                 config_.vocab_size, caches.size());
+  return {};
 }
 
 Status DecoderModel::decode(std::span<const std::int32_t> ids, KvCache& cache, UnitAccess& units,
                             Activations& activations, std::span<float> logits) {
   const auto count = static_cast<std::int64_t>(ids.size());
-  TROUPE_CHECK(cache.capacity() <= activations.options().length_max, "{} of {}", cache.capacity(),
-               activations.options().length_max);
-  if (cache.length() + count > cache.capacity())
-    return error(Code::kInvalidArgument, "{} tokens do not fit a context of {} that holds {}",
-                 count, cache.capacity(), cache.length());
-  if (activations.options().type != DType::kF32)
-    return error(Code::kInvalidArgument,
-                 "keys and values are cached in fp32: text wants activations of type F32, not {}",
-                 dtype_name(activations.options().type));
-  if (static_cast<std::int64_t>(logits.size()) != config_.vocab_size)
-    return error(Code::kInvalidArgument, "{} elements for {} logits", logits.size(),
-                 config_.vocab_size);
+  KvCache* const caches[] = {&cache};
+  TROUPE_RETURN_IF_ERROR(check_decoding(count, caches, activations, logits));
   const MicroBatch batch{1, count, ids, {}, {}, {}};
   const BatchShape shape =
       TROUPE_TRY(prepare_batch(config_, batch, cache.length(), operators_, activations));
-  TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, &cache));
+  TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, caches));
   cache.advance(count);
   prepare_tokens(count - 1, 1, operators_, activations);
   TROUPE_RETURN_IF_ERROR(head_.logits(1, units, activations, logits));
+  return operators_.failure();
+}
+
+Status DecoderModel::decode_each(std::span<const std::int32_t> ids,
+                                 std::span<KvCache* const> caches, UnitAccess& units,
+                                 Activations& activations, std::span<float> logits) {
+  const auto count = static_cast<std::int64_t>(ids.size());
+  if (ids.size() != caches.size())
+    return error(Code::kInvalidArgument, "{} ids for {} sequences", ids.size(), caches.size());
+  TROUPE_RETURN_IF_ERROR(check_decoding(1, caches, activations, logits));
+  std::vector<std::int32_t> positions;
+  for (const KvCache* cache : caches)
+    positions.push_back(static_cast<std::int32_t>(cache->length()));
+  const BatchShape shape =
+      TROUPE_TRY(prepare_next_tokens(config_, ids, positions, operators_, activations));
+  TROUPE_RETURN_IF_ERROR(forward_blocks(shape, units, activations, caches));
+  for (KvCache* cache : caches) cache->advance(1);
+  prepare_tokens(0, count, operators_, activations);
+  TROUPE_RETURN_IF_ERROR(head_.logits(count, units, activations, logits));
   return operators_.failure();
 }
 

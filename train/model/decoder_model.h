@@ -22,11 +22,15 @@ class DecoderModel final : public Model {
                 std::span<float> out) override;
   Status decode(std::span<const std::int32_t> ids, KvCache& cache, UnitAccess& units,
                 Activations& activations, std::span<float> logits) override;
+  Status decode_each(std::span<const std::int32_t> ids, std::span<KvCache* const> caches,
+                     UnitAccess& units, Activations& activations, std::span<float> logits) override;
 
  private:
   // Embedding and layers: the result is activations.stream(num_hidden_layers).
   Status forward_blocks(const BatchShape& shape, UnitAccess& units, Activations& activations,
-                        KvCache* cache);
+                        std::span<KvCache* const> caches);
+  Status check_decoding(std::int64_t tokens, std::span<KvCache* const> caches,
+                        const Activations& activations, std::span<const float> logits) const;
   Status backward_blocks(const BatchShape& shape, UnitAccess& units, Activations& activations);
   const DecoderLayer& layer_at(std::int64_t layer) const {
     return layers_[static_cast<std::size_t>(layer)];

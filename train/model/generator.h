@@ -15,10 +15,23 @@ namespace troupe::train {
 struct GenerateOptions {
   SamplingOptions sampling;
   std::int64_t tokens_max = 128;               // new ones
+  std::int64_t length_max = 0;                 // not 0: of all, in place of tokens_max
   std::vector<std::int64_t> stop_ids;          // end the sequence; not part of the result
   std::function<void(std::int32_t)> on_token;  // optional: each new token as it comes
   std::function<bool()> is_stopped;            // optional, asked behind each token: end here
 };
+
+// One of several sequences that are generated together.
+struct GenerateRequest {
+  std::vector<std::int32_t> prompt;
+  std::uint64_t seed = 42;
+};
+// The new tokens of each, as if it were alone; `options` count for each. Prompts that do not fit
+// the model's position table are kInvalidArgument, as empty ones. on_token is not called.
+// length_max counts here alone.
+Result<std::vector<std::vector<std::int32_t>>> generate_all(
+    Model& model, Operators& operators, UnitAccess& units,
+    std::span<const GenerateRequest> requests, const GenerateOptions& options);
 
 // One sequence at a time. The model and the units must outlive it.
 class Generator {

@@ -50,6 +50,11 @@ class Model {
   // cache is full.
   virtual Status decode(std::span<const std::int32_t> ids, KvCache& cache, UnitAccess& units,
                         Activations& activations, std::span<float> logits) = 0;
+  // Appends one id to each of several sequences, in one pass: (sequences, vocabulary) logits. The
+  // activations' length_max must be at least each capacity, and the number of sequences.
+  virtual Status decode_each(std::span<const std::int32_t> ids, std::span<KvCache* const> caches,
+                             UnitAccess& units, Activations& activations,
+                             std::span<float> logits) = 0;
 };
 
 // Ok if the operators are all there that the family's parts call, else which is not.

@@ -16,7 +16,23 @@ Status check_sampling(const SamplingOptions& options) {
     return error(Code::kInvalidArgument, "top_k={} must be 0 (all) or greater", options.top_k);
   if (!(options.top_p > 0.0 && options.top_p <= 1.0))
     return error(Code::kInvalidArgument, "top_p={} must be above 0 and at most 1", options.top_p);
+  if (!(options.repetition_penalty > 0.0) || !std::isfinite(options.repetition_penalty))
+    return error(Code::kInvalidArgument, "repetition_penalty={} must be above 0",
+                 options.repetition_penalty);
   return {};
+}
+
+void penalize_repetition(std::span<float> logits, std::span<const std::int32_t> sequence,
+                         double penalty) {
+  if (penalty == 1.0) return;
+  std::vector<std::int32_t> tokens(sequence.begin(), sequence.end());
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  const auto factor = static_cast<float>(penalty);
+  for (const std::int32_t token : tokens) {
+    float& logit = logits[static_cast<std::size_t>(token)];
+    logit = logit < 0 ? logit * factor : logit / factor;
+  }
 }
 
 std::int32_t greedy_token(std::span<const float> logits) {
@@ -40,11 +56,15 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingOptions& 
     if (std::isfinite(logits[i]))
       candidates.push_back({logits[i] / options.temperature, static_cast<std::int32_t>(i)});
   if (candidates.empty()) return greedy_token(logits);
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
-  });
-  if (options.top_k > 0 && static_cast<std::size_t>(options.top_k) < candidates.size())
-    candidates.resize(static_cast<std::size_t>(options.top_k));
+  // Of a large vocabulary the few that may be taken are found much sooner than all are sorted.
+  const std::size_t wanted =
+      options.top_k > 0 ? std::min(static_cast<std::size_t>(options.top_k), candidates.size())
+                        : candidates.size();
+  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(wanted),
+                    candidates.end(), [](const Candidate& a, const Candidate& b) {
+                      return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
+                    });
+  candidates.resize(wanted);
 
   const double greatest = candidates.front().weight;
   double sum = 0.0;

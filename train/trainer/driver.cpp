@@ -1,8 +1,11 @@
 #include "train/trainer/driver.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <thread>
 
+#include "runtime/base/environment.h"
 #include "runtime/base/file_lock.h"
 #include "runtime/base/signal_block.h"
 #include "runtime/process/executable.h"
@@ -18,6 +21,7 @@
 #include "train/trainer/disk_plan.h"
 #include "train/trainer/kept_places.h"
 #include "train/trainer/loaded_model.h"
+#include "train/trainer/prediction.h"
 #include "train/trainer/prepare.h"
 #include "train/trainer/run_access.h"
 #include "train/trainer/run_plan.h"
@@ -382,6 +386,199 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
   return end;
 }
 
+// The prompts, found good before anything is started.
+Result<std::optional<PreparedPrediction>> prepare_to_predict(const TrainConfig& config,
+                                                             const ModelConfig& model,
+                                                             const Tokenizer& tokenizer,
+                                                             DriverEnvironment& environment) {
+  if (!config.prediction.do_predict) return std::optional<PreparedPrediction>();
+  auto prepared =
+      TROUPE_TRY(prepare_prediction(environment.files, SystemEnvironment(), config, tokenizer));
+  for (const auto& note : prepared.notes) environment.output.write(note + "\n");
+  std::int64_t longest = 0;
+  for (const PromptRow& row : prepared.prompts.rows)
+    longest = std::max(longest, std::ssize(row.prompt) + 1);
+  TROUPE_RETURN_IF_ERROR(check_length(model, longest));
+  if (config.model.quantization_bit) {
+    environment.output.write(
+        "notice: predictions are made by the weights as they are stored, not by quantized ones\n");
+  }
+  return std::optional(std::move(prepared));
+}
+
+// How many processes that hold the whole model in fp32 a machine has room for, `wanted` at most.
+Result<int> predictors_that_fit(const ModelConfig& model, int wanted, int machines,
+                                const std::optional<NodeMemory>& memory, std::string& notice) {
+  if (!memory) return wanted;
+  const auto bytes = static_cast<std::int64_t>(sizeof(float)) *
+                     ModelLayout(model, Trainables{}).trained().total_elements();
+  const std::int64_t fit = memory->available_bytes / std::max<std::int64_t>(1, bytes) * machines;
+  if (fit >= wanted) return wanted;
+  const auto sizes = fmt::format(
+      "a prediction holds the model in fp32, {}, and {} are free",
+      format_bytes(static_cast<std::uint64_t>(bytes)),
+      format_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(0, memory->available_bytes))));
+  if (fit < 1) return error(Code::kOutOfMemory, "{} on a machine: predict on a larger one", sizes);
+  notice = fmt::format("notice: {}: {} of {} processes predict", sizes, fit, wanted);
+  return static_cast<int>(fit);
+}
+
+// Which model predicts, and where.
+struct Predictor {
+  std::string run;
+  std::string model;
+  std::vector<std::string> adapters;
+  int processes = 1;
+  int threads = 1;
+  ActorOptions member;
+};
+
+Status predict(const TrainConfig& config, const PreparedPrediction& prepared,
+               const Predictor& predictor, const Cluster& cluster, DriverEnvironment& environment) {
+  const auto say = [&](const std::string& text) { environment.output.write(text + "\n"); };
+  PredictionJob job{.setup = predictor_setup(config, prepared, predictor.model, predictor.adapters,
+                                             predictor.threads),
+                    .predictors = predictor.processes,
+                    .member = predictor.member,
+                    .batch_rows = config.evaluation.per_device_eval_batch_size,
+                    .seed = static_cast<std::uint64_t>(config.training.seed)};
+  const std::int64_t rows = std::ssize(prepared.prompts.rows);
+  say(fmt::format("{}: predicting {} rows in {} process{}, {} thread{} each", predictor.run, rows,
+                  job.predictors, job.predictors == 1 ? "" : "es", predictor.threads,
+                  predictor.threads == 1 ? "" : "s"));
+  constexpr std::chrono::seconds kSayEvery{10};
+  const TimePoint begin = environment.clock.now();
+  TimePoint said = begin;
+  const auto seconds_since = [&](TimePoint time) {
+    return std::chrono::duration<double>(environment.clock.now() - time).count();
+  };
+  const PredictionWatch watch{
+      .progress =
+          [&](std::int64_t done, std::int64_t) {
+            if (done == 0 || done == rows || environment.clock.now() - said < kSayEvery) return;
+            said = environment.clock.now();
+            const double left =
+                seconds_since(begin) / static_cast<double>(done) * static_cast<double>(rows - done);
+            say(fmt::format("predicted {}/{} rows  {} left", done, rows, format_duration(left)));
+          },
+      .is_stopped =
+          [&] {
+            pollfd wish{.fd = environment.interrupt_fd, .events = POLLIN, .revents = 0};
+            return environment.interrupt_fd >= 0 && ::poll(&wish, 1, 0) > 0 &&
+                   environment.take_interrupt() != Interrupt::kNone;
+          },
+      .trouble =
+          [&](const Status& why) {
+            say("warning: a process that predicts is missing, another one takes its rows: " +
+                why.message());
+          }};
+  const auto answers = TROUPE_TRY(predict_rows(cluster, prepared.prompts.rows, job, watch));
+  const double seconds = seconds_since(begin);
+  std::vector<std::string> notes;
+  const json::Object metrics = TROUPE_TRY(save_predictions(
+      environment.files, config, prepared, answers, seconds, predictor.processes, notes));
+  for (const auto& note : notes) say(note);
+  std::string scores;
+  for (const auto& [key, name] :
+       {std::pair("predict_bleu-4", "BLEU-4"), std::pair("predict_rouge-1", "ROUGE-1"),
+        std::pair("predict_rouge-2", "ROUGE-2"), std::pair("predict_rouge-l", "ROUGE-L")}) {
+    if (const auto score = json::find_number(metrics, key))
+      scores += fmt::format("{}{} {:.2f}", scores.empty() ? "" : ", ", name, *score);
+  }
+  say(fmt::format("predicted {} rows in {}: {}; they are in {}", rows, format_duration(seconds),
+                  scores, join_path(config.training.output_dir, "generated_predictions.jsonl")));
+  return {};
+}
+
+ActorOptions predictor_options(const std::string& run, double cpus) {
+  // A pool replaces a member that dies; what a member holds comes back when it is read again.
+  return {.name = run + "/predictor", .num_cpus = cpus, .run = run};
+}
+
+// By the model that the run has written, on the places that its trainers had.
+Status predict_after(const TrainConfig& config, const PreparedRun& prepared,
+                     const PreparedPrediction& prediction, const TrainingCluster& cluster,
+                     const RunSpec& spec, const std::string& elsewhere,
+                     DriverEnvironment& environment) {
+  const RunBundle& bundle = prepared.bundle;
+  const std::string folder = elsewhere.empty() ? config.training.output_dir : elsewhere;
+  std::string notice;
+  const int processes = TROUPE_TRY(
+      predictors_that_fit(bundle.model, spec.world_size, static_cast<int>(cluster.node_count),
+                          cluster.memory ? cluster.memory : environment.memory, notice));
+  if (!notice.empty()) environment.output.write(notice + "\n");
+  Predictor predictor{.run = spec.run,
+                      .model = folder,
+                      .adapters = {},
+                      .processes = processes,
+                      .threads = spec.threads,
+                      .member = predictor_options(spec.run, spec.cpus_per_trainer)};
+  if (bundle.trainables.adapters_only()) {
+    predictor.model = config.model.model_name_or_path;
+    predictor.adapters = bundle.merged_adapters;
+    predictor.adapters.push_back(folder);
+  }
+  if (!spec.bundles.empty()) predictor.member.placement_group = spec.places;
+  return predict(config, prediction, predictor, cluster.cluster, environment);
+}
+
+// do_predict without a training.
+Result<TrainingSummary> predict_alone(const LoadedConfig& loaded, const std::string& output_dir,
+                                      DriverEnvironment& environment) {
+  const TrainConfig& config = loaded.config;
+  const TimePoint started = environment.clock.now();
+  RunContents contents;
+  if (environment.contents) {
+    contents = std::move(*environment.contents);
+  } else {
+    std::vector<ContentProblem> problems;
+    contents = read_contents(environment.files, config, problems);
+    if (!problems.empty()) return problems.front().status;
+  }
+  for (const auto& note : contents.notes) environment.output.write(note + "\n");
+  const auto prepared =
+      TROUPE_TRY(prepare_to_predict(config, *contents.model, *contents.tokenizer, environment));
+  const int wanted = static_cast<int>(loaded.world_size.value);
+  auto cluster = TROUPE_TRY(environment.make_cluster(wanted));
+  const std::string run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
+  const auto end = [&](const Status& status) {
+    if (environment.end_reason) {
+      cluster.cluster.close(environment.end_reason(status, false));
+    } else {
+      cluster.cluster.close();
+    }
+    return status;
+  };
+  const auto lock = lock_output_dir(run, config.training.output_dir, environment);
+  if (!lock.ok()) return end(lock.status());
+  const int machines = static_cast<int>(std::max<std::int64_t>(1, cluster.node_count));
+  std::string notice;
+  const auto processes =
+      predictors_that_fit(*contents.model, wanted, machines,
+                          cluster.memory ? cluster.memory : environment.memory, notice);
+  if (!processes.ok()) return end(processes.status());
+  if (!notice.empty()) environment.output.write(notice + "\n");
+  const int threads = static_cast<int>(resolve_threads_per_worker(
+      config, cluster.cores_per_node, trainers_per_node(config, cluster, *processes)));
+  std::vector<std::string> adapters = config.finetuning.adapter_name_or_path;
+  for (std::string& adapter : adapters) adapter = absolute_path(adapter);
+  const Status predicted =
+      end(predict(config, *prepared,
+                  {.run = run,
+                   .model = config.model.model_name_or_path,
+                   .adapters = std::move(adapters),
+                   .processes = *processes,
+                   .threads = threads,
+                   .member = predictor_options(run, cpus_per_trainer(config, threads))},
+                  cluster.cluster, environment));
+  TROUPE_RETURN_IF_ERROR(predicted);
+  if (environment.on_ended) environment.on_ended();
+  return TrainingSummary{
+      .run = run,
+      .output_dir = output_dir,
+      .seconds = std::chrono::duration<double>(environment.clock.now() - started).count()};
+}
+
 }  // namespace
 
 Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironment& environment) {
@@ -390,6 +587,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   const auto say = [&](const std::string& text) { environment.output.write(text + "\n"); };
   for (const auto& warning : loaded.warnings) say("warning: " + warning);
   for (const auto& notice : loaded.notices) say("notice: " + notice);
+  if (!config.trains()) return predict_alone(loaded, given.config.training.output_dir, environment);
   const auto here = gpus_here(config, environment);
   if (config.troupe.device == "cuda" && !here.ok() && here.status().code() != Code::kNotFound)
     return here.status().prefixed("troupe.device=cuda");
@@ -400,6 +598,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
                                                                 std::move(*environment.contents))
                                                   : prepare_run(environment.files, config, say));
   for (const auto& note : prepared.notes) say(note);
+  const auto to_predict = TROUPE_TRY(
+      prepare_to_predict(config, prepared.bundle.model, prepared.tokenizer, environment));
 
   const auto fits = [&](std::int64_t machines, std::int64_t cores, const NodeMemory& memory,
                         bool on_gpus) -> Status {
@@ -485,6 +685,11 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   note.begin();
   std::vector<RunEvent> told;
   auto followed = follow_run(cluster, spec, prepared.bundle, environment, note, told);
+  Status predicted;
+  if (to_predict && followed.ok() && followed->status.ok()) {
+    predicted = predict_after(config, prepared, *to_predict, cluster, spec,
+                              model_saved_elsewhere(told), environment);
+  }
   close_cluster(cluster, followed, spec, environment);
   if (!followed.ok() || !followed->status.ok()) {
     // A trainer that was ended while it saved could not tidy up.
@@ -529,6 +734,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
                   format_duration(summary.seconds),
                   given.config.finetuning.is_lora() ? "adapter is" : "model is", summary.output_dir,
                   failed_checkpoints(told)));
+  TROUPE_RETURN_IF_ERROR(predicted);
   if (environment.on_ended) environment.on_ended();
   TROUPE_RETURN_IF_ERROR(report_results(
       environment, config, prepared, elsewhere.empty() ? config.training.output_dir : elsewhere));

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,13 @@ class LoadedModel {
   Result<GenerationEnd> generate(const std::string& prompt, const SamplingOptions& sampling,
                                  std::int64_t tokens_max, std::uint64_t seed,
                                  const std::function<void(const std::string&)>& on_text);
+
+  // The new tokens of each of several prompts, generated together (generator.h). Nothing but what
+  // `options` names ends an answer.
+  Result<std::vector<std::vector<TokenId>>> generate_all(std::span<const GenerateRequest> prompts,
+                                                         const GenerateOptions& options) {
+    return train::generate_all(*model_, *operators_, *units_, prompts, options);
+  }
 
   // What the model makes of a data set's labelled tokens.
   struct Likelihood {

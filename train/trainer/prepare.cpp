@@ -23,6 +23,7 @@
 #include "train/report/format.h"
 #include "train/report/run_registry.h"
 #include "train/tokenizer/bpe_trainer.h"
+#include "train/trainer/adapted_model.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/state_io.h"
 
@@ -622,12 +623,13 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
       problems.push_back({std::string(status.context("key").value_or(key)), status});
     return !status.ok();
   };
-  for (const Status& folders :
-       {check_home(config), check_output_dir(config), check_second_output_dir(files, config)}) {
+  const bool trains = config.trains();
+  for (const Status& folders : {check_home(config), trains ? check_output_dir(config) : Status(),
+                                check_second_output_dir(files, config)}) {
     if (wrong("output_dir", folders)) problems.back().of_settings = true;
   }
   const bool by_path = config.training.resume_from_checkpoint.mode == ResumeFrom::Mode::kPath;
-  auto resume = resume_point(files, config, contents.notes);
+  auto resume = trains ? resume_point(files, config, contents.notes) : Result<std::string>("");
   wrong(by_path ? "resume_from_checkpoint" : "output_dir", resume.status());
   contents.resume_path = std::move(resume).value_or("");
   if (!wrong("model_name_or_path", read_model(files, config, contents))) {
@@ -649,7 +651,16 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
                 "a tokenizer that is trained (troupe.train_tokenizer) gets no other tokens: leave "
                 "add_tokens, add_special_tokens and new_special_tokens_config out"));
     }
-    auto trained = trained_part(files, settled, *contents.model, key);
+    if (!trains) {
+      if (!contents.tokenizer)
+        wrong("troupe.train_tokenizer",
+              error(Code::kInvalidArgument, "do_predict alone trains nothing; leave it out"));
+      wrong("adapter_name_or_path", AdaptedModel::open(files, config.model.model_name_or_path,
+                                                       config.finetuning.adapter_name_or_path)
+                                        .status());
+    }
+    auto trained = trains ? trained_part(files, settled, *contents.model, key)
+                          : Result<TrainedPart>(TrainedPart());
     wrong(key.c_str(), trained.status());
     if (trained.ok()) contents.trained = std::move(*trained);
     // A checkpoint of a whole model is compared with the configuration when it is loaded.
@@ -672,8 +683,17 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
                                     *contents.trained.base));
     }
   }
-  const DataOptions data = data_options(config);
+  DataOptions data = data_options(config);
   wrong("template", look_at_template(data, contents.tokenizer));
+  const auto look_at_eval = [&](std::int64_t rows) {
+    data.answers_optional = config.prediction.do_predict;
+    if (!data.eval_dataset.empty())
+      wrong("eval_dataset", look_at_conversations(files, data, data.eval_dataset, rows).status());
+  };
+  if (!trains) {
+    look_at_eval(100);
+    return contents;
+  }
   if (wrong("dataset", check_data_options(data))) {
     problems.back().of_settings = true;
     return contents;
@@ -688,8 +708,7 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
   const auto rows = look_at_conversations(files, data, data.dataset, look_at);
   if (!wrong("dataset", rows.status()) && *rows)
     wrong("val_size", rows_kept_back(data, **rows).status());
-  if (!data.eval_dataset.empty())
-    wrong("eval_dataset", look_at_conversations(files, data, data.eval_dataset, look_at).status());
+  look_at_eval(look_at);
   return contents;
 }
 
@@ -713,7 +732,10 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   TROUPE_RETURN_IF_ERROR(check_vocabulary(tokenizer.vocab_size(), model, config));
   // As it was loaded or trained; what is saved may have other special tokens.
   const std::string tokenizer_text = tokenizer_text_of(companions, data_options(config));
-  auto module = TROUPE_TRY(build_dataset(files, data_options(config), tokenizer));
+  DataOptions data = data_options(config);
+  // Prompts to answer (prediction.h), which nothing is measured on while it trains.
+  if (config.prediction.do_predict) data.eval_dataset.clear();
+  auto module = TROUPE_TRY(build_dataset(files, data, tokenizer));
   TROUPE_RETURN_IF_ERROR(check_length(model, longest_collated_length(module.train)));
   if (module.eval)
     TROUPE_RETURN_IF_ERROR(check_length(model, longest_collated_length(*module.eval)));

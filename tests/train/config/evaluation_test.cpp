@@ -119,5 +119,35 @@ TEST_CASE("what an evaluation does not measure is refused_evaluation by name") {
                  "lr_scheduler_type=reduce_lr_on_plateau is not supported"));
 }
 
+TEST_CASE("predictions: LLaMA-Factory's rules and defaults, and what is not done") {
+  const std::vector<std::string> sft = {"stage=sft", "do_train=null"};
+  const auto refused = [&](const std::string& lines, const std::string& more = "") {
+    auto arguments = sft;
+    if (!more.empty()) arguments.push_back(more);
+    return refused_evaluation(lines, arguments);
+  };
+  const std::string on = "do_predict: true\npredict_with_generate: true\neval_dataset: d\n";
+  const auto alone = accepted(load_with(on, sft)).config;
+  CHECK_FALSE(alone.trains());
+  CHECK(alone.prediction.max_new_tokens == 1024);
+  CHECK(alone.prediction.temperature == 0.95);
+  CHECK(alone.prediction.top_p == 0.7);
+  CHECK(alone.prediction.top_k == 50);
+  CHECK(accepted(load_with(on, {"stage=sft"})).config.trains());
+  CHECK(accepted(load_with("", sft)).config.trains());
+  CHECK(contains(refused("", "do_train=false"), "do_train=false is not supported without"));
+  CHECK(contains(refused("do_predict: true\neval_dataset: d"),
+                 "Please enable `predict_with_generate` to save model predictions."));
+  CHECK(contains(refused("do_predict: true\npredict_with_generate: true"),
+                 "Please make sure eval_dataset be provided or val_size >1e-6"));
+  CHECK(contains(refused("do_predict: true\npredict_with_generate: true\nval_size: 0.1"),
+                 "Cannot use `predict_with_generate` if `eval_dataset` is None."));
+  CHECK(contains(refused(on + "num_beams: 4"), "num_beams=4 is not supported"));
+  CHECK(contains(refused(on + "do_eval: true"),
+                 "predict_with_generate=true is not supported with do_eval"));
+  CHECK(contains(refused(on + "top_p: 1.5"), "top_p"));
+  CHECK(contains(refused_evaluation(on), "outside of stage: sft"));
+}
+
 }  // namespace
 }  // namespace troupe::train

@@ -291,6 +291,43 @@ TEST_CASE("names in files of weights") {
   CHECK(ignored_in_weights(llama, "model.layers.0.self_attn.rotary_emb.inv_freq"));
 }
 
+TEST_CASE("sequences that are generated together are those that are generated alone") {
+  for (const char* family : kTypes) {
+    CAPTURE(std::string(family));
+    const ModelConfig config = config_of(family);
+    ModelFixture f(config);
+    f.initialize(1);
+    GenerateOptions options{.tokens_max = 24};
+    options.sampling = {.repetition_penalty = 1.2, .temperature = 0.9, .top_k = 20, .top_p = 0.9};
+    std::vector<GenerateRequest> requests;
+    for (const std::size_t length : {3, 40, 1, 17})
+      requests.push_back(
+          {.prompt = Batch(1, static_cast<std::int64_t>(length), kVocabulary).ids, .seed = length});
+    const auto alone = [&](const GenerateRequest& request) {
+      Generator generator(*f.model, *f.operators, f.units, 80);
+      SeededRandom random(request.seed);
+      return generator.generate(request.prompt, options, random).value();
+    };
+    // One of them ends early.
+    options.stop_ids = {alone(requests[1])[5]};
+    const auto together = generate_all(*f.model, *f.operators, f.units, requests, options).value();
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      CAPTURE(i);
+      CHECK(together[i] == alone(requests[i]));
+    }
+    CHECK(together[1].size() <= 5);
+    requests[2].prompt.clear();
+    CHECK(generate_all(*f.model, *f.operators, f.units, requests, options).status().code() ==
+          Code::kInvalidArgument);
+  }
+}
+
+TEST_CASE("a repetition penalty moves the logits of tokens that were there, each once") {
+  std::vector<float> logits = {2.0f, -2.0f, 1.0f};
+  penalize_repetition(logits, std::vector<std::int32_t>{0, 1, 0, 1}, 2.0);
+  CHECK(logits == std::vector<float>{1.0f, -4.0f, 1.0f});
+}
+
 TEST_CASE("GPT-2: rows end with the position table, and training starts as HF starts it") {
   const ModelConfig config = config_of("gpt2");
   ModelFixture f(config);
