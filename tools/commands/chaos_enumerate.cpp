@@ -60,7 +60,10 @@ const std::vector<EnumeratedStrategy>& all_strategies() {
       {"dora-ddp", 2, adapters("ddp", kDora)},
       {"dora-zero3", 2, adapters("zero3", kDora)},
       {"pissa-ddp", 2, adapters("ddp", kPissa)},
-      {"pissa-zero3", 2, adapters("zero3", kPissa)}};
+      {"pissa-zero3", 2, adapters("zero3", kPissa)},
+      // Optimizers of whole matrices, and of blocks.
+      {"muon-zero3", 2, {{"troupe.strategy", "zero3"}, {"use_muon", "true"}}},
+      {"8bit-zero3", 2, {{"troupe.strategy", "zero3"}, {"optim", "adamw_8bit"}}}};
   return kAll;
 }
 

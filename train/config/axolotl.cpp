@@ -91,11 +91,7 @@ class AxolotlTranslator {
     const auto rows = optimizer_table();
     const bool here =
         std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.optim == name; });
-    if (here && r_.get("optimizer")) {
-      r_.take("optim", "optimizer");
-    } else if (here) {
-      r_.by_default("optim", json::Value(boost::json::string(name)));
-    } else if ((name == "adamw_8bit" || name == "adamw_bnb_8bit") && uses_fsdp2()) {
+    if ((name == "adamw_8bit" || name == "adamw_bnb_8bit") && uses_fsdp2()) {
       r_.refuse("optimizer",
                 fmt::format("optimizer={} is not supported: FSDP2 not compatible with {}, use "
                             "`adamw_torch_8bit` instead (which is not there yet; the optimizers "
@@ -105,6 +101,10 @@ class AxolotlTranslator {
       r_.refuse("optimizer", fmt::format("optimizer={} is not supported: FSDP Offload not "
                                          "compatible with {}; the optimizers here are {}",
                                          name, name, optimizer_names()));
+    } else if (here && r_.get("optimizer")) {
+      r_.take("optim", "optimizer");
+    } else if (here) {
+      r_.by_default("optim", json::Value(boost::json::string(name)));
     } else {
       r_.refuse_value("optimizer",
                       fmt::format("the optimizers here are {}; use optimizer: adamw_torch_fused",

@@ -10,6 +10,7 @@
 #include "train/config/keys.h"
 #include "train/config/source.h"
 #include "train/config/values.h"
+#include "train/optimizer/schedule.h"
 
 namespace troupe::train {
 namespace {
@@ -103,41 +104,35 @@ Result<int> read_stage(json::Object& values) {
   return static_cast<int>(*stage);
 }
 
-// Of DeepSpeed's optimizers AdamW is here; DeepSpeed's "Adam" is AdamW unless adam_w_mode is false.
+// DeepSpeed's "Adam" is AdamW unless adam_w_mode is false: optimizer_choice().
 Status check_optimizer(json::Object& values, const std::string& optim) {
   auto* type = find_path(values, "optimizer.type");
   if (!find_path(values, "optimizer")) return {};
   if (!type) return error(Code::kInvalidArgument, "optimizer.type: missing");
   const auto name = value_text(*type);
-  const auto* decoupled = find_path(values, "optimizer.params.adam_w_mode");
-  const bool adam_w = !decoupled || read_bool(*decoupled).value_or(true);
-  if (name == "AdamW" || (name == "Adam" && adam_w)) {
-    if (optim.starts_with("adamw")) return {};
+  if (name == "AdamW" || name == "Adam" || name == "Lion") {
+    if (optim.starts_with("adamw_torch") || (name == "Lion" && optim == "lion_32bit")) return {};
     return error(Code::kInvalidArgument,
                  "optimizer.type={} and optim: {} name two optimizers; leave one of them out", name,
                  optim);
   }
   return error(Code::kUnsupported,
-               "optimizer.type={}{} is not supported: AdamW is the only one of DeepSpeed's "
-               "optimizers here; use "
-               "AdamW, or leave the optimizer block out",
-               name, name == "Adam" ? " with adam_w_mode=false" : "");
+               "optimizer.type={} is not supported: of DeepSpeed's optimizers Adam, AdamW and "
+               "Lion are here; use one of them, or leave the optimizer block out",
+               name);
 }
 
-// DeepSpeed's own schedules are not there; the nearest of transformers' is named.
-Status check_scheduler(json::Object& values) {
-  if (!find_path(values, "scheduler")) return {};
-  const auto* type = find_path(values, "scheduler.type");
-  if (!type) return error(Code::kInvalidArgument, "scheduler.type: missing");
-  const auto name = value_text(*type);
-  const char* instead = "lr_scheduler_type of the training configuration";
-  if (name == "WarmupLR") instead = "lr_scheduler_type: constant_with_warmup";
-  if (name == "WarmupDecayLR") instead = "lr_scheduler_type: linear";
-  if (name == "WarmupCosineLR") instead = "lr_scheduler_type: cosine_with_min_lr";
-  return error(Code::kUnsupported,
-               "scheduler.type={} is not supported: DeepSpeed's own schedules are not there; leave "
-               "the scheduler block out and use {}",
-               name.substr(0, 40), instead);
+// Its parameters are looked at again when the run's steps are known (DeepSpeedSchedule).
+Status check_own_schedule(json::Object& values, double learning_rate) {
+  const auto* scheduler = find_path(values, "scheduler");
+  if (!scheduler) return {};
+  if (!find_path(values, "scheduler.type"))
+    return error(Code::kInvalidArgument, "scheduler.type: missing");
+  json::Value alone = *scheduler;
+  // What follows from the steps of the run.
+  if (auto* params = alone.as_object().if_contains("params"); params && params->is_object())
+    for (const char* key : {"total_num_steps", "warmup_num_steps"}) params->get_object().erase(key);
+  return Schedule::make_deepspeed(alone, learning_rate, 0, 0).status();
 }
 
 // A limit under its name with or without stage3_; where both stand there they agree. "auto" that
@@ -391,7 +386,7 @@ Result<ResolvedDeepSpeed> resolve_deepspeed(const json::Object& config,
     out.notes.push_back(std::move(notice));
   TROUPE_RETURN_IF_ERROR(read_offloads(out.values, out));
   TROUPE_RETURN_IF_ERROR(check_optimizer(out.values, context.training.optim));
-  TROUPE_RETURN_IF_ERROR(check_scheduler(out.values));
+  TROUPE_RETURN_IF_ERROR(check_own_schedule(out.values, context.training.learning_rate));
 
   Matcher matcher(out.values);
   match_training(matcher, context);

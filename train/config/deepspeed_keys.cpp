@@ -36,16 +36,16 @@ void add_batch_keys(ForeignKeys& t) {
             "global norm that gradients are clipped to; agrees with "
             "max_grad_norm")
       .section("optimizer|optimizer.params")
-      .used("optimizer.type", "AdamW, or Adam with adam_w_mode")
+      .used("optimizer.type", "Adam, AdamW or Lion")
       .used(
           "optimizer.params.lr|optimizer.params.betas|optimizer.params.eps|"
           "optimizer.params.weight_decay",
           "agrees with the training configuration")
-      .used("optimizer.params.adam_w_mode", "decoupled weight decay")
-      .inert("optimizer.params.torch_adam", "there is one implementation of AdamW")
+      .used("optimizer.params.adam_w_mode", "decoupled weight decay, or in the gradient")
+      .inert("optimizer.params.torch_adam", "there is one implementation of Adam")
       .section("scheduler")
-      .open("scheduler.params", "the schedule is not there")
-      .used("scheduler.type", "refused by its name");
+      .open("scheduler.params", "the schedule's own, checked with it")
+      .used("scheduler.type", "the schedule, in place of lr_scheduler_type");
 }
 
 void add_zero_keys(ForeignKeys& t) {

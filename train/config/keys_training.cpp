@@ -126,24 +126,28 @@ void add_optimizer_keys(KeyTable& t) {
   t.number("weight_decay", 0)
       .implemented("weight decay (not on biases and norms)", TROUPE_FIELD(training.weight_decay))
       .at_least(0);
-  const auto is_adam = [](const TrainConfig& config) {
-    return config.training.optim.starts_with("adam");
+  const auto has_betas = [](const TrainConfig& config) {
+    const std::string name = optimizer_choice(config);
+    return name != "adafactor" && name != "sgd" && name != "adagrad" && name != "rmsprop";
   };
-  const char* adam_only = "it belongs to AdamW, and optim is another one";
+  const auto has_epsilon = [=](const TrainConfig& config) {
+    return has_betas(config) && optimizer_choice(config).find("lion") == std::string::npos;
+  };
+  const char* adam_only = "it belongs to AdamW and its like, and the optimizer is another one";
   t.number("adam_beta1", 0.9)
       .implemented("AdamW: β₁", TROUPE_FIELD(training.adam_beta1))
       .at_least(0)
       .at_most(0.999999999)  // below 1
-      .only_where(is_adam, adam_only);
+      .only_where(has_betas, adam_only);
   t.number("adam_beta2", 0.999)
       .implemented("AdamW: β₂", TROUPE_FIELD(training.adam_beta2))
       .at_least(0)
       .at_most(0.999999999)  // below 1
-      .only_where(is_adam, adam_only);
+      .only_where(has_betas, adam_only);
   t.number("adam_epsilon", 1e-8)
       .implemented("AdamW: ε", TROUPE_FIELD(training.adam_epsilon))
       .above(0)
-      .only_where(is_adam, adam_only);
+      .only_where(has_epsilon, adam_only);
   t.number("max_grad_norm", 1.0)
       .implemented("clip gradients to this global norm; 0: never",
                    TROUPE_FIELD(training.max_grad_norm))

@@ -93,6 +93,22 @@ void check_method(const TrainConfig& config, const json::Object& values, Problem
     wrong(is_true(values, "use_galore") ? "use_galore" : "use_apollo",
           "GaLore and APOLLO are incompatible with DeepSpeed yet.");
   }
+  const OptimizerMethodSection& method = config.optimizer;
+  if (method.use_galore + method.use_apollo + method.use_badam > 1)
+    wrong(method.use_badam ? "use_badam" : "use_apollo",
+          "Cannot use GaLore, APOLLO or BAdam together.");
+  if (method.use_badam && !config.deepspeed.empty() && config.sharding.strategy != "zero3")
+    wrong("use_badam", "Layer-wise BAdam only supports DeepSpeed ZeRO-3 training.");
+  if (updates_layerwise(config) && config.training.gradient_accumulation_steps != 1)
+    wrong(method.use_galore ? "galore_layerwise" : "apollo_layerwise",
+          fmt::format("Per-layer {} does not support gradient accumulation.",
+                      method.use_galore ? "GaLore" : "APOLLO"));
+  if ((method.use_galore || method.use_apollo || method.use_badam) &&
+      !config.training.optim.starts_with("adamw_torch"))
+    wrong("optim", fmt::format("{} is AdamW here, whatever optim says; use optim: adamw_torch",
+                               method.use_galore   ? "GaLore"
+                               : method.use_apollo ? "APOLLO"
+                                                   : "BAdam"));
 }
 
 void check_data(const TrainConfig& config, const json::Object& values, Problems& problems) {

@@ -205,6 +205,27 @@ enum class StepRules {
   kAxolotl,  // all rows · epochs by the batch; shares of the run are rounded down
 };
 
+// LLaMA-Factory's optimizers beside `optim`, each by a switch of its own.
+struct OptimizerMethodSection {
+  bool use_galore = false, use_apollo = false, use_badam = false;
+  bool use_adam_mini = false, use_muon = false;
+
+  std::vector<std::string> galore_target{"all"}, apollo_target{"all"};
+  std::int64_t galore_rank = 16, apollo_rank = 16;
+  std::int64_t galore_update_interval = 200, apollo_update_interval = 200;
+  double galore_scale = 2.0, apollo_scale = 32.0;
+  std::string galore_proj_type = "std", apollo_proj_type = "std";
+  bool galore_layerwise = false, apollo_layerwise = false;
+  std::string apollo_proj = "random";         // or svd
+  std::string apollo_scale_type = "channel";  // or tensor
+  bool apollo_scale_front = false;
+
+  std::string badam_mode = "layer";
+  std::optional<std::int64_t> badam_start_block;
+  std::string badam_switch_mode = "ascending";
+  std::int64_t badam_switch_interval = 50;
+};
+
 struct TrainingSection {
   std::string output_dir;
   bool overwrite_output_dir = false;
@@ -349,6 +370,7 @@ struct TrainConfig {
   FinetuningSection finetuning;
   DataSection data;
   TrainingSection training;
+  OptimizerMethodSection optimizer;
   LaunchSection launch;
   ShardingSection sharding;
   EvaluationSection evaluation;
@@ -367,6 +389,12 @@ struct TrainConfig {
   // Or only predicts.
   bool trains() const { return prediction.do_train.value_or(!prediction.do_predict); }
 };
+
+// The name, in the tables of train/optimizer, of the optimizer that all of it comes to: a switch's,
+// a DeepSpeed file's, else `optim`.
+std::string optimizer_choice(const TrainConfig& config);
+// Whether parameters are updated layer by layer in the backward pass, so that nothing is clipped.
+bool updates_layerwise(const TrainConfig& config);
 
 // Every key of the table with its resolved value, nested under `troupe` where it belongs there; the
 // content of training_args.json and what a driver sends to its trainers. Equal configurations give

@@ -43,7 +43,7 @@ Parts parts_of(const ModelConfig& config, const Trainables& trainables) {
 ModelLayout::ModelLayout(const ModelConfig& config, const Trainables& trainables)
     : trainables_(trainables) {
   const Parts parts = parts_of(config, trainables);
-  trained_ = ParameterLayout(parts.trained);
+  trained_ = ParameterLayout(parts.trained, trainables.rule.get());
   frozen_ = ParameterLayout(parts.frozen);
 }
 

@@ -43,17 +43,17 @@ std::int64_t ParameterInfo::values() const {
 ParameterLayout::ParameterLayout(const ModelConfig& config)
     : ParameterLayout(model_tensors(config)) {}
 
-ParameterLayout::ParameterLayout(const std::vector<UnitSpec>& units) {
+ParameterLayout::ParameterLayout(const std::vector<UnitSpec>& units, const UpdateRule* rule) {
   for (const UnitSpec& unit : units) {
     units_.push_back({unit.name, static_cast<int>(parameters_.size()), 0, 0, total_elements_, 0});
-    for (const TensorSpec& tensor : unit.tensors) add(tensor);
+    for (const TensorSpec& tensor : unit.tensors) add(tensor, rule);
     units_.back().elements = round_up(units_.back().elements, kTileElements);
     total_elements_ += units_.back().elements;
   }
   collect_groups();
 }
 
-void ParameterLayout::add(const TensorSpec& tensor) {
+void ParameterLayout::add(const TensorSpec& tensor, const UpdateRule* rule) {
   UnitInfo& unit = units_.back();
   ParameterInfo info;
   info.name = tensor.name;
@@ -69,11 +69,23 @@ void ParameterLayout::add(const TensorSpec& tensor) {
   info.initial = tensor.initial;
   info.unit = static_cast<int>(units_.size()) - 1;
   info.offset_elements = unit.elements;
+  if (rule) {
+    const TensorRule of_tensor = rule->rule_of(tensor.name, tensor.shape);
+    info.group.treatment = of_tensor.treatment;
+    info.group.decays = of_tensor.decays.value_or(info.group.decays);
+    info.update_unit = of_tensor.unit;
+    info.offset_elements = round_up(unit.elements, kUpdateBlockElements);
+    const std::int64_t room = round_up(info.offset_elements, kTileElements) - info.offset_elements;
+    if (of_tensor.unit == UpdateUnit::kTensor) {
+      has_whole_tensors_ = true;
+      if (info.elements > room) info.offset_elements += room;
+    }
+  }
   if (tensor.shape.size() == 1) {
     info.vector_offset = unit.vector_elements;
     unit.vector_elements += round_up(info.elements, kParameterAlignElements);
   }
-  unit.elements += round_up(info.elements, kParameterAlignElements);
+  unit.elements = info.offset_elements + round_up(info.elements, kParameterAlignElements);
   ++unit.parameter_count;
   const bool is_new = by_name_.emplace(info.name, parameters_.size()).second;
   TROUPE_CHECK(is_new, "{} twice", info.name);
@@ -85,6 +97,24 @@ void ParameterLayout::collect_groups() {
     const bool last = i + 1 == parameters_.size();
     groups_.add(last ? total_elements_ : flat_offset(parameters_[i + 1]), parameters_[i].group);
   }
+}
+
+std::vector<std::int64_t> ParameterLayout::cuts(int unit) const {
+  const std::int64_t end = units_[static_cast<std::size_t>(unit)].elements;
+  std::vector<std::int64_t> cuts;
+  std::int64_t at = 0;
+  const auto cut_until = [&](std::int64_t last) {
+    for (; at <= last; at += kTileElements) cuts.push_back(at);
+  };
+  for (const ParameterInfo& parameter : parameters(unit)) {
+    if (parameter.update_unit != UpdateUnit::kTensor) continue;
+    const std::int64_t begin = parameter.offset_elements, last = begin + parameter.elements - 1;
+    if (begin / kTileElements == last / kTileElements) continue;
+    cut_until(begin);
+    at = std::max(at, round_up(last + 1, kTileElements));
+  }
+  cut_until(end);
+  return cuts;
 }
 
 std::span<const ParameterInfo> ParameterLayout::parameters(int unit) const {

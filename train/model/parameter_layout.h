@@ -20,6 +20,7 @@
 #include "train/model/model_config.h"
 #include "train/tensor/parameter_groups.h"
 #include "train/tensor/quantized.h"
+#include "train/tensor/update_rule.h"
 
 namespace troupe::train {
 
@@ -67,6 +68,7 @@ struct ParameterInfo {
   // Of a 1-D parameter (a norm's weight, a bias) in the unit's fp32 copies of them; −1 for others.
   std::int64_t vector_offset = -1;
   ParameterGroup group;
+  UpdateUnit update_unit = UpdateUnit::kElement;
   InitialValue initial;
 
   // The shape's.
@@ -91,8 +93,10 @@ bool parameter_decays(std::string_view name);
 class ParameterLayout {
  public:
   ParameterLayout() = default;  // no units
-  // Units in forward order; a unit without tensors has no elements.
-  explicit ParameterLayout(const std::vector<UnitSpec>& units);
+  // Units in forward order; a unit without tensors has no elements. With a rule every tensor begins
+  // at a multiple of kUpdateBlockElements, and one that is updated as a whole lies within a tile or
+  // begins one.
+  explicit ParameterLayout(const std::vector<UnitSpec>& units, const UpdateRule* rule = nullptr);
   // Of all tensors of a model (model_tensors.h).
   explicit ParameterLayout(const ModelConfig& config);
 
@@ -114,11 +118,16 @@ class ParameterLayout {
   // The parameter at a position of the flat concatenation, or null in padding: names the tensor in
   // which something was found.
   const ParameterInfo* at_flat_offset(std::int64_t offset) const;
+  // Whether any tensor is updated as a whole.
+  bool has_whole_tensors() const { return has_whole_tensors_; }
+  // Where a unit may be cut between ranks: its begin, its end and the ends of tiles between them,
+  // in elements, but for those within a tensor that is updated as a whole.
+  std::vector<std::int64_t> cuts(int unit) const;
   // Cover [0, total_elements()); padding is of its left neighbour's group.
   const ParameterGroups& groups() const { return groups_; }
 
  private:
-  void add(const TensorSpec& tensor);
+  void add(const TensorSpec& tensor, const UpdateRule* rule);
   void collect_groups();
 
   std::vector<UnitInfo> units_;
@@ -126,6 +135,7 @@ class ParameterLayout {
   std::unordered_map<std::string, std::size_t> by_name_;
   ParameterGroups groups_;
   std::int64_t total_elements_ = 0;
+  bool has_whole_tensors_ = false;
 };
 
 // The unit's 1-D parameters from its bf16 buffer (whole unit) to fp32: `vectors` has

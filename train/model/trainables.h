@@ -3,6 +3,7 @@
 // layers.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "runtime/base/status.h"
 #include "train/tensor/dtype.h"
 #include "train/tensor/quantized.h"
+#include "train/tensor/update_rule.h"
 
 namespace troupe::train {
 
@@ -36,6 +38,12 @@ struct QuantizedBase {
   friend bool operator==(const QuantizedBase&, const QuantizedBase&) = default;
 };
 
+// What the run's optimizer asks of the layout of trained tensors; null: nothing. It follows from
+// the run's configuration, and is no part of what is compared or written.
+struct LayoutRule : std::shared_ptr<const UpdateRule> {
+  friend bool operator==(const LayoutRule&, const LayoutRule&) { return true; }
+};
+
 struct Trainables {
   // Every tensor of the model: the rest is empty.
   bool everything = true;
@@ -48,6 +56,7 @@ struct Trainables {
   // trained, or both apart ("lm_head.weight" may then stand in `tensors`).
   bool unties_head = false;
   QuantizedBase base = {};
+  LayoutRule rule = {};
   friend bool operator==(const Trainables&, const Trainables&) = default;
 
   // Whether a checkpoint holds what is trained alone, beside which the model's own folder is

@@ -185,6 +185,10 @@ void adamw_update(const AdamWStep& step, const ParameterGroups& groups, std::int
   update_parts(step, groups, begin, parameters, gradients, first_moments, second_moments);
 }
 
+double uncorrected_epsilon(const AdamWStep& settings, std::int64_t updates) {
+  return settings.epsilon / std::sqrt(1.0 - std::pow(settings.beta2, static_cast<double>(updates)));
+}
+
 std::span<const std::string_view> AdamW::slots() const { return kSlots; }
 
 AdamWStep AdamW::at(const OptimizerStep& step) const {

@@ -52,6 +52,10 @@ void adamw_update(const AdamWStep& step, const ParameterGroups& groups, std::int
                   std::span<std::uint16_t> parameters, std::span<const float> gradients,
                   std::span<std::uint16_t> first_moments, std::span<std::uint16_t> second_moments);
 
+// ε as it counts where √v is not divided by its correction before ε is added, as in transformers'
+// old AdamW: GaLore's, APOLLO's, Muon's.
+double uncorrected_epsilon(const AdamWStep& settings, std::int64_t updates);
+
 class AdamW final : public Optimizer {
  public:
   // Of `settings` the betas, ε and the weight decay.

@@ -79,6 +79,15 @@ Result<Schedule> Schedule::make(std::string_view name, const json::Object& kwarg
   return schedule;
 }
 
+Result<Schedule> Schedule::make_deepspeed(const json::Value& scheduler, double learning_rate,
+                                          std::int64_t total_steps, std::int64_t warmup_steps) {
+  Schedule schedule;
+  schedule.learning_rate_ = learning_rate;
+  schedule.deepspeed_ =
+      TROUPE_TRY(DeepSpeedSchedule::make(scheduler, learning_rate, total_steps, warmup_steps));
+  return schedule;
+}
+
 Status Schedule::read(const json::Object& kwargs) {
   switch (kind_) {
     case Kind::kCosine:

@@ -1,12 +1,14 @@
 #pragma once
-// Learning-rate schedules of HF transformers, by their names there.
+// Learning-rate schedules of HF transformers, by their names there, and DeepSpeed's.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
+#include "train/optimizer/deepspeed_schedule.h"
 
 namespace troupe::train {
 
@@ -24,9 +26,15 @@ class Schedule {
                                double learning_rate, std::int64_t total_steps,
                                std::int64_t warmup_steps);
 
-  // The factor for the optimizer's update number `step`, counted from 0.
+  // See DeepSpeedSchedule::make.
+  static Result<Schedule> make_deepspeed(const json::Value& scheduler, double learning_rate,
+                                         std::int64_t total_steps, std::int64_t warmup_steps);
+
+  // The factor for the optimizer's update number `step`, counted from 0. Not of DeepSpeed's.
   double factor(std::int64_t step) const;
-  double learning_rate(std::int64_t step) const { return learning_rate_ * factor(step); }
+  double learning_rate(std::int64_t step) const {
+    return deepspeed_ ? deepspeed_->learning_rate(step) : learning_rate_ * factor(step);
+  }
 
  private:
   enum class Kind {
@@ -66,6 +74,7 @@ class Schedule {
   double stable_ = 0.0, decay_ = 0.0;  // warmup_stable_decay, in steps
   Shape warmup_shape_ = Shape::kLinear;
   Shape decay_shape_ = Shape::kCosine;
+  std::optional<DeepSpeedSchedule> deepspeed_;
 };
 
 }  // namespace troupe::train

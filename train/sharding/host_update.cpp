@@ -1,5 +1,6 @@
 #include "train/sharding/host_update.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -21,7 +22,13 @@ class Parts {
       parts_[count_++] = region.subspan(index(offset) * size, kChunk * size);
     };
     add(buffers.parameters, chunk.parameters);
-    for (const SlotBuffer& slot : buffers.slots) add(slot.data, chunk.slots);
+    for (const SlotBuffer& slot : buffers.slots) {
+      if (!slot.place)
+        add(slot.data, chunk.slots);
+      else
+        parts_[count_++] =
+            slot.place->by_tensor() ? std::span<std::byte>() : slot.part(chunk, buffers.state);
+    }
   }
   std::span<const std::span<std::byte>> all() const { return std::span(parts_).first(count_); }
 
@@ -34,7 +41,16 @@ class Parts {
 
 void add_chunk(const StateBuffers& buffers, const UpdateRange& chunk, TileSum& sum) {
   const Parts parts(buffers, chunk);
-  for (const std::span<std::byte> part : parts.all()) sum.add(part);
+  constexpr std::size_t kSummed = 64;
+  for (const std::span<std::byte> part : parts.all()) {
+    const std::size_t whole = part.size() / kSummed * kSummed;
+    sum.add(part.first(whole));
+    if (whole == part.size()) continue;
+    // Scales of blocks are fewer.
+    std::array<std::byte, kSummed> rest{};
+    std::ranges::copy(part.subspan(whole), rest.begin());
+    sum.add(rest);
+  }
 }
 
 HostUpdate::HostUpdate(OptimizerShard shard, UpdateLog* log, UpdateObserver observer)
@@ -42,6 +58,56 @@ HostUpdate::HostUpdate(OptimizerShard shard, UpdateLog* log, UpdateObserver obse
       log_(log),
       observer_(std::move(observer)),
       tiles_(tiles_of(shard_.ranges)) {}
+
+void HostUpdate::for_each_tile(const PreparedUpdate& prepared, std::int64_t number,
+                               const ParallelFor& parallel_for, const TileUpdate& update) const {
+  if (shard_.blocks.empty()) {
+    return parallel_for(tiles(), [&](std::int64_t tile, int slot) { update(tile, slot, {}); });
+  }
+  parallel_for(std::ssize(shard_.blocks), [&](std::int64_t number_of_block, int slot) {
+    const UpdateBlock& block = shard_.blocks[index(number_of_block)];
+    std::vector<float> made;
+    if (!block.tensors.empty() && !is_done(number, block)) made = directions(prepared, block);
+    for (std::int64_t tile = 0; tile < block.tiles; ++tile) {
+      update(block.first_tile + tile, slot,
+             made.empty() ? std::span<const float>()
+                          : std::span<const float>(made).subspan(index(tile * kTileElements),
+                                                                 index(kTileElements)));
+    }
+  });
+}
+
+bool HostUpdate::is_done(std::int64_t number, const UpdateBlock& block) const {
+  if (!log_) return false;
+  const std::int64_t first = block.first_tile * kChunksPerTile;
+  for (std::int64_t chunk = first; chunk < first + block.tiles * kChunksPerTile; ++chunk)
+    if (!log_->done(number, chunk)) return false;
+  return true;
+}
+
+std::vector<float> HostUpdate::directions(const PreparedUpdate& prepared,
+                                          const UpdateBlock& block) const {
+  const StateBuffers& buffers = shard_.buffers;
+  const auto all = gradients(block.first_tile, block.tiles);
+  std::vector<float> made(all.size());
+  for (const UpdateBlock::Tensor& tensor : block.tensors) {
+    const std::size_t count = index(tensor.range.elements);
+    std::array<std::span<float>, kOptimizerSlotsMax> slots;
+    for (std::size_t i = 0; i < buffers.slots.size(); ++i) {
+      const SlotBuffer& slot = buffers.slots[i];
+      if (slot.place->by_tensor())
+        slots[i] = elements_of<float>(slot.part(tensor.range, buffers.state));
+    }
+    const auto at = index(tensor.range.gradients - tile(block.first_tile).gradients);
+    prepared.direction({.shape = tensor.parameter->shape,
+                        .number = tensor.number,
+                        .group = tensor.group,
+                        .gradients = all.subspan(at, count),
+                        .slots = std::span(slots).first(buffers.slots.size()),
+                        .direction = std::span(made).subspan(at, count)});
+  }
+  return made;
+}
 
 void HostUpdate::restore(std::int64_t number) {
   if (!log_) return;
@@ -65,18 +131,20 @@ bool HostUpdate::is_untouched(std::int64_t number, std::int64_t tile) const {
 }
 
 void HostUpdate::update_tile(const PreparedUpdate& prepared, std::int64_t number, int slot,
-                             std::int64_t tile, std::span<const float> gradients, TileSum* before,
-                             TileSum* after) {
+                             std::int64_t tile, std::span<const float> gradients,
+                             std::span<const float> directions, TileSum* before, TileSum* after) {
   const std::int64_t first = tile * kChunksPerTile;
   for (std::int64_t i = 0; i < kChunksPerTile; ++i) {
     if (before) add_chunk(shard_.buffers, place_of(first + i), *before);
-    update_chunk(prepared, number, slot, first + i, gradients.subspan(index(i) * kChunk, kChunk));
+    update_chunk(prepared, number, slot, first + i, gradients.subspan(index(i) * kChunk, kChunk),
+                 directions.empty() ? directions : directions.subspan(index(i) * kChunk, kChunk));
     if (after) add_chunk(shard_.buffers, place_of(first + i), *after);
   }
 }
 
 void HostUpdate::update_chunk(const PreparedUpdate& prepared, std::int64_t number, int slot,
-                              std::int64_t chunk, std::span<const float> gradients) {
+                              std::int64_t chunk, std::span<const float> gradients,
+                              std::span<const float> directions) {
   if (log_ && log_->done(number, chunk)) return;
   const UpdateRange place = place_of(chunk);
   const Parts parts(shard_.buffers, place);
@@ -86,7 +154,9 @@ void HostUpdate::update_chunk(const PreparedUpdate& prepared, std::int64_t numbe
                          .state = shard_.buffers.state,
                          .parameters = parts.all().front(),
                          .gradients = gradients,
-                         .slots = parts.all().subspan(1)});
+                         .slots = parts.all().subspan(1),
+                         .directions = directions},
+                        shard_.optimizer->rule() ? shard_.optimizer : nullptr);
   };
   if (!log_) return update();
   const bool told = observer_ && chunk % kChunksPerTile == kChunksPerTile / 2;

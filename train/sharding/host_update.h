@@ -31,6 +31,17 @@ class HostUpdate {
   std::unique_ptr<const PreparedUpdate> prepare(const OptimizerStep& step) const {
     return shard_.optimizer->prepare(step, shard_.groups->groups());
   }
+  // Of so many tiles that lie together.
+  std::span<const float> gradients(std::int64_t first_tile, std::int64_t tiles) const {
+    return shard_.buffers.gradients.subspan(static_cast<std::size_t>(tile(first_tile).gradients),
+                                            static_cast<std::size_t>(tiles * kTileElements));
+  }
+  // Calls update(tile, slot, directions) for every tile of the update of that number, from all
+  // threads. `directions`: as UpdateChunk has them. `slot` as in ParallelFor.
+  using TileUpdate =
+      std::function<void(std::int64_t tile, int slot, std::span<const float> directions)>;
+  void for_each_tile(const PreparedUpdate& prepared, std::int64_t number,
+                     const ParallelFor& parallel_for, const TileUpdate& update) const;
   // Before an update of `number` ≥ 1: what a killed process left half written of it is restored.
   void restore(std::int64_t number);
   // Nothing of the tile has been updated by that number yet, once restore() is done.
@@ -39,13 +50,17 @@ class HostUpdate {
   // same. `gradients`: the tile's. `before`, `after`: sums of what it held and holds, chunk by
   // chunk (add_chunk()); null: not wanted.
   void update_tile(const PreparedUpdate& prepared, std::int64_t number, int slot, std::int64_t tile,
-                   std::span<const float> gradients, TileSum* before = nullptr,
-                   TileSum* after = nullptr);
+                   std::span<const float> gradients, std::span<const float> directions = {},
+                   TileSum* before = nullptr, TileSum* after = nullptr);
   void forget();
 
  private:
+  // Of all of the block's elements.
+  std::vector<float> directions(const PreparedUpdate& prepared, const UpdateBlock& block) const;
+  bool is_done(std::int64_t number, const UpdateBlock& block) const;
   void update_chunk(const PreparedUpdate& prepared, std::int64_t number, int slot,
-                    std::int64_t chunk, std::span<const float> gradients);
+                    std::int64_t chunk, std::span<const float> gradients,
+                    std::span<const float> directions);
   UpdateRange place_of(std::int64_t chunk) const;
 
   const OptimizerShard shard_;

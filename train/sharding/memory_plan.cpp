@@ -59,6 +59,22 @@ std::int64_t most_of_passes(const PlanRequest& request, F bytes_of) {
   return request.evaluation ? std::max(training, bytes_of(*request.evaluation)) : training;
 }
 
+// Of the optimizer, of what a rank updates.
+std::int64_t optimizer_bytes(const PlanRequest& request, const RankLayout& rank) {
+  if (request.optimizer) return slot_bytes(rank, *request.optimizer, request.compute.state);
+  return request.optimizer_slots * rank.elements(Region::kOptimizer) *
+         size_of_type(request.compute.state);
+}
+
+// What takes the place of the gradients of whole tensors while they are updated, of all threads.
+std::int64_t direction_bytes(const PlanRequest& request, const RankLayout& rank) {
+  if (!rank.layout().has_whole_tensors()) return 0;
+  std::int64_t largest = 0;
+  for (const UpdateBlock& block : OptimizerShard::blocks_of(rank, OptimizerShard::ranges_of(rank)))
+    if (!block.tensors.empty()) largest = std::max(largest, block.tiles * kTileElements);
+  return request.threads * largest * size_of_type(DType::kF32);
+}
+
 int heaviest_rank(const ModelLayout& layout, const Mesh& mesh) {
   const ShardMap shards(layout.trained(), mesh.dp_shard);
   int heaviest = 0;
@@ -205,7 +221,7 @@ MemoryPlan plan_memory(const PlanRequest& request) {
     MemoryPlan host;
     if (request.offload != Offload::kNothing) {
       host.parameters = rank.elements(Region::kOptimizer) * state_size;
-      host.optimizer = request.optimizer_slots * rank.elements(Region::kOptimizer) * state_size;
+      host.optimizer = optimizer_bytes(request, rank);
     }
     if (request.offload == Offload::kParameters)
       host.gathered = rank.elements(Region::kParameters) * size_of_type(request.compute.compute);
@@ -219,18 +235,18 @@ MemoryPlan plan_memory(const PlanRequest& request) {
   MemoryPlan plan;
   plan.parameters = rank.elements(Region::kParameters) * state_size + frozen_bytes(request, rank);
   plan.gradients = rank.elements(Region::kGradients) * size_of_type(DType::kF32);
-  plan.optimizer = request.optimizer_slots * rank.elements(Region::kOptimizer) * state_size;
+  plan.optimizer = optimizer_bytes(request, rank);
   plan.gathered = gathered.bytes();
   plan.reduction = ReductionBuffers::plan(rank, reduction_options(request)).bytes();
   plan.activations = activation_bytes(request);
-  plan.workspaces = mark_bytes(rank) + most_of_passes(request, [&](const ActivationOptions& batch) {
+  plan.workspaces = mark_bytes(rank) + direction_bytes(request, rank) +
+                    most_of_passes(request, [&](const ActivationOptions& batch) {
                       return workspace_bytes(request, batch);
                     });
   plan.rings = ring_bytes(request);
   if (keeps_copies(request)) {
-    const std::int64_t element =
-        size_of_type(DType::kF32) + (1 + request.optimizer_slots) * state_size;
-    plan.kept = rank.elements(Region::kOptimizer) * element + update_log_bytes(request, rank);
+    plan.kept = rank.elements(Region::kOptimizer) * (size_of_type(DType::kF32) + state_size) +
+                optimizer_bytes(request, rank) + update_log_bytes(request, rank);
   }
   plan.dataset = request.dataset_bytes;
   plan.runtime = runtime_bytes(request);
@@ -286,16 +302,18 @@ Formula state_formula(const PlanRequest& request) {
   const auto elements = static_cast<double>(layout.trained().total_elements());
   const auto frozen = static_cast<double>(layout.frozen().total_elements());
   const std::int64_t state = size_of_type(request.compute.state);
-  std::int64_t whole = 0, sharded = 0;  // bytes of an element
-  (row.shards_parameters ? sharded : whole) += state;
-  (row.shards_gradients ? sharded : whole) += size_of_type(DType::kF32);
-  (row.shards_optimizer ? sharded : whole) += request.optimizer_slots * state;
-  std::string text = whole > 0 ? fmt::format("{}Ψ", whole) : "";
+  double whole = 0, sharded = 0;  // bytes of an element
+  (row.shards_parameters ? sharded : whole) += static_cast<double>(state);
+  (row.shards_gradients ? sharded : whole) += static_cast<double>(size_of_type(DType::kF32));
+  const RankLayout everything(layout, Strategy::kDdp, Mesh{}, 0);
+  if (elements > 0)
+    (row.shards_optimizer ? sharded : whole) +=
+        static_cast<double>(optimizer_bytes(request, everything)) / elements;
+  std::string text = whole > 0 ? fmt::format("{:.3g}Ψ", whole) : "";
   if (whole > 0 && sharded > 0) text += " + ";
   const char* const members = row.hybrid ? "n" : "N";
-  if (sharded > 0) text += fmt::format("{}Ψ/{}", sharded, members);
-  double bytes = elements * (static_cast<double>(whole) +
-                             static_cast<double>(sharded) / request.mesh.dp_shard);
+  if (sharded > 0) text += fmt::format("{:.3g}Ψ/{}", sharded, members);
+  double bytes = elements * (whole + sharded / request.mesh.dp_shard);
   if (frozen > 0) {
     const std::int64_t size = size_of_type(request.compute.frozen);
     text += row.shards_parameters ? fmt::format(" + {}Φ/{}", size, members)

@@ -15,6 +15,7 @@
 #include "train/model/activations.h"
 #include "train/model/model_layout.h"
 #include "train/objectives/objectives.h"
+#include "train/optimizer/optimizer.h"
 #include "train/sharding/gradient_reducer.h"
 #include "train/sharding/offload.h"
 #include "train/sharding/sharded_units.h"
@@ -50,10 +51,12 @@ struct PlanRequest {
   std::int64_t dataset_bytes = 0;  // tokens, labels and their index, as a trainer holds them
   // Trainers compute on GPUs: state, passes and communication are in its memory.
   bool on_gpu = false;
-  int ranks_on_gpu = 1;         // that share one
-  int spares_on_gpu = 0;        // processes that stand by on each
-  bool fp8 = false;             // products of 8 bits, on GPUs
-  int optimizer_slots = 2;      // Optimizer::slots()
+  int ranks_on_gpu = 1;     // that share one
+  int spares_on_gpu = 0;    // processes that stand by on each
+  bool fp8 = false;         // products of 8 bits, on GPUs
+  int optimizer_slots = 2;  // Optimizer::slots(), an element of each for every parameter
+  // Null: such slots; else one whose slots are its own to count, by its rule.
+  std::shared_ptr<const Optimizer> optimizer = nullptr;
   bool saves_optimizer = true;  // in checkpoints; with a GPU it is copied to the host first
   bool copies = false;          // what only one machine holds has a copy on another (BuddyPlan)
 };

@@ -1,5 +1,6 @@
 #include "train/sharding/optimizer_device.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -17,6 +18,8 @@ class CpuOptimizerDevice final : public OptimizerDevice {
       : update_(std::move(shard), log, std::move(observer)),
         parallel_for_(std::move(parallel_for)) {}
 
+  const Optimizer* optimizer() const override { return update_.shard().optimizer; }
+
   Result<std::vector<double>> tile_sums() override {
     std::vector<double> sums(index(update_.tiles()));
     parallel_for_(update_.tiles(), [&](std::int64_t tile, int) {
@@ -28,9 +31,11 @@ class CpuOptimizerDevice final : public OptimizerDevice {
   Status update(const OptimizerStep& step, std::int64_t number) override {
     const auto prepared = update_.prepare(step);
     update_.restore(number);
-    parallel_for_(update_.tiles(), [&](std::int64_t tile, int slot) {
-      update_.update_tile(*prepared, number, slot, tile, gradients_of(tile));
-    });
+    update_.for_each_tile(*prepared, number, parallel_for_,
+                          [&](std::int64_t tile, int slot, std::span<const float> directions) {
+                            update_.update_tile(*prepared, number, slot, tile, gradients_of(tile),
+                                                directions);
+                          });
     return {};
   }
 
@@ -41,8 +46,7 @@ class CpuOptimizerDevice final : public OptimizerDevice {
 
  private:
   std::span<const float> gradients_of(std::int64_t tile) const {
-    return update_.shard().buffers.gradients.subspan(index(update_.tile(tile).gradients),
-                                                     index(kTileElements));
+    return update_.gradients(tile, 1);
   }
 
   HostUpdate update_;
@@ -63,12 +67,69 @@ OptimizerShard OptimizerShard::of(const RankLayout& layout, const StateBuffers& 
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const SlotBuffer& slot = buffers.slots[i];
     TROUPE_CHECK(slot.name == slots[i], "slot {} instead of {}", slot.name, slots[i]);
-    TROUPE_CHECK(slot.data.size() == index(layout.elements(Region::kOptimizer)) * size);
+    TROUPE_CHECK(
+        slot.data.size() ==
+        (slot.place ? slot.place->bytes() : index(layout.elements(Region::kOptimizer)) * size));
   }
-  return {.buffers = buffers,
-          .ranges = ranges_of(layout, buffers.parameters_region),
-          .groups = &layout.layout().groups(),
-          .optimizer = &optimizer};
+  OptimizerShard shard{.buffers = buffers,
+                       .ranges = ranges_of(layout, buffers.parameters_region),
+                       .groups = &layout.layout().groups(),
+                       .optimizer = &optimizer,
+                       .blocks = {}};
+  if (optimizer.rule() && layout.layout().has_whole_tensors())
+    shard.blocks = blocks_of(layout, shard.ranges);
+  return shard;
+}
+
+std::vector<UpdateBlock> OptimizerShard::blocks_of(const RankLayout& layout,
+                                                   std::span<const UpdateRange> ranges) {
+  const ParameterLayout& all = layout.layout();
+  const auto same_treatment_before = [&](const ParameterInfo& parameter) {
+    const auto end = all.parameters().begin() + (&parameter - all.parameters().data());
+    return std::count_if(all.parameters().begin(), end, [&](const ParameterInfo& other) {
+      return other.group.treatment == parameter.group.treatment;
+    });
+  };
+  const auto of_others = [&](std::uint16_t treatment) {
+    return std::ranges::count_if(all.parameters(), [&](const ParameterInfo& other) {
+      return other.group.treatment != treatment;
+    });
+  };
+  std::vector<UpdateBlock> blocks;
+  std::int64_t tiles = 0;
+  auto range = ranges.begin();
+  for (int unit = 0; unit < layout.units(); ++unit) {
+    const ElementRange own = layout.updated(unit);
+    if (own.size() == 0) continue;
+    const std::int64_t base = all.units()[index(unit)].flat_offset;
+    const std::size_t before = blocks.size();
+    for (const std::int64_t cut : all.cuts(unit)) {
+      if (cut < own.begin || cut >= own.end) continue;
+      blocks.push_back({.first_tile = tiles + (cut - own.begin) / kTileElements, .tensors = {}});
+    }
+    tiles += own.size() / kTileElements;
+    for (std::size_t i = before; i < blocks.size(); ++i) {
+      const std::int64_t end = i + 1 < blocks.size() ? blocks[i + 1].first_tile : tiles;
+      blocks[i].tiles = end - blocks[i].first_tile;
+    }
+    std::size_t block = before;
+    for (const ParameterInfo& parameter : all.parameters(unit)) {
+      const std::int64_t begin = parameter.offset_elements;
+      if (parameter.update_unit != UpdateUnit::kTensor || begin < own.begin || begin >= own.end)
+        continue;
+      const std::int64_t tile = tiles - (own.end - begin + kTileElements - 1) / kTileElements;
+      while (blocks[block].first_tile + blocks[block].tiles <= tile) ++block;
+      const auto& known = all.groups().groups();
+      const auto group = std::ranges::find(known, parameter.group) - known.begin();
+      blocks[block].tensors.push_back(
+          {.parameter = &parameter,
+           .group = static_cast<std::size_t>(group),
+           .number = of_others(parameter.group.treatment) + same_treatment_before(parameter) + 1,
+           .range = part_of(*range, base + begin - range->flat, parameter.elements)});
+    }
+    ++range;
+  }
+  return blocks;
 }
 
 std::vector<UpdateRange> OptimizerShard::ranges_of(const RankLayout& layout, Region parameters) {

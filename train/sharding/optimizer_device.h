@@ -32,6 +32,19 @@ using ParallelFor =
 inline constexpr std::int64_t kChunksPerTile = kTileElements / kUpdateElements;
 static_assert(kTileElements % kUpdateElements == 0);
 
+// Tiles of a range that are updated together, from the first one on, because of tensors that are
+// updated as wholes.
+struct UpdateBlock {
+  struct Tensor {
+    const ParameterInfo* parameter = nullptr;
+    std::size_t group = 0;
+    std::int64_t number = 1;  // TensorUpdate::number
+    UpdateRange range;        // of its elements
+  };
+  std::int64_t first_tile = 0, tiles = 0;  // in the order of the ranges
+  std::vector<Tensor> tensors;
+};
+
 // What a rank updates, and by which optimizer: the layout's answer, for one set of buffers. Layout
 // and optimizer outlive it.
 struct OptimizerShard {
@@ -39,6 +52,7 @@ struct OptimizerShard {
   std::vector<UpdateRange> ranges;          // whole tiles each
   const ParameterGroups* groups = nullptr;  // of all flat positions
   const Optimizer* optimizer = nullptr;
+  std::vector<UpdateBlock> blocks;  // all tiles, in order; empty: each tile by itself
 
   // The buffers are as large as the layout says, and the slots are the optimizer's.
   static OptimizerShard of(const RankLayout& layout, const StateBuffers& buffers,
@@ -47,6 +61,9 @@ struct OptimizerShard {
   // have.
   static std::vector<UpdateRange> ranges_of(const RankLayout& layout,
                                             Region parameters = Region::kParameters);
+  // Of such ranges.
+  static std::vector<UpdateBlock> blocks_of(const RankLayout& layout,
+                                            std::span<const UpdateRange> ranges);
   std::int64_t elements() const;
   std::int64_t tiles() const { return elements() / kTileElements; }
   // Chunks are the ranges', cut, in their order.
@@ -64,6 +81,8 @@ class OptimizerDevice {
  public:
   virtual ~OptimizerDevice() = default;
 
+  // Where parts of the parameters may stand aside (Optimizer::is_active()); null: they never do.
+  virtual const Optimizer* optimizer() const { return nullptr; }
   // Σ g² of each tile of the shard, in the order of its ranges: what combine_tile_sums() takes.
   // The reduced gradients are complete. Errors: the device's.
   virtual Result<std::vector<double>> tile_sums() = 0;

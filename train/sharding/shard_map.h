@@ -19,8 +19,9 @@ struct ElementRange {
 };
 
 // Each member owns one contiguous range of each unit, ranges in the members' order. What does not
-// divide goes round the members from unit to unit, so that shards differ by at most a tile. Depends
-// on the layout and the number of members alone.
+// divide goes round the members from unit to unit, so that shards differ by at most a tile. Where
+// tensors are updated as wholes, ranges end between them, and who has least so far gets most of the
+// next unit. Depends on the layout and the number of members alone.
 class ShardMap {
  public:
   ShardMap(const ParameterLayout& layout, int members);
@@ -38,6 +39,8 @@ class ShardMap {
   std::int64_t shard_elements(int member) const;
 
  private:
+  // Where each member's range of the unit ends, in elements.
+  std::vector<std::int64_t> ends_between_tensors(const ParameterLayout& layout, int unit) const;
   std::size_t at(int unit, int member) const {
     return static_cast<std::size_t>(unit) * static_cast<std::size_t>(members_) +
            static_cast<std::size_t>(member);

@@ -20,7 +20,7 @@ ShardedOptimizer::ShardedOptimizer(const RankLayout& layout, const MeshCommunica
   }
 }
 
-Result<GradientNorm> ShardedOptimizer::norm() {
+Result<GradientNorm> ShardedOptimizer::norm(std::int64_t updates) {
   const std::vector<double> own = TROUPE_TRY(device_.tile_sums());
   std::vector<double> gathered = own;
   if (communicators_.host_shard() && layout_.sharded(Region::kOptimizer)) {
@@ -30,6 +30,15 @@ Result<GradientNorm> ShardedOptimizer::norm() {
   }
   std::vector<double> by_tile(gathered.size());
   for (std::size_t i = 0; i < gathered.size(); ++i) by_tile[index(flat_tile_[i])] = gathered[i];
+  if (const Optimizer* optimizer = device_.optimizer(); optimizer && optimizer->rule()) {
+    // Whole layers take part or do not: no tile has tensors of both kinds.
+    const ParameterGroups& groups = layout_.layout().groups();
+    for (const ParameterGroups::Range& range : groups.ranges()) {
+      if (optimizer->is_active(groups.of(range).treatment, updates)) continue;
+      for (std::int64_t at = range.begin; at < range.end; at += kTileElements)
+        by_tile[index(at / kTileElements)] = 0.0;
+    }
+  }
   return combine_tile_sums(by_tile);
 }
 

@@ -21,9 +21,10 @@ class ShardedOptimizer {
   ShardedOptimizer(const RankLayout& layout, const MeshCommunicators& communicators,
                    OptimizerDevice& device);
 
-  // The norm of the whole gradient: sums over this rank's tiles, gathered over the shard group,
-  // added in the order of the tiles. The same bits on every rank. Collective.
-  Result<GradientNorm> norm();
+  // The norm of the whole gradient, or of the part of it that takes part in update number
+  // `updates`: sums over this rank's tiles, gathered over the shard group, added in the order of
+  // the tiles. The same bits on every rank. Collective.
+  Result<GradientNorm> norm(std::int64_t updates = 1);
   // One update of what this rank owns, or what is left of it: see OptimizerDevice::update. No
   // communication.
   Status update(const OptimizerStep& step, std::int64_t number) {

@@ -15,6 +15,7 @@ namespace troupe::train {
 struct ParameterGroup {
   double learning_rate_factor = 1.0;  // times the schedule's learning rate
   bool decays = false;                // weight decay applies
+  std::uint16_t treatment = 0;        // by an optimizer that has several: TensorRule
   friend bool operator==(const ParameterGroup&, const ParameterGroup&) = default;
 };
 

@@ -63,8 +63,7 @@ Status broadcast_state(collective::Communicator& group, int root, const UpdatedP
     TROUPE_RETURN_IF_ERROR(broadcast_pieces(
         group, root, slice(part.buffers.parameters, range.parameters, range.elements, bytes)));
     for (const SlotBuffer& slot : part.buffers.slots)
-      TROUPE_RETURN_IF_ERROR(
-          broadcast_pieces(group, root, slice(slot.data, range.slots, range.elements, bytes)));
+      TROUPE_RETURN_IF_ERROR(broadcast_pieces(group, root, slot.part(range, part.buffers.state)));
   }
   return {};
 }
@@ -100,17 +99,17 @@ BuddyState::Damage BuddyState::update(const OptimizerStep& step, std::int64_t nu
   const auto prepared = update_.prepare(step);
   update_.restore(number);
   FirstTile damaged;
-  parallel_for_(update_.tiles(), [&](std::int64_t tile, int slot) {
-    const auto noted =
-        update_.is_untouched(number, tile) ? sums_.before(tile, number) : std::nullopt;
-    TileSum before, after;
-    const auto gradients =
-        part_.buffers.gradients.subspan(static_cast<std::size_t>(update_.tile(tile).gradients),
-                                        static_cast<std::size_t>(kTileElements));
-    update_.update_tile(*prepared, number, slot, tile, gradients, &before, &after);
-    if (noted && *noted != before.value()) damaged.note(tile);
-    sums_.note(tile, number, after.value());
-  });
+  update_.for_each_tile(
+      *prepared, number, parallel_for_,
+      [&](std::int64_t tile, int slot, std::span<const float> directions) {
+        const auto noted =
+            update_.is_untouched(number, tile) ? sums_.before(tile, number) : std::nullopt;
+        TileSum before, after;
+        update_.update_tile(*prepared, number, slot, tile, update_.gradients(tile, 1), directions,
+                            &before, &after);
+        if (noted && *noted != before.value()) damaged.note(tile);
+        sums_.note(tile, number, after.value());
+      });
   return damaged.found() ? Damage(damage_text(damaged.tile())) : std::nullopt;
 }
 

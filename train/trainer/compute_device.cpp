@@ -55,7 +55,7 @@ class CpuCompute final : public ComputeDevice {
     auto state = TROUPE_TRY(TrainingState::open(rank.layout,
                                                 {.state = rank.state,
                                                  .frozen = rank.engine.compute.frozen,
-                                                 .slots = rank.optimizer.slots(),
+                                                 .optimizer = &rank.optimizer,
                                                  .threads = arena_.threads()},
                                                 rank.memory, rank.label));
     return std::unique_ptr<RankCompute>(std::make_unique<CpuRank>(

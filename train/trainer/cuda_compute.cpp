@@ -178,7 +178,7 @@ Result<std::unique_ptr<RankCompute>> CudaCompute::hold(const RankTask& rank) {
   auto state = TROUPE_TRY(TrainingState::open_on_device(rank.layout,
                                                         {.state = rank.state,
                                                          .frozen = rank.engine.compute.frozen,
-                                                         .slots = rank.optimizer.slots(),
+                                                         .optimizer = &rank.optimizer,
                                                          .threads = arena_.threads(),
                                                          .offload = offload_,
                                                          .used = activation_options_.compute},

@@ -8,6 +8,7 @@
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/model/model_layout.h"
 #include "train/report/format.h"
+#include "train/sharding/slot_place.h"
 #include "train/trainer/sharding_setup.h"
 
 namespace troupe::train {
@@ -42,9 +43,14 @@ DiskPlan plan_disk(const TrainConfig& config, const ModelConfig& model,
   plan.model_may_go_elsewhere = config.troupe.second_output_dir.has_value();
   const TrainingSection& training = config.training;
   if (training.save_strategy == IntervalStrategy::kNo) return plan;
-  // Slots are of the parameters' type.
-  const auto slots = static_cast<std::int64_t>(optimizer_of(config)->slots().size());
-  plan.checkpoint_bytes = plan.model_bytes + (training.save_only_model ? 0 : slots * trained_bytes);
+  plan.checkpoint_bytes = plan.model_bytes;
+  if (!training.save_only_model) {
+    const auto optimizer = optimizer_of(config, model);
+    const RankLayout everything(layout, Strategy::kDdp, Mesh{}, 0);
+    plan.checkpoint_bytes += optimizer->rule()
+                                 ? slot_bytes(everything, *optimizer, state_dtype(config))
+                                 : std::ssize(optimizer->slots()) * trained_bytes;
+  }
   plan.checkpoints = checkpoints_at_a_time(training, schedule);
   return plan;
 }

@@ -643,7 +643,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   // Where signals are caught by now, so that no lock is left behind.
   const auto lock = TROUPE_TRY(lock_output_dir(run, config.training.output_dir, environment));
   const bool on_gpus = TROUPE_TRY(choose_device(config, cluster, here, environment, world_size));
-  TROUPE_RETURN_IF_ERROR(check_optimizer(config, prepared.bundle.model, on_gpus));
+  TROUPE_RETURN_IF_ERROR(
+      check_optimizer(config, prepared.bundle.model, prepared.bundle.trainables, on_gpus));
   TROUPE_RETURN_IF_ERROR(check_trained_part(prepared.bundle.trainables, on_gpus));
   if (environment.memory && perhaps_on_gpus) {
     NodeMemory memory = *environment.memory;

@@ -32,12 +32,18 @@ std::size_t part_count(const StateBuffers& buffers) { return 1 + buffers.slots.s
 
 std::span<std::byte> stretch(const StateBuffers& buffers, std::size_t part,
                              const UpdateRange& range) {
+  if (part > 0) return buffers.slots[part - 1].part(range, buffers.state);
   const std::size_t bytes = dtype_size(buffers.state);
-  const bool parameters = part == 0;
-  const auto buffer = parameters ? buffers.parameters : buffers.slots[part - 1].data;
-  const std::int64_t at = parameters ? range.parameters : range.slots;
-  return buffer.subspan(static_cast<std::size_t>(at) * bytes,
-                        static_cast<std::size_t>(range.elements) * bytes);
+  return buffers.parameters.subspan(static_cast<std::size_t>(range.parameters) * bytes,
+                                    static_cast<std::size_t>(range.elements) * bytes);
+}
+
+// The same in bytes, of slots as `slots` has them.
+std::size_t stretch_bytes(const std::vector<SlotBuffer>& slots, DType state, std::size_t part,
+                          const UpdateRange& range) {
+  const SlotPlace* place = part > 0 ? slots[part - 1].place.get() : nullptr;
+  if (!place) return static_cast<std::size_t>(range.elements) * dtype_size(state);
+  return place->position(range.slots + range.elements) - place->position(range.slots);
 }
 
 bool overlap(std::span<const UpdateRange> a, std::span<const UpdateRange> b) {
@@ -49,19 +55,18 @@ bool overlap(std::span<const UpdateRange> a, std::span<const UpdateRange> b) {
   return false;
 }
 
-// What `bytes`, elements from the flat position `flat` on, hold of the ranges of `to`.
-void scatter(const UpdatedPart& to, std::size_t part, std::int64_t flat,
-             std::span<const std::byte> bytes) {
-  const std::size_t size = dtype_size(to.buffers.state);
-  const std::int64_t end = flat + static_cast<std::int64_t>(bytes.size() / size);
+// What `bytes`, of the range `given` of a state with such slots, hold of the ranges of `to`.
+void scatter(const UpdatedPart& to, std::size_t part, const std::vector<SlotBuffer>& slots,
+             const UpdateRange& given, std::span<const std::byte> bytes) {
   for (const UpdateRange& range : to.ranges) {
-    const std::int64_t from = std::max(flat, range.flat);
-    const std::int64_t until = std::min(end, range.flat + range.elements);
+    const std::int64_t from = std::max(given.flat, range.flat);
+    const std::int64_t until = std::min(given.flat + given.elements, range.flat + range.elements);
     if (from >= until) continue;
     const auto target =
         stretch(to.buffers, part, train::part_of(range, from - range.flat, until - from));
-    std::ranges::copy(bytes.subspan(static_cast<std::size_t>(from - flat) * size, target.size()),
-                      target.begin());
+    const std::size_t before =
+        stretch_bytes(slots, to.buffers.state, part, train::part_of(given, 0, from - given.flat));
+    std::ranges::copy(bytes.subspan(before, target.size()), target.begin());
   }
 }
 
@@ -93,7 +98,7 @@ Result<std::unique_ptr<FormerWorld>> FormerWorld::open(RankParts& f, FormerRanks
   RankLayout layout = world->layout_of(rank);
   const StateOptions options{.state = state_dtype(f.config()),
                              .frozen = f.engine_options.compute.frozen,
-                             .slots = f.optimizer->slots(),
+                             .optimizer = f.optimizer.get(),
                              .threads = f.compute->threads().threads()};
   auto found = TROUPE_TRY(TrainingState::find(layout, options, memory));
   if (!found) return world;
@@ -183,7 +188,7 @@ Status FormerWorld::take_states(RunGeneration& generation, const HandOverSession
       const UpdatedPart to = f.own_part();
       for (const UpdateRange& range : from.ranges) {
         for (std::size_t part = 0; part < part_count(from.buffers); ++part)
-          scatter(to, part, range.flat, stretch(from.buffers, part, range));
+          scatter(to, part, from.buffers.slots, range, stretch(from.buffers, part, range));
       }
     }
     if (!takers.empty()) TROUPE_RETURN_IF_ERROR(pass(generation, giver, takers));
@@ -203,20 +208,24 @@ Status FormerWorld::pass(RunGeneration& generation, const HandOverSession::Giver
   const std::size_t size = dtype_size(to.buffers.state);
   const auto piece_elements = static_cast<std::int64_t>(HostAccess::kPieceBytes / size);
   std::vector<std::byte> piece;
-  const auto ranges =
-      gives ? part_of(giver).ranges : OptimizerShard::ranges_of(layout_of(giver.former_rank));
+  const RankLayout given = layout_of(giver.former_rank);
+  const auto ranges = gives ? part_of(giver).ranges : OptimizerShard::ranges_of(given);
+  const auto slots =
+      gives ? part_of(giver).buffers.slots : places_of(given, *f.optimizer, to.buffers.state);
   for (const UpdateRange& range : ranges) {
     for (std::size_t part = 0; part < part_count(to.buffers); ++part) {
       for (std::int64_t at = 0; at < range.elements; at += piece_elements) {
         const UpdateRange cut =
             train::part_of(range, at, std::min(piece_elements, range.elements - at));
+        const std::size_t bytes = stretch_bytes(slots, to.buffers.state, part, cut);
+        if (bytes == 0) continue;
         if (gives) {
           TROUPE_RETURN_IF_ERROR(group->broadcast(stretch(part_of(giver).buffers, part, cut), 0));
           continue;
         }
-        piece.resize(static_cast<std::size_t>(cut.elements) * size);
+        piece.resize(bytes);
         TROUPE_RETURN_IF_ERROR(group->broadcast(std::span(piece), 0));
-        scatter(to, part, cut.flat, piece);
+        scatter(to, part, slots, cut, piece);
       }
     }
   }

@@ -60,7 +60,7 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   PlanRequest request;
   request.objective = objective_of(config);
   request.model = model;
-  request.trainables = facts.trainables;
+  request.trainables = with_rule(facts.trainables, config, model);
   request.strategy = strategy;
   request.mesh = mesh;
   request.compute = engine.compute;
@@ -89,7 +89,7 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   request.fp8 = config.model.fp8;
   request.ranks_on_gpu = std::min(ranks, trainers_per_gpu(config));
   request.spares_on_gpu = facts.on_gpus ? static_cast<int>(config.troupe.spares) : 0;
-  request.optimizer_slots = static_cast<int>(optimizer_of(config)->slots().size());
+  request.optimizer = optimizer_of(config, model);
   request.saves_optimizer = !config.training.save_only_model;
   request.copies = config.troupe.replicas != "0";
   return request;

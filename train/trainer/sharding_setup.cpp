@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "train/model/adapter_tensors.h"
 #include "train/model/model_layout.h"
 #include "train/optimizer/optimizers.h"
@@ -43,17 +46,60 @@ DType frozen_dtype(const TrainConfig& config, const ModelConfig& model) {
   return narrow ? DType::kBF16 : DType::kF32;
 }
 
-std::unique_ptr<Optimizer> optimizer_of(const TrainConfig& config) {
+std::unique_ptr<Optimizer> optimizer_of(const TrainConfig& config, const ModelConfig& model) {
   const TrainingSection& training = config.training;
-  return make_optimizer(training.optim, {.weight_decay = training.weight_decay,
-                                         .beta1 = training.adam_beta1,
-                                         .beta2 = training.adam_beta2,
-                                         .epsilon = training.adam_epsilon});
+  const OptimizerMethodSection& method = config.optimizer;
+  const bool apollo = method.use_apollo && !method.use_galore;
+  OptimizerSettings settings{.weight_decay = training.weight_decay,
+                             .beta1 = training.adam_beta1,
+                             .beta2 = training.adam_beta2,
+                             .epsilon = training.adam_epsilon,
+                             .hidden_size = model.hidden_size,
+                             .heads = model.num_attention_heads};
+  settings.projection = {
+      .target =
+          fmt::format("{}", fmt::join(apollo ? method.apollo_target : method.galore_target, " ")),
+      .rank = apollo ? method.apollo_rank : method.galore_rank,
+      .interval = apollo ? method.apollo_update_interval : method.galore_update_interval,
+      .scale = apollo ? method.apollo_scale : method.galore_scale,
+      .type = apollo ? method.apollo_proj_type : method.galore_proj_type,
+      .scales_gradient = apollo,
+      .random = apollo && method.apollo_proj == "random",
+      .by_tensor = method.apollo_scale_type == "tensor",
+      .scale_front = method.apollo_scale_front};
+  settings.blocks = {.layers = model.num_hidden_layers,
+                     .switch_mode = method.badam_switch_mode,
+                     .switch_interval = method.badam_switch_interval,
+                     .start = method.badam_start_block,
+                     .seed = static_cast<std::uint64_t>(training.seed)};
+  return make_optimizer(optimizer_choice(config), settings);
 }
 
-Status check_optimizer(const TrainConfig& config, const ModelConfig& model, bool on_gpus) {
-  if (!on_gpus || offload_of(config, on_gpus) != Offload::kNothing) return {};
-  return CudaOptimizerDevice::check(*optimizer_of(config), ParameterLayout(model).groups());
+Trainables with_rule(Trainables trainables, const TrainConfig& config, const ModelConfig& model) {
+  const std::shared_ptr<const Optimizer> optimizer = optimizer_of(config, model);
+  trainables.rule = {{optimizer, optimizer->rule()}};
+  return trainables;
+}
+
+Status check_optimizer(const TrainConfig& config, const ModelConfig& model,
+                       const Trainables& trainables, bool on_gpus) {
+  const auto optimizer = optimizer_of(config, model);
+  const ModelLayout layout(model, trainables);
+  for (const ParameterInfo& parameter : layout.trained().parameters())
+    TROUPE_RETURN_IF_ERROR(optimizer->check(parameter.name, parameter.shape));
+  if (const auto start = config.optimizer.badam_start_block;
+      config.optimizer.use_badam && start && *start >= model.num_hidden_layers)
+    return error(Code::kInvalidArgument, "badam_start_block={}: the model has {} layers, from 0 on",
+                 *start, model.num_hidden_layers);
+  if (!on_gpus) return {};
+  if (optimizer->rule())
+    return error(Code::kUnsupported,
+                 "{} is not there on GPUs, nor for what they offload: it updates whole tensors or "
+                 "blocks of them in the memory of CPUs; train on CPUs (use_cpu: true), or use "
+                 "optim: adamw_torch",
+                 optimizer->name());
+  if (offload_of(config, on_gpus) != Offload::kNothing) return {};
+  return CudaOptimizerDevice::check(*optimizer, layout.trained().groups());
 }
 
 Result<Strategy> strategy_of(const TrainConfig& config) {

@@ -26,9 +26,13 @@ DType compute_dtype(const TrainConfig& config);
 // (bf16), else fp32, which holds every other type's values.
 DType frozen_dtype(const TrainConfig& config, const ModelConfig& model);
 
-std::unique_ptr<Optimizer> optimizer_of(const TrainConfig& config);
-// kUnsupported, with the way out, where GPUs are to run an optimizer that they do not have.
-Status check_optimizer(const TrainConfig& config, const ModelConfig& model, bool on_gpus);
+std::unique_ptr<Optimizer> optimizer_of(const TrainConfig& config, const ModelConfig& model);
+// With what that optimizer asks of the layout.
+Trainables with_rule(Trainables trainables, const TrainConfig& config, const ModelConfig& model);
+// kUnsupported, with the way out, where the optimizer cannot update what is trained, or GPUs do not
+// have it.
+Status check_optimizer(const TrainConfig& config, const ModelConfig& model,
+                       const Trainables& trainables, bool on_gpus);
 
 // kInvalidArgument where strategy and mesh do not fit the world.
 Result<Strategy> strategy_of(const TrainConfig& config);

@@ -35,6 +35,7 @@ struct Part {
   Region region;
   std::span<std::byte> buffer;
   std::string prefix;
+  const SlotBuffer* slot = nullptr;  // that it is, where that has a place of its own
 };
 
 Part parameters_of(const StateBuffers& buffers) {
@@ -45,7 +46,8 @@ Part frozen_of(const StateBuffers& buffers) { return {Region::kParameters, buffe
 std::vector<Part> slots_of(const StateBuffers& buffers) {
   std::vector<Part> parts;
   for (const SlotBuffer& slot : buffers.slots)
-    parts.push_back({Region::kOptimizer, slot.data, optimizer_tensor_name(slot.name, "")});
+    parts.push_back({Region::kOptimizer, slot.data, optimizer_tensor_name(slot.name, ""),
+                     slot.place ? &slot : nullptr});
   return parts;
 }
 
@@ -88,6 +90,12 @@ class StateReader {
   Status read(const std::string& prefix, std::string_view name, std::int64_t begin,
               std::span<std::byte> out, DType dtype) const {
     const std::string stored = prefix + stored_name(name);
+    if (dtype == DType::kU8) {
+      const TensorInfo* info = tensors_.find(stored);
+      if (!info || info->dtype != dtype)
+        return error(Code::kDataLoss, "{} is not kept in bytes there", stored);
+      return tensors_.read_bytes(stored, begin, out);
+    }
     if (dtype == DType::kBF16) {
       return tensors_.read_bf16(stored, begin,
                                 {reinterpret_cast<std::uint16_t*>(out.data()), out.size() / 2});
@@ -287,16 +295,62 @@ std::span<std::byte> place_of(const Part& part, const TensorRange& range, std::s
                              static_cast<std::size_t>(range.end - range.begin) * size);
 }
 
+// What a part holds of a tensor, or of a range of it.
+struct Stored {
+  DType dtype;
+  std::vector<std::int64_t> shape;  // of what it holds of all of the tensor
+  std::int64_t begin = 0;           // in that
+  std::span<std::byte> place;
+
+  std::size_t whole_bytes() const {
+    std::size_t bytes = dtype_size(dtype);
+    for (const std::int64_t size : shape) bytes *= static_cast<std::size_t>(size);
+    return bytes;
+  }
+};
+// Of all of a tensor, without a place; nothing where the part holds nothing of it.
+std::optional<Stored> stored_shape(const Part& part, const ParameterInfo& parameter, DType dtype) {
+  if (!part.slot)
+    return Stored{
+        dtype, parameter.quantization ? std::vector{parameter.elements} : parameter.shape, 0, {}};
+  const auto held = part.slot->place->stored(parameter);
+  if (!held) return std::nullopt;
+  return Stored{held->dtype, held->shape, 0, {}};
+}
+// Of a range of it: of what is kept by tensor all, with the tensor's first element.
+std::optional<Stored> stored_of(const Part& part, const TensorRange& range, DType dtype) {
+  auto whole = stored_shape(part, *range.parameter, dtype);
+  if (!whole) return std::nullopt;
+  Stored& stored = *whole;
+  if (!part.slot) {
+    stored.begin = range.begin;
+    stored.place = place_of(part, range, dtype_size(dtype));
+    return whole;
+  }
+  const std::int64_t each = part.slot->place->stored(*range.parameter)->elements_each;
+  if (each == 0 && range.begin > 0) return std::nullopt;
+  std::size_t bytes = stored.whole_bytes();
+  if (each > 0) {
+    stored.begin = range.begin / each;
+    bytes = static_cast<std::size_t>((range.end + each - 1) / each - stored.begin) *
+            dtype_size(stored.dtype);
+  }
+  stored.place = part.buffer.subspan(part.slot->place->position(range.offset), bytes);
+  return whole;
+}
+
 template <typename Read>
 Status read_ranges(const Read& read, const Part& part, const RankLayout& layout, DType dtype,
                    HostAccess& access) {
-  const std::size_t size = dtype_size(dtype);
   TROUPE_RETURN_IF_ERROR(access.zero(part.buffer));
   for (const TensorRange& range : held_ranges(layout, part.region)) {
+    const auto stored = stored_of(part, range, dtype);
+    if (!stored) continue;
+    const std::size_t size = dtype_size(stored->dtype);
     TROUPE_RETURN_IF_ERROR(
-        access.write(place_of(part, range, size), [&](std::size_t at, std::span<std::byte> out) {
+        access.write(stored->place, [&](std::size_t at, std::span<std::byte> out) {
           return read(part.prefix, *range.parameter,
-                      range.begin + static_cast<std::int64_t>(at / size), out, dtype);
+                      stored->begin + static_cast<std::int64_t>(at / size), out, stored->dtype);
         }));
   }
   return {};
@@ -306,22 +360,26 @@ Status read_ranges(const Read& read, const Part& part, const RankLayout& layout,
 template <typename Read>
 Status read_for_all(const Read& read, const Part& part, const RankLayout& layout, DType dtype,
                     HostAccess& access, collective::Communicator& world) {
-  const std::size_t size = dtype_size(dtype);
   TROUPE_RETURN_IF_ERROR(access.zero(part.buffer));
   const auto held = held_ranges(layout, part.region);
   auto mine = held.begin();
   std::vector<std::byte> whole;
   for (const ParameterInfo& parameter : layout.layout().parameters()) {
-    whole.resize(static_cast<std::size_t>(parameter.elements) * size);
-    if (world.rank() == 0)
-      TROUPE_RETURN_IF_ERROR(
-          read(part.prefix, parameter, std::int64_t{0}, std::span(whole), dtype));
-    TROUPE_RETURN_IF_ERROR(world.broadcast(std::span(whole), 0));
+    const auto all = stored_shape(part, parameter, dtype);
+    if (all) {
+      whole.resize(all->whole_bytes());
+      if (world.rank() == 0)
+        TROUPE_RETURN_IF_ERROR(
+            read(part.prefix, parameter, std::int64_t{0}, std::span(whole), all->dtype));
+      TROUPE_RETURN_IF_ERROR(world.broadcast(std::span(whole), 0));
+    }
     for (; mine != held.end() && mine->parameter == &parameter; ++mine) {
-      const auto place = place_of(part, *mine, size);
-      TROUPE_RETURN_IF_ERROR(
-          access.write(place, std::span<const std::byte>(whole).subspan(
-                                  static_cast<std::size_t>(mine->begin) * size, place.size())));
+      const auto stored = stored_of(part, *mine, dtype);
+      if (!stored) continue;
+      TROUPE_RETURN_IF_ERROR(access.write(
+          stored->place, std::span<const std::byte>(whole).subspan(
+                             static_cast<std::size_t>(stored->begin) * dtype_size(stored->dtype),
+                             stored->place.size())));
     }
   }
   return {};
@@ -448,15 +506,17 @@ Status initialize_part(const ModelConfig& config, std::uint64_t seed, const Rank
 }
 
 std::vector<TensorPiece> pieces_of(const RankLayout& layout, const Part& part, DType dtype) {
-  const std::size_t size = dtype_size(dtype);
   std::vector<TensorPiece> pieces;
   for (const TensorRange& range : saved_ranges(layout, part.region)) {
+    auto stored = stored_of(part, range, dtype);
+    if (!stored) continue;
+    const std::size_t count = stored->place.size() / dtype_size(stored->dtype);
     pieces.push_back({.name = part.prefix + range.parameter->name,
-                      .dtype = dtype,
-                      .shape = range.parameter->shape,
-                      .begin = range.begin,
-                      .end = range.end,
-                      .data = place_of(part, range, size)});
+                      .dtype = stored->dtype,
+                      .shape = std::move(stored->shape),
+                      .begin = stored->begin,
+                      .end = stored->begin + static_cast<std::int64_t>(count),
+                      .data = stored->place});
   }
   return pieces;
 }

@@ -81,6 +81,7 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
   TrainedPart part;
   switch (f.type) {
     case FinetuningType::kFull:
+      part.trainables = with_rule({}, config, model);
       return part;
     case FinetuningType::kFreeze:
       if (!f.trained_parameters.empty()) {
@@ -195,6 +196,7 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
     part.notes.push_back(
         "embedding and head are tied and trained apart from now on: each is a matrix of its own");
   }
+  part.trainables = with_rule(std::move(part.trainables), config, model);
   return part;
 }
 

@@ -127,15 +127,24 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   const auto facts =
       TROUPE_TRY(run_schedule(config, samples, options.batch_world(), sampler.packed_batches()));
   const auto& training = config.training;
+  const json::Value* of_deepspeed = json::find(config.deepspeed, "scheduler");
   auto schedule =
-      TROUPE_TRY(Schedule::make(training.lr_scheduler_type, training.lr_scheduler_kwargs,
-                                training.learning_rate, facts.total_steps, facts.warmup_steps));
+      of_deepspeed ? TROUPE_TRY(Schedule::make_deepspeed(*of_deepspeed, training.learning_rate,
+                                                         facts.total_steps, facts.warmup_steps))
+                   : TROUPE_TRY(Schedule::make(training.lr_scheduler_type,
+                                               training.lr_scheduler_kwargs, training.learning_rate,
+                                               facts.total_steps, facts.warmup_steps));
   auto best = TROUPE_TRY(BestModel::make(config.evaluation, training.save_strategy));
   const auto evaluation = plan_evaluation(config, facts);
   std::shared_ptr<const Optimizer> optimizer =
       own.optimizer ? TROUPE_TRY(make_part(options.parts.optimizers, *own.optimizer))
-                    : std::shared_ptr<const Optimizer>(optimizer_of(config));
+                    : std::shared_ptr<const Optimizer>(optimizer_of(config, bundle.model));
   TROUPE_RETURN_IF_ERROR(check_slots(*optimizer));
+  if (own.optimizer && (optimizer->rule() || bundle.trainables.rule))
+    return error(
+        Code::kUnsupported,
+        "an optimizer of the program's own updates elements by themselves: leave optim and "
+        "the switches of other optimizers out");
   if (own.data_source && bundle.model.has_dropout())
     return error(
         Code::kUnsupported,
@@ -252,7 +261,7 @@ Status RankParts::drop_kept() {
 BuddyTask RankParts::buddy_task(const RankLayout& own, SurvivingMemory& in, std::string label) {
   return {.own = own,
           .state = {.state = state_dtype(config()),
-                    .slots = optimizer->slots(),
+                    .optimizer = optimizer.get(),
                     .threads = compute->threads().threads()},
           .optimizer = *optimizer,
           .parallel_for = parallel_for_on(compute->threads()),

@@ -12,7 +12,7 @@
 namespace troupe::train {
 namespace {
 
-constexpr std::uint32_t kStateVersion = 6;
+constexpr std::uint32_t kStateVersion = 7;
 constexpr std::uint32_t kDeviceStateVersion = 3;
 constexpr std::size_t kPageBytes = 4096;
 // In memory that survives.
@@ -26,7 +26,8 @@ std::size_t region_bytes(const RankLayout& layout, Region region, DType type) {
 
 UpdateLog::Layout chunks_of(const RankLayout& layout, const StateOptions& options) {
   return {.chunks = ShardedOptimizer::chunk_count(layout),
-          .chunk_bytes_max = ShardedOptimizer::chunk_bytes(options.state, options.slots.size()),
+          .chunk_bytes_max =
+              ShardedOptimizer::chunk_bytes(options.state, options.optimizer->slots().size()),
           .undo_slots = options.threads};
 }
 
@@ -40,9 +41,11 @@ void add_updated(memory::SegmentLayout& result, const RankLayout& layout,
 
 void add_slots(memory::SegmentLayout& result, const RankLayout& layout,
                const StateOptions& options) {
-  for (const std::string_view slot : options.slots)
-    result.add(std::string(slot), region_bytes(layout, Region::kOptimizer, options.state),
-               kPageBytes);
+  for (const SlotBuffer& slot : places_of(layout, *options.optimizer, options.state))
+    result.add(
+        std::string(slot.name),
+        slot.place ? slot.place->bytes() : region_bytes(layout, Region::kOptimizer, options.state),
+        kPageBytes);
 }
 
 memory::SegmentLayout segment_layout(const RankLayout& layout, const StateOptions& options,
@@ -129,13 +132,14 @@ Result<std::optional<DeviceArena>> find_arena(const std::shared_ptr<CudaDevice>&
 
 }  // namespace
 
-TrainingState::TrainingState(const StateOptions& options, memory::SegmentLayout layout,
-                             memory::Segment segment, bool attached)
+TrainingState::TrainingState(const RankLayout& rank, const StateOptions& options,
+                             memory::SegmentLayout layout, memory::Segment segment, bool attached)
     : options_(options),
       layout_(std::move(layout)),
       segment_(std::move(segment)),
       attached_(attached),
-      zeroed_(!attached) {
+      zeroed_(!attached),
+      slots_(places_of(rank, *options.optimizer, options.state)) {
   transaction_ = std::make_unique<StepTransaction>(transaction_in(layout_, segment_));
 }
 
@@ -147,7 +151,7 @@ void TrainingState::open_log(const UpdateLog::Layout& chunks) {
 TrainingState TrainingState::made(const RankLayout& layout, const StateOptions& options,
                                   memory::Segment segment, bool attached) {
   const UpdateLog::Layout chunks = chunks_of(layout, options);
-  TrainingState opened(options, segment_layout(layout, options, chunks), std::move(segment),
+  TrainingState opened(layout, options, segment_layout(layout, options, chunks), std::move(segment),
                        attached);
   opened.open_log(chunks);
   opened.has_frozen_ = layout.frozen() != nullptr;
@@ -196,7 +200,7 @@ ArenaPlan TrainingState::device_plan(const RankLayout& layout, const StateOption
   add("gradients", MemoryPurpose::kGradients,
       region_bytes(layout, Region::kGradients, DType::kF32));
   if (offloads) return plan;
-  for (const std::string_view slot : options.slots)
+  for (const std::string_view slot : options.optimizer->slots())
     add(std::string(slot), MemoryPurpose::kOptimizerState,
         region_bytes(layout, Region::kOptimizer, state));
   add("updates", MemoryPurpose::kOptimizerState,
@@ -215,7 +219,7 @@ Result<TrainingState> TrainingState::open_on_device(const RankLayout& layout,
   const bool offloads = options.offload != Offload::kNothing;
   std::optional<PinnedMemory> pinned;
   const auto made = [&](memory::Segment segment, DeviceArena arena, bool attached) {
-    TrainingState opened(options, regions, std::move(segment), attached);
+    TrainingState opened(layout, options, regions, std::move(segment), attached);
     opened.arena_ = std::move(arena);
     opened.pinned_ = std::move(pinned);
     if (offloads) opened.open_log(chunks);
@@ -270,7 +274,7 @@ std::span<std::byte> TrainingState::device_log() const {
 template <typename F>
 std::vector<SlotBuffer> TrainingState::slots(F part) const {
   std::vector<SlotBuffer> slots;
-  for (const std::string_view slot : options_.slots) slots.push_back({slot, part(slot)});
+  for (const SlotBuffer& slot : slots_) slots.push_back({slot.name, part(slot.name), slot.place});
   return slots;
 }
 

@@ -37,10 +37,10 @@
 namespace troupe::train {
 
 struct StateOptions {
-  DType state = DType::kF32;                // of trained parameters and slots
-  DType frozen = DType::kF32;               // of what is not trained
-  std::span<const std::string_view> slots;  // Optimizer::slots()
-  int threads = 1;                          // that update chunks at a time: of the host
+  DType state = DType::kF32;             // of trained parameters and slots
+  DType frozen = DType::kF32;            // of what is not trained
+  const Optimizer* optimizer = nullptr;  // outlives the state
+  int threads = 1;                       // that update chunks at a time: of the host
   // On a GPU.
   Offload offload = Offload::kNothing;
   DType used = DType::kF32;  // offloaded: what products take parameters in
@@ -93,8 +93,8 @@ class TrainingState {
   bool take_zeroed() { return std::exchange(zeroed_, false); }
 
  private:
-  TrainingState(const StateOptions& options, memory::SegmentLayout layout, memory::Segment segment,
-                bool attached);
+  TrainingState(const RankLayout& rank, const StateOptions& options, memory::SegmentLayout layout,
+                memory::Segment segment, bool attached);
   static TrainingState made(const RankLayout& layout, const StateOptions& options,
                             memory::Segment segment, bool attached);
   void open_log(const UpdateLog::Layout& chunks);
@@ -113,6 +113,7 @@ class TrainingState {
   bool attached_;
   bool zeroed_;
   std::unique_ptr<StepTransaction> transaction_;
+  std::vector<SlotBuffer> slots_;  // without data
   std::unique_ptr<UpdateLog> update_log_;
 };
 

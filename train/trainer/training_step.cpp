@@ -217,8 +217,9 @@ Status TrainingStep::publish(StepRecord& record) {
 // The record that the step will have: the same on all ranks.
 Result<CommitRecord> TrainingStep::decide(const StepPlan& plan, StepRecord& record) {
   tools_.progress.stage(record.step, Stage::kNorm);
-  const GradientNorm norm =
-      TROUPE_TRY(timed(record.seconds.optimizer, [&] { return tools_.engine.optimizer().norm(); }));
+  const GradientNorm norm = TROUPE_TRY(timed(record.seconds.optimizer, [&] {
+    return tools_.engine.optimizer().norm(tools_.transaction.record().moment_updates + 1);
+  }));
   record.grad_norm = norm.norm;
   CommitRecord next = tools_.transaction.record();
   next.step = record.step;
@@ -345,7 +346,8 @@ OptimizerStep update_of(const TrainConfig& config, const CommitRecord& record) {
   const TrainingSection& training = config.training;
   return {.learning_rate = record.learning_rate,
           .updates = record.moment_updates,
-          .gradient_scale = clip_coefficient(record.grad_norm, training.max_grad_norm),
+          .gradient_scale = clip_coefficient(
+              record.grad_norm, updates_layerwise(config) ? 0.0 : training.max_grad_norm),
           .rounding_key = state_dtype(config) == DType::kBF16 && config.model.rounds_randomly()
                               ? std::optional(rounding_key(
                                     static_cast<std::uint64_t>(training.seed), record.step))

@@ -287,8 +287,8 @@ TEST_CASE("unfrozen_parameters: expressions as Axolotl reads them, of whole tens
 }
 
 TEST_CASE("what is refused names the way out") {
-  CHECK(contains(refused("", {"optimizer=adamw_bnb_8bit"}),
-                 "override: optimizer=adamw_bnb_8bit is not supported: the optimizers here are"));
+  CHECK(contains(refused("", {"optimizer=lomo"}),
+                 "override: optimizer=lomo is not supported: the optimizers here are"));
   CHECK(contains(refused("fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}",
                          {"optimizer=adamw_8bit"}),
                  "FSDP2 not compatible with adamw_8bit, use `adamw_torch_8bit` instead"));

@@ -154,9 +154,7 @@ TEST_CASE("a key that changes numerics is never without effect") {
         R"("zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}})",
         R"("tensor_parallel": {"autotp_size": 2})", R"("amp": {"enabled": true})",
         R"("bf16": {"enabled": "auto", "bf16_optimizer_states": true})",
-        R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}})",
-        R"("scheduler": {"type": "WarmupDecayLR"})", R"("scheduler": {"type": "WarmupCosineLR"})",
-        R"("scheduler": {"type": "OneCycle"})", R"("scheduler": {"type": "LRRangeTest"})",
+        R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1}})",
         R"("fp16": {"enabled": true})"}) {
     CAPTURE(text);
     const auto result = resolved(with(text));
@@ -318,11 +316,22 @@ TEST_CASE("what is not supported is refused_json by name") {
                  "bf16.enabled=True vs hf bf16|bf16_full_eval=False"));
   CHECK(contains(refused_json(R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})"),
                  "bfloat16 and fp16 modes cannot be simultaneously enabled"));
-  CHECK(contains(refused_json(R"({"scheduler": {"type": "WarmupLR"}})"), "lr_scheduler_type"));
-  CHECK(contains(refused_json(R"({"optimizer": {"type": "Lion"}})"), "optimizer.type=Lion"));
-  CHECK(
-      contains(refused_json(R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})"),
-               "adam_w_mode=false"));
+  CHECK(contains(refused_json(R"({"scheduler": {"type": "Warmup"}})"),
+                 "scheduler.type=Warmup is unknown; known: WarmupLR"));
+  CHECK(contains(refused_json(R"({"scheduler": {"type": "WarmupLR", "params": {"steps": 3}}})"),
+                 "WarmupLR has no parameter steps"));
+  CHECK(contains(refused_json(R"({"scheduler": {"type": "OneCycle", "params":
+                                  {"cycle_min_lr": 0.1, "cycle_max_lr": 1}}})"),
+                 "set cycle_momentum: false"));
+  CHECK(contains(refused_json(R"({"optimizer": {"type": "Lamb"}})"), "optimizer.type=Lamb"));
+  for (const char* text :
+       {R"("optimizer": {"type": "Lion"})",
+        R"("optimizer": {"type": "Adam", "params": {"adam_w_mode": false}})",
+        R"("scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto",
+           "warmup_max_lr": "auto", "warmup_num_steps": "auto"}})"}) {
+    const auto result = resolved(with(text));
+    CHECK_MESSAGE(result.ok(), result.status().to_string());
+  }
   auto sgd = context();
   sgd.training.optim = "sgd";
   const auto adamw = json::parse(R"({"optimizer": {"type": "AdamW"}})", "ds.json").value();

@@ -116,8 +116,10 @@ TEST_CASE("verdicts depend on the value") {
   CHECK(verdict("tp_size", 2).treatment == Treatment::kRefused);
   CHECK(verdict("tf32", true).treatment == Treatment::kImplemented);
   CHECK(verdict("optim", "adamw_torch_fused").treatment == Treatment::kImplemented);
+  CHECK(verdict("use_muon", true).treatment == Treatment::kImplemented);
+  CHECK(verdict("badam_mode", "ratio").treatment == Treatment::kRefused);
   CHECK(verdict("optim", "sgd").treatment == Treatment::kImplemented);
-  CHECK(verdict("optim", "adafactor").treatment == Treatment::kRefused);
+  CHECK(verdict("optim", "lomo").treatment == Treatment::kRefused);
   CHECK(verdict("lr_scheduler_type", "reduce_lr_on_plateau").treatment == Treatment::kRefused);
 }
 

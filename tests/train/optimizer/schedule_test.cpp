@@ -98,5 +98,59 @@ TEST_CASE("wrong names and arguments") {
   CHECK(!status("warmup_stable_decay", R"({"decay_type": "exp"})").ok());
 }
 
+// DeepSpeed's classes, step by step: made with the optimizer, stepped after each of its steps.
+TEST_CASE("DeepSpeed's schedules, with the rate of the first steps") {
+  const auto rates = [](std::string_view text, std::initializer_list<std::int64_t> steps) {
+    const auto schedule =
+        Schedule::make_deepspeed(json::parse(text, "scheduler").value(), 1e-3, 100, 10);
+    REQUIRE_MESSAGE(schedule.ok(), schedule.status().to_string());
+    std::vector<double> found;
+    for (const std::int64_t step : steps) found.push_back(schedule->learning_rate(step));
+    return found;
+  };
+  const auto check = [](const std::vector<double>& found, const std::vector<double>& wanted) {
+    REQUIRE(found.size() == wanted.size());
+    for (std::size_t i = 0; i < found.size(); ++i) CHECK(std::abs(found[i] - wanted[i]) < 1e-12);
+  };
+  // last_batch_iteration is −1 for the first step and 0 for the second.
+  check(rates(R"({"type": "WarmupLR", "params": {"warmup_min_lr": 1e-4, "warmup_max_lr": "auto",
+                 "warmup_num_steps": "auto", "warmup_type": "linear"}})",
+              {0, 1, 2, 6, 10, 11, 50}),
+        {1e-4, 1e-4, 1.9e-4, 5.5e-4, 9.1e-4, 1e-3, 1e-3});
+  check(rates(R"({"type": "WarmupLR", "params": {"warmup_num_steps": 10}})", {0, 1, 4, 11}),
+        {0, 0, 1e-3 * std::log(4.0) / std::log(10.0), 1e-3});
+  check(rates(R"({"type": "WarmupDecayLR", "params": {"total_num_steps": "auto",
+                 "warmup_num_steps": 10}})",
+              {1, 11, 56, 101, 200}),
+        {0, 1e-3, 5e-4, 0, 0});
+  check(rates(R"({"type": "WarmupCosineLR", "params": {"total_num_steps": 100,
+                 "warmup_num_steps": 10, "cos_min_ratio": 0.1, "warmup_min_ratio": 0.5,
+                 "warmup_type": "linear"}})",
+              {0, 1, 6, 55, 100}),
+        {0, 5e-4, 7.5e-4, 5.5e-4, 1e-4});
+  check(rates(R"({"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3,
+                 "cycle_first_step_size": 10, "cycle_second_step_size": 20, "decay_lr_rate": 1.0,
+                 "decay_step_size": 10, "cycle_momentum": false}})",
+              {0, 5, 10, 20, 40}),
+        {1e-4, 5.5e-4, 1e-3, 5.5e-4, 5e-5});
+  check(rates(R"({"type": "LRRangeTest", "params": {"lr_range_test_min_lr": 1e-4,
+                 "lr_range_test_step_size": 10, "lr_range_test_step_rate": 2}})",
+              {0, 5, 10}),
+        {1e-4, 2e-4, 3e-4});
+  check(rates(R"({"type": "LRRangeTest", "params": {"lr_range_test_staircase": true,
+                 "lr_range_test_step_size": 10}})",
+              {9, 10}),
+        {1e-3, 2e-3});
+  const auto refused = [](std::string_view text) {
+    return Schedule::make_deepspeed(json::parse(text, "scheduler").value(), 1e-3, 100, 10)
+        .status()
+        .to_string();
+  };
+  CHECK(refused(R"({"type": "WarmupDecayLR", "params": {"total_num_steps": 90}})")
+            .find("ds scheduler.params.total_num_steps=90 vs hf num_training_steps") !=
+        std::string::npos);
+  CHECK(refused(R"({"type": "Warmup"})").find("WarmupCosineLR") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace troupe::train

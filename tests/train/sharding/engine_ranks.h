@@ -91,6 +91,7 @@ struct Setting {
   bool apart = false;   // every rank on a node of its own
   bool spoilt = false;  // places of gradients hold NaN before a micro-batch begins them
   bool late = false;    // a GPU's arithmetic comes long after it was enqueued
+  std::shared_ptr<const Optimizer> optimizer = nullptr;  // of CPUs; null: adamw()
   Place place = Place::kCpu;
   bool guarded = false;                 // a GPU's memory is none of the host's
   std::uint64_t lazy_streams_seed = 0;  // of FakeCudaOptions
@@ -118,6 +119,10 @@ inline const AdamW& adamw() {
   return optimizer;
 }
 
+inline const Optimizer& optimizer_of(const Setting& setting) {
+  return setting.optimizer ? *setting.optimizer : adamw();
+}
+
 // What a rank's buffers lie in, and what computes on them.
 class RankSide {
  public:
@@ -141,7 +146,10 @@ class RankSide {
 
 class CpuSide final : public RankSide {
  public:
-  explicit CpuSide(int threads) : arena_(threads), operators_(make_cpu_operators(arena_)) {}
+  explicit CpuSide(const Setting& setting)
+      : optimizer_(optimizer_of(setting)),
+        arena_(setting.threads),
+        operators_(make_cpu_operators(arena_)) {}
   Operators& operators() override { return *operators_; }
   std::span<std::byte> make_state(std::size_t bytes) override {
     segment_ = memory::Segment::create("engine-test", bytes).value();
@@ -155,7 +163,7 @@ class CpuSide final : public RankSide {
   std::unique_ptr<OptimizerDevice> make_updates(const RankLayout& layout,
                                                 const StateBuffers& buffers) override {
     return make_cpu_optimizer_device(
-        OptimizerShard::of(layout, buffers, adamw()),
+        OptimizerShard::of(layout, buffers, optimizer_),
         [this](std::int64_t count, const std::function<void(std::int64_t, int)>& fn) {
           arena_.parallel_for(count, [&](std::int64_t i, int slot) { fn(i, slot); });
         },
@@ -167,6 +175,7 @@ class CpuSide final : public RankSide {
   void spoil(std::span<float> values) override { std::fill(values.begin(), values.end(), NAN); }
 
  private:
+  const Optimizer& optimizer_;
   Arena arena_;
   std::unique_ptr<Operators> operators_;
   memory::Segment segment_;
@@ -280,7 +289,7 @@ class FakeGpuSide final : public RankSide {
 };
 
 inline std::unique_ptr<RankSide> make_side(const Setting& setting, int rank) {
-  if (setting.place == Place::kCpu) return std::make_unique<CpuSide>(setting.threads);
+  if (setting.place == Place::kCpu) return std::make_unique<CpuSide>(setting);
   return std::make_unique<FakeGpuSide>(rank, setting.place, setting.graphs);
 }
 
@@ -330,7 +339,9 @@ class Rank {
   Rank(const Setting& setting, int rank)
       : setting_(setting),
         side_(make_side(setting, rank)),
-        model_(make_model(small_model(setting.tied), side_->operators())),
+        model_(make_model(small_model(setting.tied), side_->operators(),
+                          {.rule = {{setting.optimizer,
+                                     setting.optimizer ? setting.optimizer->rule() : nullptr}}})),
         layout_(model_->layout(), setting.strategy, setting.mesh, rank) {
     const ActivationOptions wanted{
         .rows_max = kRows, .length_max = setting.length, .compute = setting.compute};
@@ -338,16 +349,21 @@ class Rank {
         model_->config(), wanted, side_->operators(),
         side_->make_activations(Activations::bytes_needed(model_->config(), wanted)));
     const std::size_t size = dtype_size(setting.state);
-    const std::size_t bytes[] = {
-        elements(Region::kParameters) * size, elements(Region::kGradients) * sizeof(float),
-        elements(Region::kOptimizer) * size, elements(Region::kOptimizer) * size};
+    slots_ = places_of(layout_, optimizer_of(setting), setting.state);
+    std::vector<std::size_t> bytes{elements(Region::kParameters) * size,
+                                   elements(Region::kGradients) * sizeof(float)};
+    for (const SlotBuffer& slot : slots_)
+      bytes.push_back(slot.place ? slot.place->bytes() : elements(Region::kOptimizer) * size);
     std::span<std::byte> rest =
-        side_->make_state(std::accumulate(std::begin(bytes), std::end(bytes), std::size_t{0}));
-    std::size_t at = 0;
-    for (std::span<std::byte>& region : regions_) {
-      region = rest.first(bytes[at]);
-      rest = rest.subspan(bytes[at++]);
-    }
+        side_->make_state(std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}));
+    const auto take = [&](std::size_t count) {
+      const auto part = rest.first(count);
+      rest = rest.subspan(count);
+      return part;
+    };
+    for (std::size_t i = 0; i < regions_.size(); ++i) regions_[i] = take(bytes[i]);
+    for (std::size_t i = 0; i < slots_.size(); ++i)
+      slots_[i].data = take(bytes[regions_.size() + i]);
     for (int unit = 0; unit < layout_.units(); ++unit) initialize(unit);
   }
 
@@ -384,7 +400,13 @@ class Rank {
     return static_cast<std::size_t>(layout_.elements(region));
   }
   void initialize(int unit) {
-    const std::vector<float>& whole = initial_units(setting_.tied)[static_cast<std::size_t>(unit)];
+    std::vector<float> own;
+    if (setting_.optimizer) {
+      own.resize(static_cast<std::size_t>(layout_.unit_elements(unit)));
+      initialize_unit(model_->layout(), unit, 0.1, 5, own);
+    }
+    const std::vector<float>& whole =
+        setting_.optimizer ? own : initial_units(setting_.tied)[static_cast<std::size_t>(unit)];
     const ElementRange held = layout_.sharded(Region::kParameters)
                                   ? layout_.owned(unit)
                                   : ElementRange{0, layout_.unit_elements(unit)};
@@ -420,7 +442,7 @@ class Rank {
             .parameters = regions_[0],
             .gradients = {reinterpret_cast<float*>(regions_[1].data()),
                           regions_[1].size() / sizeof(float)},
-            .slots = {{adamw().slots()[0], regions_[2]}, {adamw().slots()[1], regions_[3]}},
+            .slots = slots_,
             .segment = side_->segment()};
   }
 
@@ -433,7 +455,7 @@ class Rank {
            ++micro_batch)
         TROUPE_RETURN_IF_ERROR(one_micro_batch(engine, device, step, micro_batch));
       TROUPE_RETURN_IF_ERROR(engine.finish_gradients());
-      outcome.norm = TROUPE_TRY(engine.optimizer().norm()).norm;
+      outcome.norm = TROUPE_TRY(engine.optimizer().norm(step)).norm;
       TROUPE_RETURN_IF_ERROR(
           engine.optimizer().update({.learning_rate = 1e-2, .updates = step}, step));
       engine.units().take_communication_seconds();
@@ -515,7 +537,8 @@ class Rank {
   std::unique_ptr<Model> model_;
   RankLayout layout_;
   std::unique_ptr<Activations> activations_;
-  std::array<std::span<std::byte>, 4> regions_;  // parameters, gradients, the two moments
+  std::array<std::span<std::byte>, 2> regions_;  // parameters, gradients
+  std::vector<SlotBuffer> slots_;
 };
 
 // Of all ranks.

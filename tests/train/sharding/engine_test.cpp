@@ -2,6 +2,7 @@
 #include "train/sharding/engine.h"
 
 #include "tests/train/sharding/engine_ranks.h"
+#include "train/optimizer/optimizers.h"
 
 namespace troupe::train::tests {
 namespace {
@@ -69,6 +70,38 @@ TEST_CASE("nothing of what lay in a gradient's place gets into the gradient") {
           setting.spoilt = true;
           CHECK(same(clean, train(setting)));
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("optimizers of blocks and of whole tensors have the same bits under every strategy") {
+  OptimizerSettings settings{.weight_decay = 0.1, .hidden_size = 64, .heads = 4};
+  settings.projection = {.rank = 4, .interval = 2};
+  settings.blocks = {.layers = 3, .switch_interval = 2};
+  for (const char* optim :
+       {"adamw_8bit", "adafactor", "muon", "galore", "apollo", "adam_mini", "badam"}) {
+    settings.projection.scales_gradient = std::string_view(optim) == "apollo";
+    const std::shared_ptr<const Optimizer> optimizer = make_optimizer(optim, settings);
+    const std::string_view name = optim;
+    const bool both =
+        name == "adamw_8bit" || name == "adafactor" || name == "muon" || name == "galore";
+    for (const int world : {2, 4}) {
+      if (world == 4 && !both) continue;
+      const Outcome ddp = train({.strategy = Strategy::kDdp,
+                                 .mesh = Mesh{.dp_replicate = world},
+                                 .steps = 2,
+                                 .optimizer = optimizer});
+      CHECK(std::isfinite(ddp.norm));
+      for (const auto& [strategy, mesh] : strategies(world)) {
+        // Of four ranks: whole shards, and shards of a group.
+        if ((world == 4 || !both) && strategy != Strategy::kZero3 &&
+            (!both || strategy != Strategy::kHybridShard))
+          continue;
+        CAPTURE(optim);
+        CAPTURE(describe(strategy, mesh));
+        CHECK(same(
+            ddp, train({.strategy = strategy, .mesh = mesh, .steps = 2, .optimizer = optimizer})));
       }
     }
   }
