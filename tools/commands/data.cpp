@@ -132,6 +132,10 @@ Status data(std::vector<std::string> arguments, CommandContext& context) {
     json::Object answer{{"train", json_of(module.train_report, module.train)}};
     if (packing && packed.ok()) answer["train"].as_object()["packed_micro_batches"] = *packed;
     if (module.eval) answer["eval"] = json_of(module.eval_report, *module.eval);
+    json::Array notes;
+    for (const std::string& note : module.notes) notes.emplace_back(note);
+    for (const std::string& warning : module.eval_report.warnings) notes.emplace_back(warning);
+    answer["notes"] = std::move(notes);
     if (module.held_out) answer["held_out"] = json_of(module.held_out_report, *module.held_out);
     context.out << json::write(answer) << "\n";
     return packed.status();

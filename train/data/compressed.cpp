@@ -40,7 +40,8 @@ Result<std::string> inflated(std::string_view bytes, const std::string& name) {
     bytes.remove_prefix(used);
     if (out.size() > kDecompressedBytesMax) return too_large(name);
     if (code == Z_STREAM_END) {
-      if (bytes.empty()) return out;
+      // Zeros behind the end are padding, as for Python's gzip.
+      if (bytes.find_first_not_of('\0') == std::string_view::npos) return out;
       if (inflateReset(&stream) == Z_OK) continue;  // gzip files joined by cat
     }
     if (code != Z_OK && code != Z_BUF_ERROR && code != Z_STREAM_END)

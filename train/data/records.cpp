@@ -1,5 +1,6 @@
 #include "train/data/records.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "train/arrow/arrow_rows.h"
@@ -126,6 +127,7 @@ Status read_json(std::string_view text, const std::string& path, Counter& counte
     return read_json_array(root, path, counter, visit);
   }
   std::int64_t number = 0;
+  bool is_first = true;
   for (std::size_t at = 0; at < text.size();) {
     auto end = text.find('\n', at);
     if (end == std::string_view::npos) end = text.size();
@@ -134,10 +136,11 @@ Status read_json(std::string_view text, const std::string& path, Counter& counte
     const auto where = fmt::format("{} line {}", path, ++number);
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     auto parsed = json::parse(line, where, options);
-    if (!parsed && number == 1) {  // one object over several lines?
+    if (!parsed && is_first) {  // one object over several lines?
       if (auto whole = json::parse(text, path, options))
         parsed = std::move(whole), at = text.size();
     }
+    is_first = false;
     const auto value = TROUPE_TRY(std::move(parsed));
     if (!value.is_object()) {
       return error(Code::kInvalidArgument,
@@ -196,6 +199,11 @@ Status read_csv(std::string_view text, const std::string& path, Counter& counter
     return fields;
   };
   const auto header = TROUPE_TRY(row());
+  for (auto name = header.begin(); name != header.end(); ++name) {
+    if (std::find(header.begin(), name, *name) != name)
+      return error(Code::kInvalidArgument, "{} line 1: two columns are named '{}'; name them apart",
+                   path, *name);
+  }
   while (at < text.size()) {
     const auto where = fmt::format("{} line {}", path, line);
     const auto fields = TROUPE_TRY(row());

@@ -198,6 +198,7 @@ class BlobDownload {
   template <typename Consume>
   Status get(Http& http, std::uint64_t at, std::uint64_t end, bool whole, const Consume& consume) {
     int failures = 0, refreshes = 0;
+    bool restarted = false;
     Duration waited{};
     while (at < end) {
       const Request request = request_from(at, end, whole);
@@ -229,6 +230,14 @@ class BlobDownload {
         continue;
       }
       if (status == 416 && whole && at > 0) {
+        // What an earlier download left may not be of this file; what came just now is.
+        if (std::exchange(restarted, true)) {
+          return error(
+              Code::kDataLoss,
+              "Consistency check failed: {} of {} should be of size {} and {} has {} bytes "
+              "of it; try again later, or look at HF_ENDPOINT",
+              request_.file, request_.repository.name, size(), without_query(request.url), at);
+        }
         TROUPE_RETURN_IF_ERROR(restart());
         at = 0;
         continue;

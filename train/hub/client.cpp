@@ -20,13 +20,10 @@ std::string origin_of_url(const std::string& url) {
   return url.substr(0, url.find_first_of("/?#", scheme + 3));
 }
 
-std::string redirect_of(const std::string& url, const std::string& location) {
-  if (location.find("://") != std::string::npos) return location;
-  const auto origin = origin_of_url(url);
-  if (location.starts_with("//")) return url.substr(0, url.find("://") + 1) + location;
-  if (location.starts_with('/')) return origin + location;
-  const auto path = without_query(url);
-  return path.substr(0, path.rfind('/') + 1) + location;
+// A scheme stands before the first of these; "://" behind them is some parameter's.
+bool is_absolute(const std::string& location) {
+  const auto scheme = location.find("://");
+  return scheme != std::string::npos && location.find_first_of("/?#") == scheme + 1;
 }
 
 bool is_redirect(const Response& response) {
@@ -42,10 +39,19 @@ void follow(Request& request, const Response& response) {
 
 bool is_relative(const Response& response) {
   const auto location = response.header("location");
-  return location.find("://") == std::string::npos && !location.starts_with("//");
+  return !is_absolute(location) && !location.starts_with("//");
 }
 
 }  // namespace
+
+std::string redirect_of(const std::string& url, const std::string& location) {
+  if (is_absolute(location)) return location;
+  const auto origin = origin_of_url(url);
+  if (location.starts_with("//")) return url.substr(0, url.find("://") + 1) + location;
+  if (location.starts_with('/')) return origin + location;
+  const auto path = without_query(url);
+  return path.substr(0, path.rfind('/') + 1) + location;
+}
 
 Duration retry_wait(int failures) {
   return std::chrono::seconds(1 << std::clamp(failures - 1, 0, 3));
@@ -107,7 +113,8 @@ Result<Client::Answer> Client::ask(Http& http, Request request, bool relative_re
       continue;
     }
     // A machine without a network is told so at once.
-    const bool hopeless = once || exchange.end.code() == Code::kNotFound;
+    const bool hopeless = once || exchange.end.code() == Code::kNotFound ||
+                          exchange.end.code() == Code::kInvalidArgument;
     const auto wait = hopeless && answer.response.status == 0
                           ? std::nullopt
                           : wait_before_retry(answer.response, ++failures, waited);

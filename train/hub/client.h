@@ -13,6 +13,9 @@ namespace troupe::train::hub {
 inline constexpr int kRetries = 5;
 Duration retry_wait(int failures);
 
+// Where an answer from `url` with that Location sends.
+std::string redirect_of(const std::string& url, const std::string& location);
+
 // The services that downloads use: files, HTTP, waiting, progress.
 struct Services {
   FileSystem& files;

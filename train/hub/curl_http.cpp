@@ -11,6 +11,10 @@
 namespace troupe::train::hub {
 namespace {
 
+// CURLOPT_PROTOCOLS and CURLPROTO_HTTP | CURLPROTO_HTTPS, which newer headers warn of.
+constexpr auto kProtocolNumbers = static_cast<CURLoption>(CURLOPTTYPE_LONG + 181);
+constexpr long kHttpAndHttps = 3;
+
 struct Curl {
   decltype(&::curl_global_init) global_init;
   decltype(&::curl_easy_init) init;
@@ -81,7 +85,9 @@ class CurlHttp final : public Http {
       headers = curl_.append(headers, ("authorization: Bearer " + request.token).c_str());
     const auto set = [&](CURLoption option, auto value) { curl_.set(handle_, option, value); };
     set(CURLOPT_URL, request.url.c_str());
-    set(CURLOPT_PROTOCOLS_STR, "http,https");
+    // (Before 7.85 a library knows the numbers alone.)
+    if (curl_.set(handle_, CURLOPT_PROTOCOLS_STR, "http,https") != CURLE_OK)
+      set(kProtocolNumbers, kHttpAndHttps);
     set(CURLOPT_HTTPHEADER, headers);
     set(CURLOPT_NOBODY, request.method == "HEAD" ? 1L : 0L);
     set(CURLOPT_NOSIGNAL, 1L);
@@ -103,8 +109,10 @@ class CurlHttp final : public Http {
     } else if (code != CURLE_OK) {
       const bool unknown =
           code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_RESOLVE_PROXY;
+      const bool no_url = code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT;
       out_.end = error(code == CURLE_OPERATION_TIMEDOUT ? Code::kDeadlineExceeded
                        : unknown                        ? Code::kNotFound
+                       : no_url                         ? Code::kInvalidArgument
                                                         : Code::kUnavailable,
                        "{}", error_text_[0] != '\0' ? error_text_ : curl_.text(code));
     }

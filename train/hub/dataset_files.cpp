@@ -149,13 +149,13 @@ Splits by_patterns(const std::vector<std::string>& files, const json::Value& dat
 }
 
 // The `configs` between the lines "---" at README.md's begin. What is no YAML counts as none.
-json::Array configs_of(const std::string& readme) {
+json::Array configs_of(std::string_view readme) {
+  readme.remove_prefix(std::min(readme.find_first_not_of(" \t\r\n"), readme.size()));
   if (!readme.starts_with("---")) return {};
   const auto begin = readme.find('\n');
   const auto end = readme.find("\n---", begin == std::string::npos ? 0 : begin);
   if (end == std::string::npos) return {};
-  const auto parsed =
-      parse_yaml(std::string_view(readme).substr(begin + 1, end - begin), "README.md");
+  const auto parsed = parse_yaml(readme.substr(begin + 1, end - begin), "README.md");
   if (!parsed.ok()) return {};
   const auto* configs = json::find(*parsed, "configs");
   return configs && configs->is_array() ? configs->get_array() : json::Array();

@@ -11,7 +11,8 @@ namespace troupe::train::hub {
 namespace {
 
 constexpr Duration kLookAgain = std::chrono::milliseconds(100);
-constexpr Duration kStandstill = std::chrono::minutes(2);
+// Longer than a holder waits that the hub has asked to (client.cpp: ten minutes of 429).
+constexpr Duration kStandstill = std::chrono::minutes(12);
 
 }  // namespace
 

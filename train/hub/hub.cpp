@@ -93,8 +93,8 @@ Result<FileMetadata> Hub::metadata(Http& http, const Repository& repository,
   if (response.status >= 400) {
     Status status = http_error(repository, request.url, response);
     if (is_kind(status, kEntryNotFound) && is_commit(out.commit)) {
-      TROUPE_RETURN_IF_ERROR(cache_.note_absent(repository, out.commit, name));
-      TROUPE_RETURN_IF_ERROR(cache_.write_ref(repository, out.commit));
+      (void)cache_.note_absent(repository, out.commit, name);  // it saves a question later
+      note_commit(repository, out.commit);
     }
     return status;
   }
@@ -116,10 +116,18 @@ Result<FileMetadata> Hub::metadata(Http& http, const Repository& repository,
   }
   out.size_bytes = *size;
   if (const auto location = response.header("location"); !location.empty()) {
-    out.url = location;
-    out.on_hub = location.starts_with(settings_.endpoint + "/");
+    out.url = redirect_of(answer.url, location);
+    out.on_hub = out.url.starts_with(settings_.endpoint + "/");
   }
   return out;
+}
+
+// A cache that cannot be written may have everything.
+void Hub::note_commit(const Repository& repository, const std::string& commit) {
+  const Status written = cache_.write_ref(repository, commit);
+  if (written.ok()) return;
+  services_.progress.say(fmt::format("warning: the cache does not remember which commit {} is: {}",
+                                     repository.shown(), written.message()));
 }
 
 Result<std::string> Hub::fetch(Http& http, const Repository& repository, const std::string& name,
@@ -168,7 +176,7 @@ Result<std::string> Hub::file(const Repository& repository, const std::string& n
                                        repository.shown(), metadata.status().message()));
     return std::move(*cached);
   }
-  TROUPE_RETURN_IF_ERROR(cache_.write_ref(repository, metadata->commit));
+  note_commit(repository, metadata->commit);
   return fetch(*http, repository, name, *metadata);
 }
 
@@ -257,7 +265,7 @@ Result<Snapshot> Hub::snapshot(const Repository& repository, const ChooseFiles& 
                                        repository.shown(), why.message()));
     return from_cache();
   }
-  TROUPE_RETURN_IF_ERROR(cache_.write_ref(repository, found->commit));
+  note_commit(repository, found->commit);
   Repository at_commit = repository;
   at_commit.revision = found->commit;
   std::vector<std::string> missing;

@@ -49,6 +49,7 @@ class Hub {
                             const FileMetadata& metadata);
   Result<std::string> fetch_named(Http& http, const Repository& at_commit, const std::string& name);
   Status fetch_all(const Repository& at_commit, const std::vector<std::string>& names);
+  void note_commit(const Repository& repository, const std::string& commit);
   Result<Snapshot> info(Http& http, const Repository& repository, bool once);
 
   const Settings settings_;

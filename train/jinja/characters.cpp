@@ -1,5 +1,6 @@
 #include "train/jinja/characters.h"
 
+#include <string.h>
 #include <utf8proc.h>
 
 #include "train/jinja/failure.h"
@@ -183,6 +184,23 @@ std::string_view strip(std::string_view text, std::optional<std::string_view> se
   return text;
 }
 
+std::size_t find_in(std::string_view text, std::string_view sought, std::size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  if (sought.empty()) return from;
+  const void* const found =
+      ::memmem(text.data() + from, text.size() - from, sought.data(), sought.size());
+  return found == nullptr ? std::string_view::npos
+                          : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+}
+
+std::size_t find_last_in(std::string_view text, std::string_view sought) {
+  constexpr std::size_t kShort = 64;
+  if (sought.size() <= kShort) return text.rfind(sought);
+  const std::string back(text.rbegin(), text.rend()), key(sought.rbegin(), sought.rend());
+  const auto at = find_in(back, key);
+  return at == std::string_view::npos ? at : text.size() - at - sought.size();
+}
+
 std::string replace_all(std::string_view text, std::string_view old, std::string_view fresh,
                         std::size_t count_max) {
   std::string out;
@@ -199,7 +217,7 @@ std::string replace_all(std::string_view text, std::string_view old, std::string
     return out.append(text.substr(at));
   }
   for (; count < count_max; ++count) {
-    const auto found = text.find(old, at);
+    const auto found = find_in(text, old, at);
     if (found == std::string_view::npos) break;
     out.append(text.substr(at, found - at)).append(fresh);
     at = found + old.size();

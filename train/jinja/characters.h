@@ -36,6 +36,11 @@ std::string swap_case(std::string_view text);
 // Without the characters of `set` (blanks where there is none) at the ends.
 std::string_view strip(std::string_view text, std::optional<std::string_view> set, bool front,
                        bool back);
+// As find() and rfind() of a text, in time that grows with the text and not with `sought`, too: a
+// template may search for anything. npos: not there.
+std::size_t find_in(std::string_view text, std::string_view sought, std::size_t from = 0);
+std::size_t find_last_in(std::string_view text, std::string_view sought);
+
 std::string replace_all(std::string_view text, std::string_view old, std::string_view fresh,
                         std::size_t count_max = std::string_view::npos);
 

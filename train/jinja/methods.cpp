@@ -47,7 +47,7 @@ Value split_text(Interpreter& in, const Value& self, const Parameters& given, bo
   const auto room = [&] { return most < 0 || std::ssize(parts) < most; };
   const auto is_blank_at = [&](std::size_t at) { return is_blank(next_character(text, at)); };
   if (given.is_none(0)) {
-    text = strip(text, std::nullopt, true, true);
+    text = strip(text, std::nullopt, !from_back, from_back);
     while (!text.empty() && room()) {
       std::size_t cut = std::string_view::npos;
       for (std::size_t at = 0; at < text.size();) {
@@ -68,12 +68,15 @@ Value split_text(Interpreter& in, const Value& self, const Parameters& given, bo
         text = strip(behind, std::nullopt, true, false);
       }
     }
-    if (!text.empty()) parts.push_back(strip(text, std::nullopt, !from_back, from_back));
+    // What is left over keeps the blanks at its far end, as Python's does; blanks alone are
+    // nothing.
+    if (!strip(text, std::nullopt, true, true).empty()) parts.push_back(text);
   } else {
     const std::string_view separator = given.text(0);
     if (separator.empty()) fail("ValueError", "empty separator");
     while (room()) {
-      const auto at = from_back ? text.rfind(separator) : text.find(separator);
+      if (from_back) in.heap.work(text.size() / kBytesPerStep);
+      const auto at = from_back ? find_last_in(text, separator) : find_in(text, separator);
       if (at == std::string_view::npos) break;
       parts.push_back(from_back ? text.substr(at + separator.size()) : text.substr(0, at));
       text = from_back ? text.substr(0, at) : text.substr(at + separator.size());
@@ -115,7 +118,8 @@ Value partition(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters given("partition", arguments, {"sep"}, 1);
   const std::string &text = self.text(), &separator = given.text(0);
   if (separator.empty()) fail("ValueError", "empty separator");
-  const auto at = from_back ? text.rfind(separator) : text.find(separator);
+  in.heap.work(text.size() / kBytesPerStep);
+  const auto at = from_back ? find_last_in(text, separator) : find_in(text, separator);
   const bool found = at != std::string::npos;
   std::string parts[3] = {found       ? text.substr(0, at)
                           : from_back ? ""
@@ -161,26 +165,28 @@ Value has_end(Interpreter&, Value self, Arguments& arguments) {
 }
 
 template <bool from_back, bool must>
-Value find_text(Interpreter&, Value self, Arguments& arguments) {
+Value find_text(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters given("find", arguments, {"sub", "start", "end"}, 1);
   std::size_t from = 0;
   const std::string_view part = part_of(self, given, from);
-  const auto at = from_back ? part.rfind(given.text(0)) : part.find(given.text(0));
+  in.heap.work(self.text().size() / kBytesPerStep);
+  const auto at = from_back ? find_last_in(part, given.text(0)) : find_in(part, given.text(0));
   if (at != std::string_view::npos)
     return static_cast<Int>(from + character_count(part.substr(0, at)));
   if (must) fail("ValueError", "substring not found");
   return Int{-1};
 }
 
-Value count_text(Interpreter&, Value self, Arguments& arguments) {
+Value count_text(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters given("count", arguments, {"sub", "start", "end"}, 1);
   std::size_t from = 0;
   const std::string_view part = part_of(self, given, from);
   const std::string& sought = given.text(0);
   if (sought.empty()) return static_cast<Int>(character_count(part) + 1);
+  in.heap.work(self.text().size() / kBytesPerStep);
   Int count = 0;
-  for (auto at = part.find(sought); at != std::string_view::npos;
-       at = part.find(sought, at + sought.size()))
+  for (auto at = find_in(part, sought); at != std::string_view::npos;
+       at = find_in(part, sought, at + sought.size()))
     ++count;
   return count;
 }
@@ -429,11 +435,12 @@ std::string justified(Interpreter& in, const std::string& text, Int width, const
 Value replaced(Interpreter& in, const Value& text, const std::string& old, const std::string& fresh,
                Int count) {
   const std::string& whole = text.text();
+  in.heap.work(whole.size() / kBytesPerStep);
   const auto most = count < 0 ? std::string_view::npos : static_cast<std::size_t>(count);
   if (fresh.size() > old.size()) {  // what it would need, before it is made
     std::size_t times = old.empty() ? whole.size() + 1 : 0;
-    for (auto at = whole.find(old); !old.empty() && at != std::string::npos && times < most;
-         at = whole.find(old, at + old.size()))
+    for (auto at = find_in(whole, old); !old.empty() && at != std::string::npos && times < most;
+         at = find_in(whole, old, at + old.size()))
       ++times;
     in.heap.take(std::min(times, most) * fresh.size());
   }

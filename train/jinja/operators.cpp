@@ -86,9 +86,12 @@ Value repeated(Heap& heap, const Value& value, Int count) {
       value.is(Kind::kText) ? value.text().size() : value.sequence().items.size() * sizeof(Value);
   if (count < 0 || size == 0) count = 0;
   if (count > Int{1} << 40) count = Int{1} << 40;  // too much in any case
-  if (count > 0) heap.take(size * static_cast<std::size_t>(count));
+  const std::size_t whole = size * static_cast<std::size_t>(count);
+  if (count > 0) heap.take(whole);
+  heap.work(static_cast<std::uint64_t>(count) + whole / kBytesPerStep);
   if (value.is(Kind::kText)) {
     std::string out;
+    out.reserve(whole);
     for (Int i = 0; i < count; ++i) out += value.text();
     return heap.text(std::move(out), value.is_markup());
   }
@@ -128,9 +131,11 @@ bool position_of(Int index, Int size, std::size_t& out) {
   return true;
 }
 
-// The positions that a slice chooses.
-std::vector<std::size_t> positions_of(Int size, const Value& begin, const Value& end,
-                                      const Value& step) {
+// The positions that a slice chooses: from `first`, by `by`, before `last`.
+struct Chosen {
+  Int first, last, by;
+};
+Chosen chosen_of(Int size, const Value& begin, const Value& end, const Value& step) {
   const auto number = [](const Value& value, Int otherwise) {
     if (value.is_none()) return otherwise;
     if (value.is(Kind::kUndefined)) fail_undefined(value);
@@ -147,7 +152,11 @@ std::vector<std::size_t> positions_of(Int size, const Value& begin, const Value&
     if (at < 0) at += size;
     return by > 0 ? std::clamp<Int>(at, 0, size) : std::clamp<Int>(at, -1, size - 1);
   };
-  const Int first = bound(begin, by > 0 ? 0 : size - 1), last = bound(end, by > 0 ? size : -1);
+  return {bound(begin, by > 0 ? 0 : size - 1), bound(end, by > 0 ? size : -1), by};
+}
+std::vector<std::size_t> positions_of(Int size, const Value& begin, const Value& end,
+                                      const Value& step) {
+  const auto [first, last, by] = chosen_of(size, begin, end, step);
   std::vector<std::size_t> out;
   for (Int at = first; by > 0 ? at < last : at > last; at += by)
     out.push_back(static_cast<std::size_t>(at));
@@ -286,13 +295,21 @@ Value slice_of(Heap& heap, const Value& owner, const Value& begin, const Value& 
                const Value& step) {
   if (owner.is(Kind::kText)) {
     const std::string_view text = owner.text();
+    heap.work(text.size() / kBytesPerStep);
+    const auto count = static_cast<Int>(character_count(text));
+    if (const auto chosen = chosen_of(count, begin, end, step); chosen.by == 1) {
+      const auto from = byte_of(text, static_cast<std::size_t>(chosen.first));
+      const auto to = byte_of(text, static_cast<std::size_t>(chosen.last));
+      const std::string_view part = text.substr(from, to > from ? to - from : 0);
+      return heap.text(std::string(part), owner.is_markup());
+    }
+    heap.take(text.size() + 2 * static_cast<std::size_t>(count) * sizeof(std::size_t));
     std::vector<std::size_t> starts;  // of characters
     for (std::size_t at = 0; at < text.size();) {
       starts.push_back(at);
       next_character(text, at);
     }
     std::string out;
-    heap.take(text.size());
     for (const auto at : positions_of(static_cast<Int>(starts.size()), begin, end, step)) {
       const auto behind = at + 1 < starts.size() ? starts[at + 1] : text.size();
       out += text.substr(starts[at], behind - starts[at]);
@@ -318,7 +335,7 @@ bool contains(Heap& heap, const Value& owner, const Value& item) {
       fail("TypeError", "'in <string>' requires string as left operand, not {}", type_name(item));
     }
     heap.work(owner.text().size() / kBytesPerStep);
-    return owner.text().find(item.text()) != std::string::npos;
+    return find_in(owner.text(), item.text()) != std::string::npos;
   }
   if (owner.is(Kind::kDict)) return find_entry(heap, owner.dict(), item) != nullptr;
   if (owner.is(Kind::kUndefined)) return false;

@@ -113,11 +113,11 @@ std::vector<TokenFinder::Part> TokenFinder::find(std::string_view text, bool spl
     if (token.single_word && (word_before(text, begin) || word_behind(text, end))) continue;
     if (token.lstrip) begin = skip_spaces_back(text, begin);
     if (token.rstrip) end = skip_spaces(text, end);
-    begin = std::max(begin, covered);
+    // Blanks that one before has taken may begin this one, as in Hugging Face's tokenizers.
+    begin = std::min(std::max(begin, covered), end);
     if (begin > covered) parts.push_back({covered, begin, -1});
     parts.push_back({begin, end, token.id});
-    covered = end;
-    at = std::max(at, end);
+    covered = std::max(covered, end);
   }
   if (covered < text.size()) parts.push_back({covered, text.size(), -1});
   return parts;

@@ -71,6 +71,7 @@ TEST_CASE("configs of README.md") {
   CHECK(contains(refused(all, {.subset = "mian"}, readme), "did you mean 'main'"));
   const std::string one = "---\nconfigs:\n- config_name: x\n  data_files: main/train.jsonl\n---\n";
   CHECK(chosen(all, {}, one) == Names{"main/train.jsonl"});
+  CHECK(chosen(all, {}, "\n  " + one) == Names{"main/train.jsonl"});
   const std::string marked =
       "---\nconfigs:\n- config_name: a\n  data_files: data/a.csv\n"
       "- config_name: b\n  default: true\n  data_files: socratic/*\n---\n";

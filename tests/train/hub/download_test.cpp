@@ -106,6 +106,30 @@ TEST_CASE("a content that is not what its hash says is not kept") {
   CHECK(files == 0);
 }
 
+TEST_CASE("a content that is shorter than the hub says is an error, not asked for again and again") {
+  HubFixture f;
+  const tests::TemporaryDirectory cache;
+  auto hub = f.hub(cache.path());
+  f.server.plan("HEAD", "model.safetensors",
+                {.status = 302,
+                 .headers = {{"Location", f.server.second_host() + "/lfs/" +
+                                              tests::sha256_hex(big_content()) + "?signature=x"},
+                             {"X-Repo-Commit", tests::HubServer::kCommit},
+                             {"X-Linked-Size", "400000"},
+                             {"X-Linked-Etag", '"' + tests::sha256_hex(big_content()) + '"'}}});
+  const auto path = hub.file(kTiny, "model.safetensors");
+  CHECK(path.status().code() == Code::kDataLoss);
+  CHECK(contains(path.status().message(), "should be of size 400000"));
+}
+
+TEST_CASE("redirects: a scheme stands in front, or it is none") {
+  const std::string from = "https://hub.example/a/b?c=1";
+  CHECK(redirect_of(from, "https://other/x") == "https://other/x");
+  CHECK(redirect_of(from, "/o/n?src=https://x/y") == "https://hub.example/o/n?src=https://x/y");
+  CHECK(redirect_of(from, "n?src=https://x/y") == "https://hub.example/a/n?src=https://x/y");
+  CHECK(redirect_of(from, "//other/x") == "https://other/x");
+}
+
 TEST_CASE("answers that no hub gives are named") {
   HubFixture f;
   const tests::TemporaryDirectory cache;

@@ -77,6 +77,8 @@ TEST_CASE("names that a hub may have, and paths") {
   CHECK(repository.folder_name() == "datasets--a--b");
   CHECK(repository.info_path() == "/api/datasets/a/b/revision/refs%2Fpr%2F1");
   CHECK(repository.file_path("x y/z.json") == "/datasets/a/b/resolve/refs%2Fpr%2F1/x%20y/z.json");
+  CHECK(repository.download_command() ==
+        "'troupe download a/b --repo-type dataset --revision refs/pr/1'");
   CHECK_FALSE(repository_of_snapshot("/a/models--x--y/snapshots/main"));
   CHECK_FALSE(repository_of_snapshot("/a/model"));
 }

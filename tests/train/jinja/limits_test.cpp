@@ -51,6 +51,14 @@ TEST_CASE("what costs too much ends with a LimitError") {
   CHECK(Template::parse(repeated("x", 2 << 20)).status().code() == Code::kResourceExhausted);
 }
 
+TEST_CASE("a search takes time by the text, not by what is sought, too") {
+  const std::string texts = "{% set x = 'a' * 2000000 %}{% set y = 'a' * 1000000 + 'b' %}";
+  CHECK(rendered(texts + "{{ y in x }}{{ x.find(y) }}{{ x.rfind(y) }}{{ x.count(y) }}") ==
+        "False-1-10");
+  CHECK(rendered(texts + "{{ x.replace(y, 'c') == x }}{{ x.split(y) | length }}"
+                         "{{ x.rpartition(y)[2] == x }}") == "True1True");
+}
+
 TEST_CASE("what is too deep is an error") {
   CHECK(failure_of("{{ " + repeated("(", 5000) + "1" + repeated(")", 5000) + " }}") ==
         "TemplateSyntaxError");
