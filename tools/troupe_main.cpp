@@ -16,8 +16,8 @@
 #include "tools/launchers/slurm.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/predictor_actor.h"
-#include "train/trainer/trainer_actor.h"
 #include "troupe/actor.h"
+#include "troupe/train/trainer_actor.h"
 
 namespace {
 

@@ -13,32 +13,29 @@
 #include <iterator>
 #include <string>
 
-#include <troupe/actor.h>
 #include <troupe/chaos.h>
-#include <troupe/cluster.h>
-#include "train/parts/elementwise_optimizer.h"
-#include "train/trainer/training_job.h"
+#include <troupe/train.h>
 
 namespace tr = troupe::train;
-namespace json = troupe::json;
 using namespace std::chrono_literals;
 using troupe::Deadline;
 
 // What is learned already counts less: −(1 − p)^γ · log p of each target (Lin et al., 2017).
-class FocalLoss final : public tr::Objective {
+class FocalLoss final : public tr::TargetObjective {
  public:
-  explicit FocalLoss(const json::Object& arguments)
-      : gamma_(static_cast<float>(json::find_number(arguments, "gamma").value_or(2))) {}
+  explicit FocalLoss(const tr::Arguments& arguments)
+      : gamma_(static_cast<float>(arguments.number("gamma", 2))) {}
   std::string_view name() const override { return "focal loss"; }
-  troupe::Result<tr::TargetLosses> losses_of(const tr::TargetTokens& targets) const override {
-    tr::TargetLosses result;
-    for (const float log_p : targets.log_probabilities) {
+  troupe::Status evaluate(const tr::ScoredTargets& targets, std::span<float> losses,
+                          std::span<float> derivatives) const override {
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      const float log_p = targets.log_probabilities[i];
       const float p = std::exp(log_p), left = std::max(1 - p, 1e-6f);
       const float weight = std::pow(left, gamma_);
-      result.losses.push_back(-weight * log_p);
-      result.derivatives.push_back(gamma_ * weight / left * p * log_p - weight);
+      losses[i] = -weight * log_p;
+      derivatives[i] = gamma_ * weight / left * p * log_p - weight;
     }
-    return result;
+    return {};
   }
 
  private:
@@ -49,10 +46,7 @@ class FocalLoss final : public tr::Objective {
 class Lion final : public tr::ElementwiseOptimizer {
  public:
   std::string_view name() const override { return "Lion"; }
-  std::span<const std::string_view> slots() const override {
-    static constexpr std::string_view kSlots[] = {"exp_avg"};
-    return kSlots;
-  }
+  std::vector<std::string> slots() const override { return {"exp_avg"}; }
   void update_elements(const tr::ElementwiseStep& step, std::span<float> parameters,
                        std::span<const float> gradients,
                        std::span<const std::span<float>> slots) const override {
@@ -68,15 +62,15 @@ class Lion final : public tr::ElementwiseOptimizer {
 // Sample n is a sequence whose start and step follow from n; step_max is changed during a run.
 class Sequences final : public tr::DataSource {
  public:
-  explicit Sequences(const json::Object& arguments)
-      : step_max_(json::find_integer(arguments, "step_max").value_or(3)) {}
+  explicit Sequences(const tr::Arguments& arguments)
+      : step_max_(arguments.integer("step_max", 3)) {}
   std::int64_t size() const override { return 4096; }
   std::int64_t length_max() const override { return 16; }
   troupe::Result<tr::TrainingSample> sample(std::int64_t, std::int64_t number) const override {
     tr::TrainingSample sample;
     const std::int64_t step = 1 + number % step_max_;
     for (std::int64_t i = 0; i < length_max(); ++i)
-      sample.ids.push_back(static_cast<tr::TokenId>((number * 7 + i * step) % 32));
+      sample.ids.push_back(static_cast<std::int32_t>((number * 7 + i * step) % 32));
     return sample;
   }
 
@@ -87,10 +81,9 @@ class Sequences final : public tr::DataSource {
 // Called in rank 0's trainer.
 class EndBelow final : public tr::TrainingCallback {
  public:
-  explicit EndBelow(const json::Object& arguments)
-      : loss_(json::find_number(arguments, "loss").value_or(0)) {}
-  tr::AfterStep step_finished(const tr::StepRecord& record) override {
-    return record.loss < loss_ ? tr::AfterStep::kEndRun : tr::AfterStep::kGoOn;
+  explicit EndBelow(const tr::Arguments& arguments) : loss_(arguments.number("loss", 0)) {}
+  tr::AfterStep step_finished(const tr::FinishedStep& step) override {
+    return step.loss < loss_ ? tr::AfterStep::kEndRun : tr::AfterStep::kGoOn;
   }
 
  private:
@@ -98,10 +91,9 @@ class EndBelow final : public tr::TrainingCallback {
 };
 
 tr::TrainingParts own_parts() {
-  return {.objectives = {{"focal", tr::part<tr::Objective, FocalLoss>()}},
-          .optimizers = {{"lion", tr::part<tr::Optimizer, Lion>()}},
-          .data_sources = {{"sequences", tr::part<tr::DataSource, Sequences>()}},
-          .callbacks = {{"end below", tr::part<tr::TrainingCallback, EndBelow>()}}};
+  tr::TrainingParts parts;
+  parts.add<FocalLoss>("focal").add<Lion>("lion").add<Sequences>("sequences");
+  return parts.add<EndBelow>("end below");
 }
 
 struct Metrics {
@@ -113,9 +105,8 @@ struct Metrics {
 
 class SequenceTrainer : public tr::TrainerActor {
  public:
-  SequenceTrainer(troupe::ActorContext& context,
-                  troupe::ActorHandle<tr::TrainController> controller, tr::TrainerSetup setup)
-      : TrainerActor(context, controller, std::move(setup), own_parts()) {}
+  SequenceTrainer(troupe::ActorContext& context, tr::TrainerSetup setup)
+      : TrainerActor(context, std::move(setup), own_parts()) {}
 
   troupe::Result<Metrics> metrics() {
     return between_steps([](const tr::TrainingView& run) -> troupe::Result<Metrics> {
@@ -137,23 +128,23 @@ class SequenceTrainer : public tr::TrainerActor {
 namespace {
 
 tr::TrainingJob job_of(const std::string& strategy, const std::string& output_dir) {
-  tr::TrainingJob job{.model_config = R"({"architectures": ["LlamaForCausalLM"],
-      "model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-      "num_attention_heads": 4, "vocab_size": 32, "max_position_embeddings": 32})"};
-  job.config.sharding.strategy = strategy;
-  job.config.troupe.workers = 2;
-  job.config.training.output_dir = output_dir;
-  job.config.training.overwrite_output_dir = true;
-  job.config.training.per_device_train_batch_size = 8;
-  job.config.training.learning_rate = 1e-3;
-  job.config.training.lr_scheduler_type = "constant";
-  job.config.training.max_steps = 400;
-  job.config.training.save_steps = 100;
-  job.parts = {.objective = {{"focal", {{"gamma", 1}}}},
-               .optimizer = {{"lion"}},
-               .data_source = {{"sequences", {{"step_max", 2}}}},
-               .callbacks = {{"end below", {{"loss", 0.4}}}}};
-  return job;
+  return {.config = R"(
+            overwrite_output_dir: true
+            per_device_train_batch_size: 8
+            learning_rate: 1.0e-3
+            lr_scheduler_type: constant
+            max_steps: 400
+            save_steps: 100
+            troupe: {workers: 2})",
+          .settings = {"output_dir=" + output_dir, "troupe.strategy=" + strategy},
+          .model_config = R"({"architectures": ["LlamaForCausalLM"],
+            "model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 32,
+            "max_position_embeddings": 32})",
+          .parts = {.objective = {{"focal", {{"gamma", 1}}}},
+                    .optimizer = {{"lion"}},
+                    .data_source = {{"sequences", {{"step_max", 2}}}},
+                    .callbacks = {{"end below", {{"loss", 0.4}}}}}};
 }
 
 std::string weights_in(const std::string& folder) {

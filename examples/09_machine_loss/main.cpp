@@ -12,38 +12,32 @@
 #include <set>
 #include <string>
 
-#include <troupe/actor.h>
 #include <troupe/chaos_cluster.h>
-#include "train/trainer/training_job.h"
+#include <troupe/train.h>
 
 namespace tr = troupe::train;
-namespace json = troupe::json;
 using namespace std::chrono_literals;
 using troupe::Deadline;
 
 // Sample n is an arithmetic sequence that follows from n.
 class Sequences final : public tr::DataSource {
  public:
-  explicit Sequences(const json::Object&) {}
   std::int64_t size() const override { return 4096; }
   std::int64_t length_max() const override { return 16; }
   troupe::Result<tr::TrainingSample> sample(std::int64_t, std::int64_t number) const override {
     tr::TrainingSample sample;
     for (std::int64_t i = 0; i < length_max(); ++i)
-      sample.ids.push_back(static_cast<tr::TokenId>((number * 7 + i * (1 + number % 3)) % 32));
+      sample.ids.push_back(static_cast<std::int32_t>((number * 7 + i * (1 + number % 3)) % 32));
     return sample;
   }
 };
 
-tr::TrainingParts own_parts() {
-  return {.data_sources = {{"sequences", tr::part<tr::DataSource, Sequences>()}}};
-}
+tr::TrainingParts own_parts() { return tr::TrainingParts().add<Sequences>("sequences"); }
 
 class SequenceTrainer : public tr::TrainerActor {
  public:
-  SequenceTrainer(troupe::ActorContext& context,
-                  troupe::ActorHandle<tr::TrainController> controller, tr::TrainerSetup setup)
-      : TrainerActor(context, controller, std::move(setup), own_parts()) {}
+  SequenceTrainer(troupe::ActorContext& context, tr::TrainerSetup setup)
+      : TrainerActor(context, std::move(setup), own_parts()) {}
 
   troupe::Result<std::int64_t> step() {
     return between_steps(
@@ -57,19 +51,20 @@ class SequenceTrainer : public tr::TrainerActor {
 namespace {
 
 tr::TrainingJob job_of(const std::string& strategy, const std::string& output_dir) {
-  tr::TrainingJob job{.model_config = R"({"architectures": ["LlamaForCausalLM"],
-      "model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-      "num_attention_heads": 4, "vocab_size": 32, "max_position_embeddings": 32})"};
-  job.config.sharding.strategy = strategy;
-  job.config.troupe.workers = 2;
-  job.config.launch.placement_strategy = "STRICT_SPREAD";  // a machine for each rank
-  job.config.training.output_dir = output_dir;
-  job.config.training.overwrite_output_dir = true;
-  job.config.training.per_device_train_batch_size = 8;
-  job.config.training.max_steps = 300;
-  job.config.training.save_strategy = tr::IntervalStrategy::kNo;  // no checkpoint to go back to
-  job.parts = {.data_source = {{"sequences"}}};
-  return job;
+  // A machine for each rank, and no checkpoint to go back to.
+  return {.config = R"(
+            overwrite_output_dir: true
+            per_device_train_batch_size: 8
+            max_steps: 300
+            save_strategy: "no"
+            placement_strategy: STRICT_SPREAD
+            troupe: {workers: 2})",
+          .settings = {"output_dir=" + output_dir, "troupe.strategy=" + strategy},
+          .model_config = R"({"architectures": ["LlamaForCausalLM"],
+            "model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 32,
+            "max_position_embeddings": 32})",
+          .parts = {.data_source = {{"sequences"}}}};
 }
 
 std::string weights_in(const std::string& folder) {

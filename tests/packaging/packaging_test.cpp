@@ -31,8 +31,9 @@ CommandResult must_run(const std::vector<string>& argv, const CommandOptions& op
 // The library under a prefix of its own, once for all cases.
 struct Installed {
   Installed() {
-    must_run({TROUPE_TEST_CMAKE, "--install", TROUPE_TEST_BUILD_DIR, "--prefix", prefix(),
-              "--component", "runtime"});
+    for (const char* component : {"runtime", "train"})
+      must_run({TROUPE_TEST_CMAKE, "--install", TROUPE_TEST_BUILD_DIR, "--prefix", prefix(),
+                "--component", component});
     for (const auto& entry : fs::recursive_directory_iterator(prefix())) {
       if (entry.path().filename() == "troupe.pc") pkg_config = entry.path().parent_path();
       if (entry.path().filename() == "libtroupe.so") libraries = entry.path().parent_path();
@@ -59,6 +60,21 @@ std::vector<string> words(const string& text) {
   return all;
 }
 
+// What comes with a program, by a compiler's list, but our public headers, the standard library and
+// PFR.
+string strangers(const std::vector<string>& files, const string& prefix) {
+  std::set<string> found;
+  for (const string& path : files) {
+    const string clean = fs::path(path).lexically_normal();
+    if (clean.find("/troupe/") != string::npos && !clean.starts_with(prefix + "/include/troupe/"))
+      found.insert(clean);
+    for (const char* name : {"asio", "capnp", "/kj/", "boost/json", "fmt/", "openssl", "xxhash",
+                             "Eigen", "dnnl", "/tbb/"})
+      if (clean.find(name) != string::npos) found.insert(clean);
+  }
+  return join_words({found.begin(), found.end()});
+}
+
 // The first example, compiled with the flags of pkg-config and the warnings that people turn on.
 TEST_CASE(
     "pkg-config: the public headers alone, without a warning, and the library by its soname") {
@@ -81,18 +97,9 @@ TEST_CASE(
   CHECK(ran.out.find("Hello, Ada!") != string::npos);
   CHECK(must_run({"readelf", "-d", program}).out.find("[libtroupe.so.0.1]") != string::npos);
 
-  // What comes with the two main headers: of ours the tree, of others the standard library and PFR.
   auto list = compile;
   list.insert(list.end(), {"-M", source});
-  std::set<string> strangers;
-  for (const string& path : words(must_run(list, options).out)) {
-    const string clean = fs::path(path).lexically_normal();
-    if (clean.find("/troupe/") != string::npos)
-      CHECK_MESSAGE(clean.starts_with(it.prefix() + "/include/troupe/"), clean);
-    for (const char* name : {"asio", "capnp", "/kj/", "boost/json", "fmt/", "openssl", "xxhash"})
-      if (clean.find(name) != string::npos) strangers.insert(clean);
-  }
-  CHECK_MESSAGE(strangers.empty(), join_words({strangers.begin(), strangers.end()}));
+  CHECK(strangers(words(must_run(list, options).out), it.prefix()) == "");
 }
 
 // The blocks of that language in README and guide, each once.
@@ -113,6 +120,8 @@ std::vector<string> blocks(const string& language) {
   return all;
 }
 
+bool trains(const string& program) { return program.find("<troupe/train.h>") != string::npos; }
+
 TEST_CASE("every program in README and guide, linked as the guide says, runs") {
   const Installed& it = installed();
   const auto programs = blocks("cpp"), ways = blocks("cmake");
@@ -120,7 +129,7 @@ TEST_CASE("every program in README and guide, linked as the guide says, runs") {
   REQUIRE(ways.size() == 2);  // find_package, FetchContent
   const string& found = ways[0].find("find_package") != string::npos ? ways[0] : ways[1];
   const CommandOptions options{
-      .timeout = seconds(120),
+      .timeout = seconds(240),
       .environment = {{"CMAKE_PREFIX_PATH", it.prefix()}, {"CMAKE_GENERATOR", "Ninja"}}};
   const string folder = it.folder.file("guide");
   fs::create_directories(folder);
@@ -133,6 +142,7 @@ TEST_CASE("every program in README and guide, linked as the guide says, runs") {
     string link = found;
     for (std::size_t at; (at = link.find("(app ")) != string::npos;)
       link.replace(at, 5, "(" + name + " ");
+    if (trains(programs[i])) link.replace(link.find("Troupe::actors"), 14, "Troupe::train");
     project += "add_executable(" + name + " " + name + ".cpp)\n" + link;
   }
   write_file(folder + "/CMakeLists.txt", project);
@@ -152,7 +162,8 @@ void build_and_test(const string& which, const string& troupe_folder) {
       .environment = {{"LD_LIBRARY_PATH", it.libraries},
                       {"CMAKE_PREFIX_PATH", it.prefix()},
                       {"CMAKE_GENERATOR", "Ninja"},  // which building Troupe needs anyway
-                      {"PATH", troupe_folder + ":/usr/local/bin:/usr/bin:/bin"}}};
+                      {"PATH", troupe_folder + ":/usr/local/bin:/usr/bin:/bin"}},
+      .directory = it.folder.path()};
   const auto made = must_run({bin_dir() + "/troupe", "new", folder, "--template", which}, options);
   CHECK(made.out.find("ctest --test-dir " + folder + "/build") != string::npos);
   must_run({TROUPE_TEST_CMAKE, "-S", folder, "-B", folder + "/build"}, options);
@@ -170,14 +181,41 @@ TEST_CASE(
   build_and_test("actors", bin_dir());
 }
 
-TEST_CASE("troupe new: a training that survives a kill, to the bit") {
+TEST_CASE("troupe new: a training by a file that survives a kill, to the bit") {
   const TemporaryDirectory place;
   const string folder = place.file("tune");
-  must_run({bin_dir() + "/troupe", "new", folder, "--template", "train"});
+  must_run({bin_dir() + "/troupe", "new", folder, "--template", "yaml"});
   const auto tested =
       must_run({folder + "/tests/survives_kill.sh"},
                {.environment = {{"PATH", bin_dir() + ":/usr/bin:/bin"}, {"HOME", place.path()}}});
   CHECK(tested.out.find("the same weights, to the bit") != string::npos);
+}
+
+// find_package's component, with a rank killed by the project's own test.
+TEST_CASE("troupe new: a training of one's own in C++ that survives a kill, to the bit") {
+  build_and_test("train", bin_dir());
+}
+
+TEST_CASE("pkg-config: the guide's own training, from the public headers without a warning") {
+  const Installed& it = installed();
+  const auto programs = blocks("cpp");
+  const auto program = std::find_if(programs.begin(), programs.end(), trains);
+  REQUIRE(program != programs.end());
+  const string source = it.folder.file("training.cpp"), output = it.folder.file("training.d");
+  write_file(source, *program);
+  const CommandOptions options{.environment = {{"PKG_CONFIG_PATH", it.pkg_config}}};
+  const auto flags = words(must_run({"pkg-config", "--cflags", "troupe-train"}, options).out);
+  const auto libs = words(must_run({"pkg-config", "--libs", "troupe-train"}, options).out);
+  std::vector<string> link = {TROUPE_TEST_CXX, "-std=c++20", "-Wall", "-Wextra",
+                              "-Wpedantic",    "-Werror",    "-MD",   "-MF",
+                              output,          source,       "-o",    it.folder.file("training")};
+  link.insert(link.end(), flags.begin(), flags.end());
+  link.insert(link.end(), libs.begin(), libs.end());
+  must_run(link, options);
+  must_run({it.folder.file("training")}, {.environment = {{"LD_LIBRARY_PATH", it.libraries}}});
+  const auto linked = must_run({"readelf", "-d", it.folder.file("training")}).out;
+  CHECK(linked.find("[libtroupe_train.so.0.1]") != string::npos);
+  CHECK(strangers(words(read_file(output)), it.prefix()) == "");
 }
 
 TEST_CASE("troupe new refuses what is no name, or no template") {
@@ -220,25 +258,53 @@ TEST_CASE("long: troupe new: pipeline and chaos" * doctest::skip()) {
   build_and_test("chaos", bin_dir());
 }
 
-TEST_CASE("long: FetchContent: only what actors need, with the other project's own settings" *
-          doctest::skip()) {
-  const TemporaryDirectory place;
+// Configures the project that takes the sources in, without the packages that it should not need.
+string fetch(const TemporaryDirectory& place, const CommandOptions& options, const char* trains,
+             const std::vector<string>& unneeded) {
   const string build = place.file("build");
-  const CommandOptions options{.timeout = seconds(1000),
-                               .environment = {{"CMAKE_GENERATOR", "Ninja"}}};
   std::vector<string> configure = {TROUPE_TEST_CMAKE,
                                    "-S",
                                    source_dir() + "/tests/packaging/fetch",
                                    "-B",
                                    build,
-                                   "-DTROUPE_SOURCE_DIR=" + source_dir()};
-  for (const char* package : {"doctest", "TBB", "CLI11", "Eigen3"})
-    configure.push_back(string("-DCMAKE_DISABLE_FIND_PACKAGE_") + package + "=ON");
+                                   "-DTROUPE_SOURCE_DIR=" + source_dir(),
+                                   string("-DTROUPE_BUILD_TRAIN=") + trains};
+  for (const string& package : unneeded)
+    configure.push_back("-DCMAKE_DISABLE_FIND_PACKAGE_" + package + "=ON");
   const auto configured = must_run(configure, options);
   CHECK(configured.out.find("options of our own: options-NOTFOUND; build type: ''") !=
         string::npos);
+  return build;
+}
+
+TEST_CASE("long: FetchContent: only what actors need, with the other project's own settings" *
+          doctest::skip()) {
+  const TemporaryDirectory place;
+  const CommandOptions options{.timeout = seconds(1000),
+                               .environment = {{"CMAKE_GENERATOR", "Ninja"}}};
+  const string build = fetch(place, options, "OFF", {"doctest", "TBB", "CLI11", "Eigen3"});
   must_run({TROUPE_TEST_CMAKE, "--build", build, "--target", "fetches", "-j2"}, options);
   CHECK(must_run({build + "/fetches"}).out.find("Hello, Ada!") != string::npos);
+}
+
+TEST_CASE("FetchContent: TROUPE_BUILD_TRAIN offers what trains, without tests and tools") {
+  const TemporaryDirectory place;
+  const CommandOptions options{.environment = {{"CMAKE_GENERATOR", "Ninja"}}};
+  const string build = fetch(place, options, "ON", {"doctest", "CLI11"});
+  const auto linked = must_run(
+      {TROUPE_TEST_CMAKE, "--build", build, "--", "-t", "query", "fetches_train"}, options);
+  CHECK(linked.out.find("libtroupe_train.so") != string::npos);
+}
+
+TEST_CASE("long: FetchContent: what trains is built, and a training of one's own runs" *
+          doctest::skip()) {
+  const TemporaryDirectory place;
+  const CommandOptions options{.timeout = seconds(2400),
+                               .environment = {{"CMAKE_GENERATOR", "Ninja"}}};
+  const string build = fetch(place, options, "ON", {"doctest", "CLI11"});
+  must_run({TROUPE_TEST_CMAKE, "--build", build, "--target", "fetches_train", "-j2"}, options);
+  const auto ran = must_run({build + "/fetches_train"});
+  CHECK(ran.out.find("as many steps and the same bits: yes") != string::npos);
 }
 
 }  // namespace

@@ -14,7 +14,6 @@ namespace troupe::tools {
 namespace {
 
 constexpr std::string_view kEveryCpp = "cpp";
-constexpr std::string_view kNameMark = "@NAME@";
 constexpr std::size_t kNameMax = 64;
 
 struct NewOptions {
@@ -24,23 +23,30 @@ struct NewOptions {
 
 struct Template {
   std::string name;
-  std::string needs;  // besides the command
-  std::string next;   // what the user does then
+  std::string component;  // of Troupe's libraries; empty: the project has no C++
+  std::string needs;      // besides the command
+  std::string next;       // what the user does then
 };
 
 const std::vector<Template>& templates() {
   static const std::string library =
-      " It needs CMake, a C++20 compiler and Troupe's library (libtroupe-dev).";
+      " It needs CMake, a C++20 compiler and Troupe's library ({0}).";
   static const std::string build =
       "  cmake -S {0} -B {0}/build && cmake --build {0}/build -j\n"
       "  {0}/build/{1}\n"
       "  ctest --test-dir {0}/build --output-on-failure\n";
   static const std::vector<Template> all = {
-      {"actors", library, build},
-      {"pipeline", library, build},
-      {"chaos", library, build},
-      {"train", "", "  cd {0} && troupe train train.yaml\n  tests/survives_kill.sh\n"}};
+      {"actors", "actors", library, build},
+      {"pipeline", "actors", library, build},
+      {"chaos", "actors", library, build},
+      {"train", "train", library, build},
+      {"yaml", "", "", "  cd {0} && troupe train train.yaml\n  tests/survives_kill.sh\n"}};
   return all;
+}
+
+void fill_in(std::string& text, std::string_view mark, std::string_view word) {
+  for (std::size_t at = 0; (at = text.find(mark, at)) != std::string::npos; at += word.size())
+    text.replace(at, mark.size(), word);
 }
 
 // The last part of the path is a program's, a target's and a project's name.
@@ -75,8 +81,8 @@ Status write_project(CommandContext& context, const NewOptions& options) {
     std::vector<std::string> names;
     for (const Template& known : all) names.push_back(known.name);
     return error(Code::kInvalidArgument,
-                 "there is no template '{}'{}: actors, pipeline, chaos or train", options.chosen,
-                 did_you_mean(options.chosen, names));
+                 "there is no template '{}'{}: actors, pipeline, chaos, train or yaml",
+                 options.chosen, did_you_mean(options.chosen, names));
   }
   FileSystem& files = context.files;
   if (files.exists(options.name)) {
@@ -87,15 +93,17 @@ Status write_project(CommandContext& context, const NewOptions& options) {
                    options.name);
     }
   }
+  const std::string package =
+      chosen->component == "train" ? "libtroupe-train-dev" : "libtroupe-dev";
   for (const ProjectFile& file : project_files()) {
-    if (file.of != chosen->name && (file.of != kEveryCpp || chosen->name == "train")) continue;
+    if (file.of != chosen->name && (file.of != kEveryCpp || chosen->component.empty())) continue;
     const std::string path = join_path(options.name, file.path);
     TROUPE_RETURN_IF_ERROR(files.create_directories(path.substr(0, path.rfind('/'))));
     std::string text(file.text);
-    for (std::size_t at = 0; (at = text.find(kNameMark, at)) != std::string::npos;) {
-      text.replace(at, kNameMark.size(), name);
-      at += name.size();
-    }
+    fill_in(text, "@NAME@", name);
+    fill_in(text, "@COMPONENT@", chosen->component);
+    fill_in(text, "@PACKAGE@", package);
+    fill_in(text, "@TRAINS@", chosen->component == "train" ? "ON" : "OFF");
     const unsigned mode = file.path.ends_with(".sh") ? 0755 : 0644;
     auto out = TROUPE_TRY(files.create(path, mode));
     TROUPE_RETURN_IF_ERROR(out->append(std::as_bytes(std::span(text))));
@@ -103,7 +111,7 @@ Status write_project(CommandContext& context, const NewOptions& options) {
     context.out << "  " << path << "\n";
   }
   context.out << fmt::format("{} is a project of its own ({}).{} Now:\n", options.name,
-                             chosen->name, chosen->needs)
+                             chosen->name, fmt::format(fmt::runtime(chosen->needs), package))
               << fmt::format(fmt::runtime(chosen->next), options.name, name);
   return {};
 }
@@ -117,10 +125,10 @@ void add_new_command(CLI::App& app, CommandContext& context) {
       .argument("name", options->name, "the folder to write; its last part is the project's name")
       .option("--template", options->chosen, "NAME",
               "actors (default): two actors; pipeline: three stages; chaos: a machine is lost; "
-              "train: a training")
+              "train: a training of your own in C++; yaml: a training by a file")
       .example("troupe new app")
       .example("troupe new words --template pipeline")
-      .example("troupe new tune --template train")
+      .example("troupe new tune --template yaml")
       .run([options, &context] { return write_project(context, *options); });
 }
 

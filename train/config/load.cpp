@@ -233,9 +233,13 @@ Result<LoadedConfig> resolve(Given given_settings, const Environment& environmen
   if (foreign_config(loaded.source.values)) return problems.status();
   read_fsdp_config(values, files, problems);
   const json::Object given = values;
+  for (const auto& member : options.defaults)
+    if (!values.contains(member.key())) values[member.key()] = member.value();
   auto plain = values;
   plain.erase("deepspeed");
   store_values(loaded.config, plain, problems);
+  loaded.config.model.is_from_program = options.brings_model;
+  loaded.config.data.is_from_program = options.brings_data;
   if (options.locate) options.locate(loaded, problems);
   if (options.purpose != LoadPurpose::kTraining) {
     if (options.purpose == LoadPurpose::kExport) check_export(loaded.config, given, problems);

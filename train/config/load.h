@@ -31,6 +31,10 @@ enum class LoadPurpose {
 struct LoadOptions {
   LoadPurpose purpose = LoadPurpose::kTraining;
   std::int64_t gpu_count = 0;  // devices of this machine, for the world size
+  // Of a program that trains: what it brings itself, which need not be named, and the values of
+  // keys that are not given, where those are others than usual.
+  bool brings_model = false, brings_data = false;
+  json::Object defaults = {};
   // Whether the model's folder, data sets' folder and the like must exist. Off where only the
   // settings are to be judged.
   bool check_paths = true;

@@ -244,7 +244,7 @@ void check_combinations(const TrainConfig& config, const json::Object& values, P
   check_evaluation(config, values, problems);
   check_scheduler(config, problems);
   check_intervals(config, problems);
-  if (config.model.model_name_or_path.empty()) {
+  if (config.model.model_name_or_path.empty() && !config.model.is_from_program) {
     problems.add(Code::kInvalidArgument, "model_name_or_path",
                  "Please provide `model_name_or_path`.");
   }

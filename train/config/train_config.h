@@ -52,7 +52,8 @@ struct ModelSection {
   std::string model_name_or_path;  // a local folder with config.json; of a hub's name its snapshot
   std::string model_revision = "main";   // branch, tag or commit of what is named on a hub
   std::optional<std::string> cache_dir;  // of hubs' files
-  bool is_from_hub = false;  // resolved: a model, an adapter or data were named by a hub's name
+  bool is_from_hub = false;      // resolved: a model, an adapter or data were named by a hub's name
+  bool is_from_program = false;  // resolved: a program that trains brings config.json itself
   bool train_from_scratch = false;
   bool disable_gradient_checkpointing = false;  // false: every layer's activations are recomputed
   // Resolved: troupe.activation_checkpointing, else by disable_gradient_checkpointing kNone or
@@ -196,7 +197,8 @@ struct DataSection {
   bool group_by_length = false;    // samples of like length in a batch
   RowsSection rows;
   SamplePackingSection sample_packing;
-  bool is_named() const { return !dataset.empty() || !rows.datasets.empty(); }
+  bool is_from_program = false;  // resolved: a program that trains brings the samples itself
+  bool is_named() const { return !dataset.empty() || !rows.datasets.empty() || is_from_program; }
 };
 
 // By whose rules the steps of a run are counted (derived.h).

@@ -19,6 +19,9 @@ double keys_seen(std::int64_t length, std::int64_t window) {
 
 double model_flops(const ModelConfig& config, const ModelLayout& layout, std::int64_t rows,
                    std::int64_t length) {
+  // What a program's own model does with its tensors is not known: as if each were multiplied with.
+  if (family_of(config).units)
+    return 6 * static_cast<double>(rows) * static_cast<double>(layout.parameter_elements());
   const auto hidden = static_cast<double>(config.hidden_size);
   const auto queries = static_cast<double>(config.query_width());
   const double block_weights =

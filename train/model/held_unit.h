@@ -1,5 +1,5 @@
 #pragma once
-// A unit's parameters for as long as the object lives. Private to this folder.
+// A unit's parameters for as long as the object lives.
 
 #include <utility>
 

@@ -147,7 +147,12 @@ Result<ModelConfig> ModelConfig::from_json(const json::Value& value, std::string
 }
 
 Result<ModelConfig> ModelConfig::parse(std::string_view text, std::string_view name) {
-  return from_json(TROUPE_TRY(json::parse(text, name)), name);
+  ModelConfig config = TROUPE_TRY(from_json(TROUPE_TRY(json::parse(text, name)), name));
+  if (family_of(config).units)
+    return error(Code::kUnsupported,
+                 "{}: model_type={}: a model of a program's own, which that program alone can use",
+                 name, config.model_type);
+  return config;
 }
 
 json::Object ModelConfig::to_json() const {

@@ -111,7 +111,7 @@ struct ModelConfig {
   // computation and is not implemented is refused by its key (kUnsupported); sizes that do not fit
   // together and values of the wrong type are kInvalidArgument.
   static Result<ModelConfig> from_json(const json::Value& value, std::string_view name);
-  // Parses the text of a config.json.
+  // Parses the text of a language model's config.json.
   static Result<ModelConfig> parse(std::string_view text, std::string_view name);
 
   // `source` with the sizes above set where it lacks them or they were changed. Write it with

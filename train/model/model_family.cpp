@@ -43,7 +43,7 @@ const ModelFamily& family_of(const ModelConfig& config) {
 std::string supported_model_types() {
   std::string list;
   for (const auto& family : kFamilies)
-    list += (list.empty() ? "" : ", ") + std::string(family().model_type);
+    if (!family().units) list += (list.empty() ? "" : ", ") + std::string(family().model_type);
   return list;
 }
 

@@ -14,6 +14,7 @@ namespace troupe::train {
 
 class ConfigReader;
 struct ModelConfig;
+struct UnitSpec;
 
 // Names of config.json's keys.
 struct ConfigKeys {
@@ -84,6 +85,8 @@ struct ModelFamily {
   // Reads the keys that not every family has, chooses the parts (ModelConfig's norm, activation,
   // embedding and so on) and refuses what would be computed otherwise. Sizes have been read.
   void (*read)(ConfigReader& reader, ModelConfig& config) = nullptr;
+  // The tensors by units, of what is no language model; null: by the parts and names below.
+  std::vector<UnitSpec> (*units)(const ModelConfig& config) = nullptr;
   LayerNames (*layer_names)(const ModelConfig& config, std::int64_t layer) = llama_layer_names;
   EndNames (*end_names)() = llama_end_names;  // of a model whose head is not tied
   // Ends of the names of buffers that older versions of transformers saved among the weights.

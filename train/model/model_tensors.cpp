@@ -76,6 +76,7 @@ UnitSpec layer_tensors(const ModelConfig& config, std::int64_t layer) {
 }  // namespace
 
 std::vector<UnitSpec> model_tensors(const ModelConfig& config) {
+  if (const auto units = family_of(config).units) return units(config);
   const std::int64_t hidden = config.hidden_size;
   const EndNames names = end_names(config);
   std::vector<UnitSpec> units{{"embedding", {}}};

@@ -9,8 +9,8 @@
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
-#include "train/trainer/training_view.h"
 #include "troupe/detail/mutex.h"
+#include "troupe/train/training_view.h"
 
 namespace troupe::train {
 

@@ -298,7 +298,7 @@ void TrainController::carry_out(const BeginGeneration& action) {
   }
   for (const int trainer : action.trainers) {
     // How it goes is told by report(), or by the actor's end.
-    static_cast<void>(fleet_[trainer].call<&TrainerActor::begin>(plan));
+    static_cast<void>(fleet_[trainer].call<&TrainerActor::begin>(seal(plan)));
   }
 }
 

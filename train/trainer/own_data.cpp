@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "runtime/base/json.h"
+#include "train/parts/arguments_json.h"
+#include "train/parts/own_model_passes.h"
 #include "train/trainer/state_io.h"
 
 namespace troupe::train {
@@ -29,9 +31,20 @@ Status check(const TrainingSample& sample, std::int64_t length_max, std::int64_t
 
 }  // namespace
 
+Result<TrainingSample> row_of(TrainingSample sample, std::int64_t sample_values,
+                              std::int64_t length_max, std::int64_t vocab_size) {
+  if (sample_values > 0) return row_of_values(sample, sample_values);
+  if (!sample.values.empty())
+    return error(Code::kInvalidArgument, "{} numbers, where a language model is trained on tokens",
+                 sample.values.size());
+  TROUPE_RETURN_IF_ERROR(check(sample, length_max, vocab_size));
+  if (sample.labels.empty()) sample.labels = sample.ids;
+  return sample;
+}
+
 Result<std::shared_ptr<const DataSource>> make_source(const TrainingParts& parts,
                                                       const PartChoice& choice) {
-  auto source = TROUPE_TRY(make_part(parts.data_sources, choice));
+  auto source = TROUPE_TRY(make_data_source(parts, choice));
   if (source->size() >= 1 && source->size() <= kPermutationSizeMax && source->length_max() >= 1)
     return source;
   return error(Code::kInvalidArgument,
@@ -40,9 +53,11 @@ Result<std::shared_ptr<const DataSource>> make_source(const TrainingParts& parts
                choice.name, source->size(), source->length_max(), kPermutationSizeMax);
 }
 
-Result<std::unique_ptr<OwnData>> OwnData::make(const TrainingParts& parts, PartChoice choice,
-                                               const SourceFacts& facts, std::int64_t vocab_size) {
-  std::unique_ptr<OwnData> own(new OwnData(parts, std::move(choice), facts));
+Result<std::unique_ptr<OwnData>> OwnData::make(const TrainingParts& parts,
+                                               const PartChoices& choices, const SourceFacts& facts,
+                                               std::int64_t vocab_size) {
+  std::unique_ptr<OwnData> own(new OwnData(parts, *choices.data_source, facts));
+  if (choices.model) own->sample_values_ = facts.length_max - 1;
   own->vocab_size_ = vocab_size;
   own->source_ = TROUPE_TRY(own->source_of(""));
   return own;
@@ -51,13 +66,12 @@ Result<std::unique_ptr<OwnData>> OwnData::make(const TrainingParts& parts, PartC
 Result<std::shared_ptr<const DataSource>> OwnData::source_of(const std::string& arguments) const {
   PartChoice choice = choice_;
   if (!arguments.empty()) {
-    const json::Value given = TROUPE_TRY(json::parse(arguments, "the data source's arguments"));
-    if (!given.is_object())
-      return error(Code::kInvalidArgument, "a data source's arguments are an object of JSON");
-    choice.arguments = given.get_object();
+    choice.arguments = TROUPE_TRY(
+        arguments_from_json(TROUPE_TRY(json::parse(arguments, "the data source's arguments"))));
   }
   auto source = TROUPE_TRY(make_source(parts_, choice));
-  if (source->size() == facts_.samples && source->length_max() <= facts_.length_max) return source;
+  const bool fits = sample_values_ > 0 || source->length_max() <= facts_.length_max;
+  if (source->size() == facts_.samples && fits) return source;
   return error(
       Code::kFailedPrecondition,
       "data source \"{}\" has {} samples of up to {} tokens, the run was planned for {} of "
@@ -98,12 +112,13 @@ Status OwnData::begin_step(collective::Communicator& world, TrainingObserver& ob
   for (auto& batch : plan.batches) {
     for (std::uint32_t& number : batch) {
       auto sample = source_->sample(plan.epoch, number);
-      Status good = sample.ok() ? check(*sample, facts_.length_max, vocab_size_) : sample.status();
-      if (!good.ok())
-        return good.prefixed(fmt::format("data source \"{}\", sample {} of epoch {}", choice_.name,
-                                         number, plan.epoch));
+      if (sample.ok())
+        sample = row_of(std::move(*sample), sample_values_, facts_.length_max, vocab_size_);
+      if (!sample.ok())
+        return sample.status().prefixed(fmt::format("data source \"{}\", sample {} of epoch {}",
+                                                    choice_.name, number, plan.epoch));
       number = static_cast<std::uint32_t>(dataset_.size());
-      dataset_.append(sample->ids, sample->labels.empty() ? sample->ids : sample->labels);
+      dataset_.append(sample->ids, sample->labels);
     }
   }
   return {};

@@ -23,12 +23,17 @@ namespace troupe::train {
 // A source whose size and lengths make sense.
 Result<std::shared_ptr<const DataSource>> make_source(const TrainingParts& parts,
                                                       const PartChoice& choice);
+// A sample as a row of a data set; an error for one that does not fit. `sample_values`: how many
+// numbers a model of the program's own takes; 0: it is of tokens.
+Result<TrainingSample> row_of(TrainingSample sample, std::int64_t sample_values,
+                              std::int64_t length_max, std::int64_t vocab_size);
 
 class OwnData {
  public:
   // `parts` outlives it. kFailedPrecondition where this program's source is not of `facts`.
-  static Result<std::unique_ptr<OwnData>> make(const TrainingParts& parts, PartChoice choice,
-                                               const SourceFacts& facts, std::int64_t vocab_size);
+  static Result<std::unique_ptr<OwnData>> make(const TrainingParts& parts,
+                                               const PartChoices& choices, const SourceFacts& facts,
+                                               std::int64_t vocab_size);
 
   // The samples of the step of `plan`, which follows `last`; plan.batches name them by their place
   // in dataset() from then on. Collective, for rank 0's wish.
@@ -51,7 +56,7 @@ class OwnData {
   const TrainingParts& parts_;
   const PartChoice choice_;
   const SourceFacts facts_;
-  std::int64_t vocab_size_ = 0;
+  std::int64_t vocab_size_ = 0, sample_values_ = 0;
   std::shared_ptr<const DataSource> source_;
   std::string arguments_;  // of source_
   std::string wish_;       // that the step under way fulfils

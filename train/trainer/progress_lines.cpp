@@ -109,6 +109,7 @@ void ProgressLines::show_event(const json::Value& line) {
     const auto recoveries = recoveries_of(events_);
     if (!recoveries.empty()) text = recovery_line(recoveries.back());
   }
+  if (options_.on_line) options_.on_line(line, text);
   if (!text.empty() && !is_part_of_recovery(name)) say(text);
 }
 
@@ -123,6 +124,8 @@ Status ProgressLines::take_snapshot(const json::Value& line) {
 
 Result<std::optional<RunEnd>> ProgressLines::show(const json::Value& line) {
   const std::string kind = text_of(line, "kind");
+  if (options_.on_line && kind != "event" && kind != "snapshot" && kind != "end")
+    options_.on_line(line, text_of(line, "text"));
   if (kind == "step") {
     show_step(line);
   } else if (kind == "event") {

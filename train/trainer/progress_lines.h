@@ -45,6 +45,8 @@ struct ProgressLinesOptions {
   std::function<void(Interrupt wish)> tell;
   // Gives the run's data to a controller that could not take them over from the one before.
   std::function<Status()> hand_over;
+  // Told each line that tells of the run, with its text for people. Nothing: nobody is.
+  std::function<void(const json::Value& line, const std::string& text)> on_line;
   // A descriptor that becomes readable when the user wants something of the run; -1: none.
   int interrupt_fd = -1;
   // What it is; takes it away. Must be there where interrupt_fd is.

@@ -142,6 +142,8 @@ struct RunGeneration {
   }
 };
 
+// As the program's callbacks are told it.
+FinishedStep told_step(const StepRecord& record);
 // The next step's transaction. `before_update`: as StepTools has it.
 TrainingStep step_of(RankParts& parts, RunGeneration& generation,
                      std::function<Status()> before_update);

@@ -46,13 +46,13 @@ std::vector<ActorHandle<TrainerActor>> find_trainers(ActorContext& context,
 FoundRun find_run(ActorContext& context, const RunSpec& spec, FileSystem& files,
                   const Clock& clock) {
   FoundRun run{.trainers = find_trainers(context, spec.run)};
-  std::vector<Future<TrainerStatus>> answers;
+  std::vector<Future<Sealed<TrainerStatus>>> answers;
   for (auto& trainer : run.trainers) {
     answers.push_back(trainer.with({.timeout = kFindTimeout}).call<&TrainerActor::status>());
   }
   for (auto& answer : answers) {
     auto status = answer.get(kFindTimeout);
-    run.known.trainers.push_back(status.ok() ? std::optional(std::move(*status)) : std::nullopt);
+    run.known.trainers.push_back(status.ok() ? std::optional(*status->value) : std::nullopt);
   }
   const std::string steps_file = join_path(spec.output_dir, kStepsFile);
   run.known.steps = last_step_in(files, steps_file);

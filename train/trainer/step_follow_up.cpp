@@ -77,7 +77,7 @@ Status StepFollowUp::ask_callbacks(RunGeneration& generation, const StepRecord& 
   std::int64_t end = 0;
   if (parts_.leads()) {
     for (const auto& callback : parts_.callbacks)
-      if (callback->step_finished(record) == AfterStep::kEndRun) end = 1;
+      if (callback->step_finished(told_step(record)) == AfterStep::kEndRun) end = 1;
   }
   TROUPE_RETURN_IF_ERROR(generation.world.broadcast(std::span(&end, 1), 0));
   if (end != 0 && parts_.leads() && parts_.step() < parts_.total_steps())
@@ -105,7 +105,12 @@ Status StepFollowUp::evaluate(RunGeneration& generation) {
   // As in transformers, the initial parameters are no candidate and cost no patience.
   const bool best = parts_.step() > 0 && follow_.best.evaluated(result, parts_.step());
   follow_.evaluated_step = parts_.step();
-  if (f.leads()) generation.observer.evaluated(result, parts_.step(), best);
+  if (f.leads()) {
+    generation.observer.evaluated(result, parts_.step(), best);
+    for (const auto& callback : f.callbacks)
+      callback->evaluated(
+          {.step = parts_.step(), .loss = result.loss, .samples = result.samples, .best = best});
+  }
   if (!follow_.recorder) return {};
   if (const Status written = follow_.recorder->evaluated(result); !written.ok())
     generation.observer.warning(written.to_string());

@@ -16,9 +16,9 @@ constexpr auto kStatusTimeout = std::chrono::seconds(20);
 }  // namespace
 
 GangMember<TrainerActor> TrainerFleet::member(int number, const std::optional<SparePlace>& place) {
-  return GangMember<TrainerActor>(trainer_options(run_.spec, number, place),
-                                  context_.self<TrainController>(),
-                                  trainer_setup(run_.spec, number));
+  return GangMember<TrainerActor>(
+      trainer_options(run_.spec, number, place),
+      seal(StartedTrainer{context_.self<TrainController>(), trainer_setup(run_.spec, number)}));
 }
 
 Status TrainerFleet::place() {
@@ -166,7 +166,7 @@ void TrainerFleet::give_data(int number, std::uint64_t incarnation) {
       auto told =
           handle.with({.timeout = kFindTimeout}).call<&TrainerActor::status>().get(kStatusTimeout);
       given = told.status();
-      if (told.ok()) status = std::move(*told);
+      if (told.ok()) status = *told->value;
     }
     context_.executor().post([this, number, incarnation, given, status] {
       gave_data(number, incarnation, given, status);

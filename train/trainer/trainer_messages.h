@@ -28,7 +28,7 @@ inline constexpr std::chrono::seconds kBundleTimeout{600};
 inline constexpr std::uint64_t kBundleBytesMax = std::uint64_t{64} << 30;
 
 // How a trainer is set up, for all its generations.
-struct TrainerSetup {
+struct RankSetup {
   std::string run;
   std::int32_t trainer = 0;     // its number in the run
   std::int32_t rank = 0;        // to begin with, -1: a spare; each GenerationPlan says it anew

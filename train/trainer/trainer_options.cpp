@@ -80,7 +80,7 @@ ActorOptions trainer_options(const RunSpec& spec, int trainer,
   return options;
 }
 
-TrainerSetup trainer_setup(const RunSpec& spec, int trainer) {
+RankSetup trainer_setup(const RunSpec& spec, int trainer) {
   return {.run = spec.run,
           .trainer = trainer,
           .rank = rank_at_start(spec, trainer),

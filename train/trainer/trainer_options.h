@@ -24,7 +24,7 @@ struct SparePlace {
 // `place`: of a spare.
 ActorOptions trainer_options(const RunSpec& spec, int trainer,
                              const std::optional<SparePlace>& place);
-TrainerSetup trainer_setup(const RunSpec& spec, int trainer);
+RankSetup trainer_setup(const RunSpec& spec, int trainer);
 
 struct PlacedTrainer {
   NodeId node;

@@ -8,7 +8,7 @@
 #include "train/report/step_log.h"
 #include "train/trainer/evaluator.h"
 #include "train/trainer/run_state.h"
-#include "train/trainer/training_view.h"
+#include "troupe/train/training_view.h"
 
 namespace troupe::train {
 

@@ -9,6 +9,7 @@
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_names.h"
 #include "train/model/flops.h"
+#include "train/parts/own_model_passes.h"
 #include "train/progress/abandon.h"
 #include "train/report/format.h"
 #include "train/trainer/saved_stop.h"
@@ -112,14 +113,15 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   const TrainConfig& config = bundle.config;
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
   const PartChoices& own = bundle.parts;
-  const auto objective = own.objective
-                             ? TROUPE_TRY(make_part(options.parts.objectives, *own.objective))
-                             : objective_of(config);
+  const auto objective = own.objective ? TROUPE_TRY(make_objective(options.parts, *own.objective))
+                                       : objective_of(config);
   auto compute = TROUPE_TRY(open_compute(bundle, objective, options, log));
   TROUPE_RETURN_IF_ERROR(check_operators(bundle.model, compute->operators()));
   TROUPE_RETURN_IF_ERROR(objective->check(compute->operators(), bundle.model));
   auto observed = std::make_unique<ObservedOperators>(compute->operators(), progress);
-  auto model = make_model(bundle.model, *observed, bundle.trainables);
+  auto model = own.model ? TROUPE_TRY(make_model(
+                               TROUPE_TRY(make_own_model(options.parts, *own.model)), bundle.model))
+                         : make_model(bundle.model, *observed, bundle.trainables);
   const std::int64_t samples = sample_count(bundle);
   auto sampler = TROUPE_TRY(
       Sampler::make(sampler_options(config, samples, options.batch_world(),
@@ -137,7 +139,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   auto best = TROUPE_TRY(BestModel::make(config.evaluation, training.save_strategy));
   const auto evaluation = plan_evaluation(config, facts);
   std::shared_ptr<const Optimizer> optimizer =
-      own.optimizer ? TROUPE_TRY(make_part(options.parts.optimizers, *own.optimizer))
+      own.optimizer ? TROUPE_TRY(make_optimizer(options.parts, *own.optimizer))
                     : std::shared_ptr<const Optimizer>(optimizer_of(config, bundle.model));
   TROUPE_RETURN_IF_ERROR(check_slots(*optimizer));
   if (own.optimizer && (optimizer->rule() || bundle.trainables.rule))
@@ -152,7 +154,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
         "set's samples: set the dropouts of config.json to 0");
   std::vector<std::shared_ptr<TrainingCallback>> callbacks;
   for (const PartChoice& callback : own.callbacks)
-    callbacks.push_back(TROUPE_TRY(make_part(options.parts.callbacks, callback)));
+    callbacks.push_back(TROUPE_TRY(make_callback(options.parts, callback)));
   auto engine = engine_options(config, bundle.model, strategy, options.overlaps,
                                offload_of(config, options.compute.kind == ComputeKind::kCuda));
   // The step's micro-batches are dealt out to as many ranks as there are.
@@ -187,9 +189,10 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                                .layout = nullptr,
                                                .rank_compute = nullptr,
                                                .held = {}});
-  if (const auto& choice = parts->bundle.parts.data_source)
-    parts->own_data = TROUPE_TRY(OwnData::make(parts->options.parts, *choice, parts->bundle.source,
-                                               parts->bundle.model.vocab_size));
+  if (parts->bundle.parts.data_source)
+    parts->own_data =
+        TROUPE_TRY(OwnData::make(parts->options.parts, parts->bundle.parts, parts->bundle.source,
+                                 parts->bundle.model.vocab_size));
   if (parts->config().troupe.operator_times) {
     // An operator's time ends where its work does.
     if (!parts->compute->access().in_place())
@@ -404,6 +407,16 @@ StepRecord RankParts::last_step_record() {
           .learning_rate = record.learning_rate,
           .tokens = record.tokens,
           .skipped = std::string(record.why())};
+}
+
+FinishedStep told_step(const StepRecord& record) {
+  return {.step = record.step,
+          .loss = record.loss,
+          .grad_norm = record.grad_norm,
+          .learning_rate = record.learning_rate,
+          .tokens = record.tokens,
+          .epoch = record.epoch,
+          .skipped = record.skipped};
 }
 
 Status TrainingRun::save_and_leave(RunGeneration& generation) {

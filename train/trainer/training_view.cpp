@@ -1,4 +1,4 @@
-#include "train/trainer/training_view.h"
+#include "troupe/train/training_view.h"
 
 #include <cstring>
 
@@ -13,7 +13,7 @@ std::string TrainingView::run() const { return parts_.options.run; }
 int TrainingView::rank() const { return parts_.rank; }
 std::int64_t TrainingView::step() const { return parts_.step(); }
 std::int64_t TrainingView::total_steps() const { return parts_.total_steps(); }
-StepRecord TrainingView::last_step() const { return parts_.last_step_record(); }
+FinishedStep TrainingView::last_step() const { return told_step(parts_.last_step_record()); }
 bool TrainingView::has_own_data() const { return parts_.own_data != nullptr; }
 std::string TrainingView::data_arguments() const {
   return std::string(parts_.transaction().record().data());

@@ -7,6 +7,7 @@
 
 #include "tests/support/text.h"
 #include "tests/train/hub/hub_fixture.h"
+#include "train/hub/client.h"
 #include "train/hub/download_lock.h"
 #include "train/hub/errors.h"
 #include "train/hub/model_files.h"

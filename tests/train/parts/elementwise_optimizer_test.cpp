@@ -6,7 +6,7 @@
 #include "runtime/base/random.h"
 #include "train/optimizer/optimizers.h"
 #include "train/optimizer/random_rounding.h"
-#include "train/parts/elementwise_optimizer.h"
+#include "train/parts/own_optimizer.h"
 #include "train/tensor/convert.h"
 
 namespace troupe::train {
@@ -20,7 +20,6 @@ const ParameterGroups kGroups = {
 class OwnSgd : public ElementwiseOptimizer {
  public:
   std::string_view name() const override { return "own SGD"; }
-  std::span<const std::string_view> slots() const override { return {}; }
   void update_elements(const ElementwiseStep& step, std::span<float> p, std::span<const float> g,
                        std::span<const std::span<float>>) const override {
     const float decay = step.decays ? kDecay : 0.0f;
@@ -32,10 +31,7 @@ class OwnSgd : public ElementwiseOptimizer {
 class Sums : public ElementwiseOptimizer {
  public:
   std::string_view name() const override { return "sums"; }
-  std::span<const std::string_view> slots() const override {
-    static constexpr std::string_view kSlots[] = {"once", "twice", "updates"};
-    return kSlots;
-  }
+  std::vector<std::string> slots() const override { return {"once", "twice", "updates"}; }
   void update_elements(const ElementwiseStep& step, std::span<float>, std::span<const float> g,
                        std::span<const std::span<float>> slots) const override {
     for (std::size_t i = 0; i < g.size(); ++i) {
@@ -67,7 +63,8 @@ void update(const Optimizer& optimizer, const OptimizerStep& step, std::size_t b
 
 TEST_CASE("an elementwise optimizer has the bits of one that is written for chunks") {
   const auto by_hand = make_optimizer("sgd", {.weight_decay = kDecay});
-  const OwnSgd own;
+  const auto own_sgd = run_optimizer(std::make_shared<OwnSgd>());
+  const Optimizer& own = *own_sgd;
   const std::vector<float> g = values(5), p = values(1);
   std::vector<std::uint16_t> half(kCount);
   bf16_from_float(p.data(), half.data(), kCount);
@@ -88,7 +85,8 @@ TEST_CASE("an elementwise optimizer has the bits of one that is written for chun
 }
 
 TEST_CASE("its slots are kept in the state's type, each rounded with bits of its own") {
-  const Sums own;
+  const auto sums = run_optimizer(std::make_shared<Sums>());
+  const Optimizer& own = *sums;
   const std::vector<float> g = values(5);
   std::vector<std::uint16_t> p(kCount), once(kCount), twice(kCount), updates(kCount);
   const auto step = [&](std::int64_t number, std::optional<std::uint64_t> key) {

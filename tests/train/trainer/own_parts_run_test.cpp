@@ -1,33 +1,49 @@
 // Runs with parts of the program's own, all ranks in one process.
+#include <algorithm>
 #include <cmath>
 
+#include "runtime/base/random.h"
 #include "tests/train/trainer/run_fixture.h"
-#include "train/parts/elementwise_optimizer.h"
+#include "train/parts/own_model_passes.h"
 #include "train/trainer/between_steps.h"
 
 namespace troupe::train::tests {
 namespace {
 
-class Half final : public Objective {
+class Half final : public TargetObjective {
  public:
   std::string_view name() const override { return "half"; }
-  Result<TargetLosses> losses_of(const TargetTokens& targets) const override {
-    TargetLosses result;
-    for (const float log_probability : targets.log_probabilities) {
-      result.losses.push_back(-0.5f * log_probability);
-      result.derivatives.push_back(-0.5f);
+  Status evaluate(const ScoredTargets& targets, std::span<float> losses,
+                  std::span<float> derivatives) const override {
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      losses[i] = -0.5f * targets.log_probabilities[i];
+      derivatives[i] = -0.5f;
     }
-    return result;
+    return {};
+  }
+};
+
+// The same of logits.
+class HalfOfLogits final : public LogitsObjective {
+ public:
+  std::string_view name() const override { return "half of logits"; }
+  float evaluate(std::span<float> logits, std::int32_t target, bool differentiates) const override {
+    double sum = 0;
+    const float greatest = *std::max_element(logits.begin(), logits.end());
+    for (const float logit : logits) sum += std::exp(logit - greatest);
+    const auto log_sum = static_cast<float>(std::log(sum)) + greatest;
+    const float loss = 0.5f * (log_sum - logits[static_cast<std::size_t>(target)]);
+    if (!differentiates) return loss;
+    for (float& logit : logits) logit = 0.5f * std::exp(logit - log_sum);
+    logits[static_cast<std::size_t>(target)] -= 0.5f;
+    return loss;
   }
 };
 
 class SignSgd final : public ElementwiseOptimizer {
  public:
   std::string_view name() const override { return "signSGD"; }
-  std::span<const std::string_view> slots() const override {
-    static constexpr std::string_view kSlots[] = {"mean"};
-    return kSlots;
-  }
+  std::vector<std::string> slots() const override { return {"mean"}; }
   void update_elements(const ElementwiseStep& step, std::span<float> p, std::span<const float> g,
                        std::span<const std::span<float>> slots) const override {
     for (std::size_t i = 0; i < p.size(); ++i) {
@@ -37,12 +53,49 @@ class SignSgd final : public ElementwiseOptimizer {
   }
 };
 
+// y = w·x + b by the mean of squares; a sample is (x…, y).
+class Line final : public OwnModel {
+ public:
+  std::vector<OwnTensor> tensors() const override {
+    return {{"w", {3}, 0.1}, {"b", {1}, 0, false}};
+  }
+  std::int64_t sample_values() const override { return 4; }
+  Result<double> evaluate(std::int64_t count, std::span<const float> samples,
+                          std::span<const std::span<const float>> tensors,
+                          std::span<const std::span<float>> gradients) const override {
+    double loss = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto x = samples.subspan(static_cast<std::size_t>(4 * i), 4);
+      float left = tensors[1][0] - x[3];
+      for (std::size_t k = 0; k < 3; ++k) left += tensors[0][k] * x[k];
+      loss += left * left;
+      if (gradients.empty()) continue;
+      for (std::size_t k = 0; k < 3; ++k) gradients[0][k] += 2 * left * x[k];
+      gradients[1][0] += 2 * left;
+    }
+    return loss;
+  }
+};
+
+// Of y = x0 − 2·x1 + 0.5·x2 + 1.
+class Points final : public DataSource {
+ public:
+  std::int64_t size() const override { return 64; }
+  Result<TrainingSample> sample(std::int64_t, std::int64_t number) const override {
+    SeededRandom random(static_cast<std::uint64_t>(number));
+    TrainingSample sample;
+    for (int k = 0; k < 3; ++k) sample.values.push_back(static_cast<float>(random.unit() - 0.5));
+    sample.values.push_back(sample.values[0] - 2 * sample.values[1] + 0.5f * sample.values[2] + 1);
+    return sample;
+  }
+};
+
 class Counting final : public DataSource {
  public:
-  explicit Counting(const json::Object& arguments)
-      : by_(json::find_integer(arguments, "by").value_or(1)),
-        size_(json::find_integer(arguments, "size").value_or(100)),
-        vocabulary_(json::find_integer(arguments, "vocabulary").value_or(60)) {}
+  explicit Counting(const Arguments& arguments)
+      : by_(arguments.integer("by", 1)),
+        size_(arguments.integer("size", 100)),
+        vocabulary_(arguments.integer("vocabulary", 60)) {}
   std::int64_t size() const override { return size_; }
   std::int64_t length_max() const override { return 12; }
   Result<TrainingSample> sample(std::int64_t epoch, std::int64_t number) const override {
@@ -59,10 +112,9 @@ class Counting final : public DataSource {
 // Ends the run behind a step; what all of them in this process have seen.
 class EndsAt final : public TrainingCallback {
  public:
-  explicit EndsAt(const json::Object& arguments)
-      : step_(json::find_integer(arguments, "step").value_or(-1)) {}
+  explicit EndsAt(const Arguments& arguments) : step_(arguments.integer("step", -1)) {}
   void step_begun(std::int64_t step) override { begun = step; }
-  AfterStep step_finished(const StepRecord& record) override {
+  AfterStep step_finished(const FinishedStep& record) override {
     return record.step == step_ ? AfterStep::kEndRun : AfterStep::kGoOn;
   }
   void saved(std::int64_t step, const std::string&) override { saves.push_back(step); }
@@ -74,10 +126,10 @@ class EndsAt final : public TrainingCallback {
 };
 
 TrainingParts parts() {
-  return {.objectives = {{"half", part<Objective, Half>()}},
-          .optimizers = {{"sign", part<Optimizer, SignSgd>()}},
-          .data_sources = {{"counting", part<DataSource, Counting>()}},
-          .callbacks = {{"ends", part<TrainingCallback, EndsAt>()}}};
+  TrainingParts listed;
+  listed.add<Half>("half").add<HalfOfLogits>("half of logits").add<SignSgd>("sign");
+  listed.add<Counting>("counting").add<EndsAt>("ends").add<Line>("line").add<Points>("points");
+  return listed;
 }
 
 RunChange own_run(const std::string& strategy, int world = 2, std::int64_t end = -1) {
@@ -88,9 +140,9 @@ RunChange own_run(const std::string& strategy, int world = 2, std::int64_t end =
                 bundle.config.training.save_steps = 4;
                 bundle.dataset = TokenDataset(TokenDataset::Kind::kSupervised, 0);
                 bundle.source = {.samples = 100, .length_max = 12};
-                bundle.parts = {.objective = {{"half"}},
-                                .optimizer = {{"sign"}},
-                                .data_source = {{"counting"}},
+                bundle.parts = {.objective = PartChoice{"half"},
+                                .optimizer = PartChoice{"sign"},
+                                .data_source = PartChoice{"counting"},
                                 .callbacks = {{"ends", {{"step", end}}}}};
               },
           .parts = parts()};
@@ -250,12 +302,75 @@ TEST_CASE("between steps every rank sees the run, and its part of the weights") 
   }
 }
 
+TEST_CASE("a loss of logits trains as the same loss of log-probabilities does") {
+  troupe::tests::TemporaryDirectory dir;
+  const auto loss_of = [&](const char* objective, bool bf16) {
+    RunChange change = own_run("zero2");
+    change.change = [=, before = change.change](RunBundle& bundle) {
+      before(bundle);
+      bundle.parts.objective = PartChoice{objective};
+      bundle.parts.optimizer.reset();
+      if (bf16) bundle.config.model.compute = Precision::kBfloat16;
+    };
+    auto ranks = make_ranks(dir.file(objective + std::to_string(bf16)), change);
+    double loss = 0;
+    ranks->observers[0].look = [&](const TrainingView& view) { loss = view.last_step().loss; };
+    for (const Status& status : run_generation(*ranks, 1))
+      CHECK_MESSAGE(status.ok(), status.to_string());
+    return loss;
+  };
+  const double expected = loss_of("half", false);
+  CHECK(expected > 0.1);
+  CHECK(loss_of("half of logits", false) == doctest::Approx(expected).epsilon(1e-4));
+  CHECK(loss_of("half of logits", true) == doctest::Approx(expected).epsilon(0.02));
+}
+
+TEST_CASE("a model of the program's own: the same bits under every strategy, also over a kill") {
+  troupe::tests::TemporaryDirectory dir;
+  const auto config = config_of(Line());
+  REQUIRE(config.ok());
+  std::string expected;
+  for (const char* strategy : {"ddp", "zero2", "zero3"}) {
+    for (const int kill_at : {-1, 7}) {
+      CAPTURE(strategy);
+      CAPTURE(kill_at);
+      RunChange change = own_run(strategy);
+      change.change = [before = change.change, &config](RunBundle& bundle) {
+        before(bundle);
+        bundle.model = *config;
+        bundle.config.training.learning_rate = 0.1;
+        bundle.source = {.samples = 64, .length_max = 5};
+        bundle.parts = {.data_source = PartChoice{"points"}, .model = PartChoice{"line"}};
+      };
+      const std::string name = strategy + std::to_string(kill_at);
+      auto ranks = make_ranks(dir.file(name), change);
+      std::vector<double> losses;
+      ranks->observers[0].look = [&](const TrainingView& view) {
+        losses.push_back(view.last_step().loss);
+      };
+      ranks->observers[0].abort_after = kill_at;
+      auto ended = run_generation(*ranks, 1);
+      if (kill_at >= 0) {
+        start_rank(*ranks, 1, dir.file(name), change);
+        ranks->observers[0].abort_after = -1;
+        ended = run_generation(*ranks, 2);
+      }
+      for (const Status& status : ended) CHECK_MESSAGE(status.ok(), status.to_string());
+      CHECK(losses.back() < 0.3 * losses[1]);
+      const std::string model = file(dir.file(name + "/model.safetensors"));
+      REQUIRE(model.find("\"w\"") != std::string::npos);
+      if (expected.empty()) expected = model;
+      CHECK((model == expected));
+    }
+  }
+}
+
 TEST_CASE("tokens beyond the vocabulary end the run, naming source and sample") {
   troupe::tests::TemporaryDirectory dir;
   RunChange change = own_run("ddp", 1);
   change.change = [before = change.change](RunBundle& bundle) {
     before(bundle);
-    bundle.parts.data_source = {{"counting", {{"vocabulary", 100}}}};
+    bundle.parts.data_source = PartChoice{"counting", {{"vocabulary", 100}}};
   };
   auto ranks = make_ranks(dir.file("out"), change);
   const Status status = run_generation(*ranks, 1)[0];

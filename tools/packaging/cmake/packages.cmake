@@ -27,15 +27,15 @@ if(TARGET troupe_cuda)
   install(TARGETS troupe_cuda LIBRARY DESTINATION lib/troupe COMPONENT cuda)
 endif()
 
-# Debian packages: troupe (the command) and libtroupe-dev (the library, its headers, CMake and pkg-config
-# files). Dependencies are what the binaries were linked with, as dpkg-shlibdeps finds them.
+# Debian packages: troupe (the command), libtroupe-dev (the library, its headers, CMake and pkg-config
+# files) and libtroupe-train-dev (the same of what trains). Dependencies are what the binaries were linked with, as dpkg-shlibdeps finds them.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME troupe)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_CONTACT "The Troupe developers")
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
-set(CPACK_COMPONENTS_ALL cli runtime)
+set(CPACK_COMPONENTS_ALL cli runtime train)
 set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_STRIP_FILES ON)
@@ -55,4 +55,14 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_GENERATE_SHLIBS OFF)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/tools/packaging/triggers)
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION
   "Actors in processes of their own, placed, restarted and called over a cluster\nThe C++20 library: headers, shared library, CMake and pkg-config files.")
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE RENAME copyright
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libtroupe-train-dev COMPONENT train)
+set(CPACK_DEBIAN_TRAIN_PACKAGE_NAME libtroupe-train-dev)
+set(CPACK_DEBIAN_TRAIN_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_TRAIN_PACKAGE_DEPENDS "libtroupe-dev (= ${PROJECT_VERSION}), libcurl4")
+set(CPACK_DEBIAN_TRAIN_PACKAGE_GENERATE_SHLIBS OFF)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/lib)  # libtroupe is the other package's
+set(CPACK_DEBIAN_TRAIN_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/tools/packaging/triggers)
+set(CPACK_COMPONENT_TRAIN_DESCRIPTION
+  "Distributed training of a program's own, on actors that survive\nLosses, optimizers, data, models and callbacks in C++20: headers, shared library, CMake and pkg-config files.")
 include(CPack)

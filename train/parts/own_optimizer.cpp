@@ -1,7 +1,9 @@
-#include "train/parts/elementwise_optimizer.h"
+#include "train/parts/own_optimizer.h"
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/check.h"
@@ -104,11 +106,27 @@ class Update final : public PreparedUpdate {
   std::vector<ElementwiseStep> groups_;
 };
 
+class OwnOptimizer final : public Optimizer {
+ public:
+  explicit OwnOptimizer(std::shared_ptr<const ElementwiseOptimizer> own)
+      : own_(std::move(own)), names_(own_->slots()), slots_(names_.begin(), names_.end()) {}
+  std::string_view name() const override { return own_->name(); }
+  std::span<const std::string_view> slots() const override { return slots_; }
+  std::unique_ptr<const PreparedUpdate> prepare(
+      const OptimizerStep& step, std::span<const ParameterGroup> groups) const override {
+    return std::make_unique<Update>(*own_, step, groups);
+  }
+
+ private:
+  const std::shared_ptr<const ElementwiseOptimizer> own_;
+  const std::vector<std::string> names_;
+  const std::vector<std::string_view> slots_;
+};
+
 }  // namespace
 
-std::unique_ptr<const PreparedUpdate> ElementwiseOptimizer::prepare(
-    const OptimizerStep& step, std::span<const ParameterGroup> groups) const {
-  return std::make_unique<Update>(*this, step, groups);
+std::shared_ptr<const Optimizer> run_optimizer(std::shared_ptr<const ElementwiseOptimizer> own) {
+  return std::make_shared<OwnOptimizer>(std::move(own));
 }
 
 }  // namespace troupe::train

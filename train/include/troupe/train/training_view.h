@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/status.h"
-#include "train/report/step_log.h"
+#include "troupe/status.h"
+#include "troupe/train/callback.h"
 
 namespace troupe::train {
 
-struct RankParts;
+struct RankParts;  // the library's
 
 // Elements [begin, begin + values.size()) of a parameter in row-major order, in fp32.
 struct ParameterValues {
@@ -34,8 +34,8 @@ class TrainingView {
   std::int64_t total_steps() const;
   // No step follows: it was the last one, or a callback or early stopping has ended the run.
   bool has_ended() const { return ended_; }
-  // The last step; its times are not there. Without one: of step 0.
-  StepRecord last_step() const;
+  // The last step; without one: of step 0.
+  FinishedStep last_step() const;
   bool has_own_data() const;
   // The arguments of the program's own data source as JSON; empty: as the run began with.
   std::string data_arguments() const;
