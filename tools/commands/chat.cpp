@@ -3,7 +3,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <memory>
 
 #include "tools/commands/generation_flags.h"
@@ -21,6 +23,32 @@ struct ChatOptions {
   std::vector<std::string> config;  // a file of LLaMA-Factory's, and settings
   train::EncodeOptions encode;
 };
+
+// The keys that count, or name how LLaMA-Factory would compute the same.
+constexpr std::string_view kChatKeys[] = {"adapter_folder",
+                                          "adapter_name_or_path",
+                                          "cache_dir",
+                                          "default_system",
+                                          "do_sample",
+                                          "enable_thinking",
+                                          "finetuning_type",
+                                          "hf_hub_token",
+                                          "infer_backend",
+                                          "length_penalty",
+                                          "max_length",
+                                          "max_new_tokens",
+                                          "model_name_or_path",
+                                          "model_revision",
+                                          "num_beams",
+                                          "quantization_bit",
+                                          "repetition_penalty",
+                                          "seed",
+                                          "skip_special_tokens",
+                                          "temperature",
+                                          "template",
+                                          "top_k",
+                                          "top_p",
+                                          "trust_remote_code"};
 
 // What `llamafactory-cli chat` takes from its file: model, adapters, template, and how answers are
 // drawn (hparams/generating_args.py of 0.9.5 has these defaults). Flags are stronger.
@@ -40,17 +68,34 @@ Status take_config(ChatOptions& options, CommandContext& context) {
   if (!options.template_name) options.template_name = config.data.template_name;
   options.encode.default_system = config.data.default_system;
   options.encode.enable_thinking = config.data.enable_thinking;
-  const json::Value values(loaded.source.values);
-  const bool draws = json::find_bool(values, "do_sample").value_or(true);
+  const train::PredictionSection& wanted = config.prediction;
+  const std::pair<const char*, bool> refused[] = {
+      {"num_beams", wanted.num_beams > 1},
+      {"max_length", wanted.max_new_tokens <= 0},
+      {"skip_special_tokens", !wanted.skip_special_tokens},
+      {"quantization_bit", config.model.quantization_bit.has_value()}};
+  for (const auto& [key, is_wanted] : refused) {
+    if (is_wanted)
+      return error(Code::kUnsupported, "{} is not supported by chat; leave the key out", key);
+  }
   if (!options.flags.temperature)
-    options.flags.temperature =
-        draws ? json::find_number(values, "temperature").value_or(0.95) : 0.0;
-  if (!options.flags.top_p) options.flags.top_p = json::find_number(values, "top_p").value_or(0.7);
+    options.flags.temperature = wanted.do_sample ? wanted.temperature : 0.0;
+  if (!options.flags.top_p) options.flags.top_p = wanted.top_p;
   if (options.flags.top_k == 0)
-    options.flags.top_k = static_cast<std::uint64_t>(
-        std::max<std::int64_t>(0, json::find_integer(values, "top_k").value_or(50)));
-  if (const auto tokens = json::find_integer(values, "max_new_tokens"); tokens && *tokens > 0)
-    options.flags.tokens = static_cast<std::uint64_t>(*tokens);
+    options.flags.top_k = static_cast<std::uint64_t>(std::max<std::int64_t>(0, wanted.top_k));
+  if (!options.flags.repetition_penalty)
+    options.flags.repetition_penalty = wanted.repetition_penalty;
+  options.flags.tokens = static_cast<std::uint64_t>(wanted.max_new_tokens);
+  if (const auto seed = json::find_integer(json::Value(loaded.source.values), "seed");
+      seed && *seed >= 0 && options.flags.seed == GenerationFlags::kSeed)
+    options.flags.seed = static_cast<std::uint64_t>(*seed);
+  std::string unused;
+  for (const auto& member : loaded.source.values) {
+    const std::string_view key = member.key();
+    if (std::ranges::find(kChatKeys, key) == std::end(kChatKeys))
+      unused += fmt::format("{}{}", unused.empty() ? "" : ", ", key);
+  }
+  if (!unused.empty()) context.err << "notice: of no effect on a chat: " << unused << "\n";
   return {};
 }
 

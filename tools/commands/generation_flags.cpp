@@ -7,7 +7,8 @@
 namespace troupe::tools {
 
 Result<train::SamplingOptions> GenerationFlags::sampling() const {
-  const train::SamplingOptions options{.temperature = temperature.value_or(0.0),
+  const train::SamplingOptions options{.repetition_penalty = repetition_penalty.value_or(1.0),
+                                       .temperature = temperature.value_or(0.0),
                                        .top_k = static_cast<std::int64_t>(top_k),
                                        .top_p = top_p.value_or(1.0)};
   TROUPE_RETURN_IF_ERROR(train::check_sampling(options));
@@ -51,6 +52,8 @@ void add_sampling_flags(Command& command, GenerationFlags& flags) {
       .option(
           "--top-p", flags.top_p, "P",
           "choose among the likeliest tokens whose probabilities sum to P (default 1: among all)")
+      .option("--repetition-penalty", flags.repetition_penalty, "P",
+              "divide the logits of tokens that were there by P (default 1)")
       .option("--seed", flags.seed, "N", "seed of the random choices (default 42)")
       .option("--threads", flags.threads, "N",
               "threads to compute with (default: one for each core)");

@@ -12,13 +12,15 @@
 namespace troupe::tools {
 
 struct GenerationFlags {
+  static constexpr std::uint64_t kSeed = 42;
   std::string model;
   std::vector<std::string> adapters;
   std::uint64_t tokens = 128;
-  std::uint64_t seed = 42;
+  std::uint64_t seed = kSeed;
   std::optional<double> temperature;
   std::optional<double> top_p;
   std::uint64_t top_k = 0;
+  std::optional<double> repetition_penalty;
   std::uint64_t threads = 0;
 
   // kInvalidArgument for values that no sampling has.
