@@ -122,7 +122,7 @@ std::string optimizer_choice(const TrainConfig& config) {
   if (method.use_badam) return "badam";
   if (method.use_adam_mini) return "adam_mini";
   if (method.use_muon) return "muon";
-  if (const json::Value* own = json::find(config.deepspeed, "optimizer")) {
+  if (const json::Value* own = config.deepspeed.if_contains("optimizer")) {
     const auto type = json::find_string(*own, "type").value_or("");
     const json::Value* params = json::find(*own, "params");
     const json::Value* decoupled = params ? json::find(*params, "adam_w_mode") : nullptr;

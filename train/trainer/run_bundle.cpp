@@ -1,5 +1,4 @@
 #include "train/trainer/run_bundle.h"
-#include "train/trainer/sharding_setup.h"
 
 #include <cstring>
 
@@ -202,8 +201,7 @@ Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
   RunBundle bundle;
   bundle.config = TROUPE_TRY(train_config_from_json(*config));
   bundle.model = TROUPE_TRY(ModelConfig::from_json(*model, "the run's bundle"));
-  bundle.trainables = with_rule(TROUPE_TRY(trainables_from_json(*trainables, "the run's bundle")),
-                                bundle.config, bundle.model);
+  bundle.trainables = TROUPE_TRY(trainables_from_json(*trainables, "the run's bundle"));
   for (const auto& member : companions->get_object()) {
     if (!member.value().is_string()) {
       return error(Code::kDataLoss, "the run's bundle has a file without a text");

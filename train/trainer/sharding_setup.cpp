@@ -87,6 +87,14 @@ Status check_optimizer(const TrainConfig& config, const ModelConfig& model,
   const ModelLayout layout(model, trainables);
   for (const ParameterInfo& parameter : layout.trained().parameters())
     TROUPE_RETURN_IF_ERROR(optimizer->check(parameter.name, parameter.shape));
+  if ((config.optimizer.use_galore || config.optimizer.use_apollo) &&
+      !layout.trained().has_whole_tensors())
+    return error(Code::kInvalidArgument,
+                 "{}_target={}: no linear layer of the model has such a name",
+                 config.optimizer.use_galore ? "galore" : "apollo",
+                 fmt::join(config.optimizer.use_galore ? config.optimizer.galore_target
+                                                       : config.optimizer.apollo_target,
+                           ","));
   if (const auto start = config.optimizer.badam_start_block;
       config.optimizer.use_badam && start && *start >= model.num_hidden_layers)
     return error(Code::kInvalidArgument, "badam_start_block={}: the model has {} layers, from 0 on",

@@ -113,6 +113,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   const TrainConfig& config = bundle.config;
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
   const PartChoices& own = bundle.parts;
+  bundle.trainables = with_rule(std::move(bundle.trainables), config, bundle.model);
   const auto objective = own.objective ? TROUPE_TRY(make_objective(options.parts, *own.objective))
                                        : objective_of(config);
   auto compute = TROUPE_TRY(open_compute(bundle, objective, options, log));
@@ -129,7 +130,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   const auto facts =
       TROUPE_TRY(run_schedule(config, samples, options.batch_world(), sampler.packed_batches()));
   const auto& training = config.training;
-  const json::Value* of_deepspeed = json::find(config.deepspeed, "scheduler");
+  const json::Value* of_deepspeed = config.deepspeed.if_contains("scheduler");
   auto schedule =
       of_deepspeed ? TROUPE_TRY(Schedule::make_deepspeed(*of_deepspeed, training.learning_rate,
                                                          facts.total_steps, facts.warmup_steps))

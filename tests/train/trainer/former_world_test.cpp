@@ -107,9 +107,10 @@ class Machines {
   std::uint64_t generation_ = 0;
 };
 
-RunChange elastic_change(const std::string& strategy) {
-  return {.world = 4, .batch = 1, .accumulation = 1, .change = [strategy](RunBundle& bundle) {
+RunChange elastic_change(const std::string& strategy, const std::string& optim = "adamw_torch") {
+  return {.world = 4, .batch = 1, .accumulation = 1, .change = [=](RunBundle& bundle) {
             auto& config = bundle.config;
+            config.training.optim = optim;
             config.sharding.strategy = strategy;
             config.sharding.deterministic = Deterministic::kAcrossWorldSizes;
             config.training.max_steps = 12;
@@ -133,10 +134,13 @@ void check_paused(const std::vector<Status>& ended, std::int64_t step) {
 }
 
 TEST_CASE("worlds of 4, 2, 3 and 4 machines in one run: the bits of an undisturbed one") {
-  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3"}) {
+  for (const auto& [strategy, optim] : {std::pair{"ddp", "adamw_torch"},
+                                        {"zero1", "adamw_torch"},
+                                        {"zero2", "adafactor"},
+                                        {"zero3", "adamw_8bit"}}) {
     CAPTURE(strategy);
     troupe::tests::TemporaryDirectory dir;
-    const RunChange change = elastic_change(strategy);
+    const RunChange change = elastic_change(strategy, optim);
     train(dir.file("oracle"), change);
     Machines machines(dir.file("run"), change);
     check_paused(machines.run({0, 1, 2, 3}, 2), 2);

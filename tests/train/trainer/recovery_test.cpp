@@ -15,6 +15,7 @@ struct World {
   OffloadChoice offload = OffloadChoice::kNone;
   bool pure_bf16 = false;
   int machines = 1;  // that have equal numbers of ranks
+  std::string optim = "adamw_torch";
 };
 
 RunChange change_of(const World& world) {
@@ -29,6 +30,8 @@ RunChange change_of(const World& world) {
                 bundle.config.sharding.offload = world.offload;
                 if (world.pure_bf16)
                   bundle.config.model.compute = bundle.config.model.state = Precision::kBfloat16;
+                bundle.config.optimizer.use_muon = world.optim == "muon";
+                if (world.optim != "muon") bundle.config.training.optim = world.optim;
                 bundle.config.training.max_steps = 4;
                 bundle.config.training.logging_steps = 3;
                 bundle.config.training.save_steps = 2;
@@ -196,6 +199,23 @@ TEST_CASE("a machine lost at any point: where a buddy keeps a copy, no step is l
       for (int i = 0; i < here; ++i)
         at[static_cast<std::size_t>(first + i)] = point + (turn % 3 == 0 ? i : -i * stride / 3);
       check_kill(world, oracle, at, true);
+    }
+  }
+}
+
+TEST_CASE("the same with optimizers of blocks and of whole tensors, of a rank and of a machine") {
+  for (const char* optim : {"adamw_8bit", "muon"}) {
+    CAPTURE(optim);
+    const World world{.strategy = "zero3", .ranks = 2, .machines = 2, .optim = optim};
+    troupe::tests::TemporaryDirectory dir;
+    const Oracle oracle = undisturbed(dir.file("oracle"), world);
+    const std::int64_t stride = stride_of(oracle, 5);
+    int turn = 0;
+    for (std::int64_t point = 1 + stride / 2; point < oracle.points[0]; point += stride, ++turn) {
+      CAPTURE(point);
+      std::vector<std::int64_t> at(2, -1);
+      at[static_cast<std::size_t>(turn % 2)] = point;
+      check_kill(world, oracle, at, turn % 2 == 0);
     }
   }
 }

@@ -339,6 +339,30 @@ TEST_CASE("SGD goes on from its checkpoints and from memory, and no optimizer fr
   }
 }
 
+TEST_CASE("what is kept by block or by tensor is resumed, under another strategy, too") {
+  troupe::tests::TemporaryDirectory dir;
+  for (const char* optim : {"adamw_8bit", "galore"}) {
+    CAPTURE(optim);
+    const auto with = [&](const char* strategy) {
+      return [optim, strategy](RunBundle& bundle) {
+        two_epochs(bundle);
+        bundle.config.sharding.strategy = strategy;
+        bundle.config.optimizer.use_galore = std::string_view(optim) == "galore";
+        bundle.config.optimizer.galore_rank = 4;
+        if (!bundle.config.optimizer.use_galore) bundle.config.training.optim = optim;
+      };
+    };
+    const std::string out = dir.file(optim);
+    train(out + "-whole", {.world = 2, .batch = 1, .change = with("ddp")});
+    auto first = make_ranks(out, {.world = 2, .batch = 1, .change = with("zero3")});
+    first->observers[0].abort_after = 11;
+    run_generation(*first, 1);
+    train(out + "-resumed",
+          {.world = 2, .batch = 1, .resume = out + "/checkpoint-10", .change = with("ddp")});
+    CHECK(file(out + "-resumed/model.safetensors") == file(out + "-whole/model.safetensors"));
+  }
+}
+
 TEST_CASE("early stopping and the loading of the best model are said") {
   troupe::tests::TemporaryDirectory dir;
   auto ranks = make_ranks(dir.file("out"), {.change = [](RunBundle& bundle) {

@@ -1,0 +1,89 @@
+// LLaMA-Factory's optimizers beside `optim`, DeepSpeed's: what a configuration comes to.
+#include <doctest/doctest.h>
+
+#include "tests/train/config/load_helpers.h"
+#include "train/config/keys.h"
+
+namespace troupe::train {
+namespace {
+
+using namespace tests;
+
+TEST_CASE("keys of optimizers are stored, travel as JSON and come back") {
+  const std::pair<const char*, json::Value> values[] = {{"use_galore", true},
+                                                        {"galore_target", json::Array{"mlp"}},
+                                                        {"galore_rank", 4},
+                                                        {"galore_update_interval", 7},
+                                                        {"galore_scale", 0.25},
+                                                        {"galore_proj_type", "full"},
+                                                        {"galore_layerwise", true},
+                                                        {"use_apollo", true},
+                                                        {"apollo_target", json::Array{"mlp"}},
+                                                        {"apollo_rank", 4},
+                                                        {"apollo_update_interval", 7},
+                                                        {"apollo_scale", 0.25},
+                                                        {"apollo_proj", "svd"},
+                                                        {"apollo_layerwise", true},
+                                                        {"apollo_scale_type", "tensor"},
+                                                        {"apollo_scale_front", true},
+                                                        {"use_badam", true},
+                                                        {"badam_start_block", 2},
+                                                        {"badam_switch_mode", "random"},
+                                                        {"badam_switch_interval", -1},
+                                                        {"use_adam_mini", true},
+                                                        {"use_muon", true}};
+  for (const auto& [key, value] : values) {
+    CAPTURE(key);
+    const KeySpec* row = find_key(key);
+    REQUIRE(row);
+    const auto canonical = canonical_value(*row, value);
+    REQUIRE_MESSAGE(canonical.ok(), canonical.status().message());
+    TrainConfig config;
+    CHECK_FALSE(row->fetch(config) == *canonical);
+    REQUIRE(row->store(config, *canonical).ok());
+    const auto again = train_config_from_json(to_json(config));
+    REQUIRE_MESSAGE(again.ok(), again.status().to_string());
+    CHECK(row->fetch(*again) == *canonical);
+  }
+}
+
+TEST_CASE("the optimizer that a configuration comes to") {
+  TrainConfig config;
+  CHECK(optimizer_choice(config) == "adamw_torch");
+  const auto with_deepspeed = [&](std::string_view optimizer) {
+    TrainConfig other;
+    other.deepspeed["optimizer"] = json::parse(optimizer, "ds.json").value();
+    return optimizer_choice(other);
+  };
+  CHECK(with_deepspeed(R"({"type": "AdamW"})") == "adamw_torch");
+  CHECK(with_deepspeed(R"({"type": "Adam"})") == "adamw_torch");
+  CHECK(with_deepspeed(R"({"type": "Adam", "params": {"adam_w_mode": false}})") == "adam");
+  CHECK(with_deepspeed(R"({"type": "Lion"})") == "lion_32bit");
+  config.training.optim = "adafactor";
+  CHECK(optimizer_choice(config) == "adafactor");
+  config.optimizer.use_muon = true;
+  CHECK(optimizer_choice(config) == "muon");
+  config.optimizer.use_badam = true;
+  CHECK(optimizer_choice(config) == "badam");
+  CHECK_FALSE(updates_layerwise(config));
+  config.optimizer.use_galore = config.optimizer.galore_layerwise = true;
+  CHECK(optimizer_choice(config) == "galore");
+  CHECK(updates_layerwise(config));
+}
+
+TEST_CASE("what does not go together is refused in LLaMA-Factory's words") {
+  const auto message = [](std::initializer_list<std::string> settings) {
+    return refusal(load_with("", settings));
+  };
+  CHECK(contains(message({"use_galore=true", "use_apollo=true"}),
+                 "Cannot use GaLore, APOLLO or BAdam together."));
+  CHECK(contains(
+      message({"use_galore=true", "galore_layerwise=true", "gradient_accumulation_steps=2"}),
+      "Per-layer GaLore does not support gradient accumulation."));
+  CHECK(contains(message({"use_apollo=true", "optim=adafactor"}), "use optim: adamw_torch"));
+  CHECK(contains(message({"use_badam=true", "badam_mode=ratio"}), "use badam_mode: layer"));
+  CHECK(load_with("", {"use_muon=true"}).ok());
+}
+
+}  // namespace
+}  // namespace troupe::train
