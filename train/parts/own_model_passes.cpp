@@ -67,6 +67,10 @@ class OwnModelPasses final : public Model {
                 std::span<float>) override {
     return no_text();
   }
+  Status decode_each(std::span<const std::int32_t>, std::span<KvCache* const>, UnitAccess&,
+                     Activations&, std::span<float>) override {
+    return no_text();
+  }
 
  private:
   static Status no_text() {
