@@ -35,7 +35,7 @@ class Run:
         self.started_at = self.ended_at = None
 
     def start(self):
-        os.makedirs(self.folder)
+        os.makedirs(self.folder, exist_ok=True)
         paths = [os.path.join(self.folder, file) for file in ("steps.jsonl", "events.jsonl")]
         self._watch = LineWatch([*paths, self.log], self._on_line)
         self.started_at = time.monotonic()

@@ -19,17 +19,26 @@ void add_source_keys(KeyTable& t) {
   t.list("interleave_probs")
       .implemented("probabilities of interleaved data sets", TROUPE_FIELD(data.interleave_probs));
   t.boolean("streaming", false)
-      .refused("read data while training", "data are prepared before the first step",
-               "use streaming: false");
-  t.integer("buffer_size", 16384).inert("shuffle buffer", "it belongs to streaming: true").said();
+      .implemented("data are read and tokenised while they are trained on",
+                   TROUPE_FIELD(data.streaming));
+  t.integer("buffer_size", 16384)
+      .implemented("rows that a stream is shuffled among", TROUPE_FIELD(data.buffer_size))
+      .at_least(1)
+      .at_most(1 << 24)
+      .only_where([](const TrainConfig& config) { return config.data.streaming; },
+                  "it belongs to streaming: true");
   t.optional("media_dir", ValueType::kText)
       .inert("folder of images and sound", "only text is trained");
   t.optional("tokenized_path", ValueType::kText)
-      .refused("tokenised data kept on disk", "data are tokenised at each start",
-               "leave tokenized_path out");
+      .implemented(
+          "folder that tokenised data are taken from where they are there, else kept in (default: "
+          "token_cache in output_dir)",
+          TROUPE_FIELD(data.tokenized_path));
   t.boolean("data_shared_file_system", false)
-      .inert("one node prepares data for all", "every rank prepares its own");
-  t.boolean("overwrite_cache", false).inert("forget prepared data", "none are kept");
+      .inert("one node prepares data for all",
+             "the machine of the command prepares them, in a folder that all nodes share");
+  t.boolean("overwrite_cache", false)
+      .implemented("data are tokenised anew, whatever is kept", TROUPE_FIELD(data.overwrite_cache));
 }
 
 void add_preparation_keys(KeyTable& t) {

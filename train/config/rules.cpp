@@ -115,8 +115,11 @@ void check_data(const TrainConfig& config, const json::Object& values, Problems&
   const auto wrong = [&](std::string_view key, std::string_view message) {
     problems.add(Code::kInvalidArgument, key, message);
   };
-  if (config.trains() && !config.data.is_named())
+  // Without a name, tokenized_path must hold the data: that is for who opens it to say.
+  if (config.trains() && !config.data.is_named() && !config.data.tokenized_path)
     wrong("dataset", "Please specify dataset for training.");
+  if (config.data.tokenized_path && config.data.tokenized_path->empty())
+    wrong("tokenized_path", "names no folder; leave it out");
   const auto& rows = config.data.rows;
   if (!config.data.dataset.empty() && !rows.datasets.empty()) {
     wrong("troupe.datasets", "dataset names data sets, too; leave one of them out");
@@ -149,6 +152,14 @@ void check_data(const TrainConfig& config, const json::Object& values, Problems&
     if (given(values, "max_samples")) {
       wrong("max_samples", "`max_samples` is incompatible with `streaming`.");
     }
+    const char* whole = "needs all data before the first step; leave it or streaming out";
+    if (!rows.datasets.empty()) wrong("troupe.datasets", whole);
+    if (config.data.sample_packing.on) wrong("troupe.sample_packing", whole);
+    if (config.data.group_by_length) wrong("group_by_length", whole);
+    if (config.troupe.held_out > 0) wrong("troupe.held_out", whole);
+    if (config.troupe.train_tokenizer) wrong("troupe.train_tokenizer", whole);
+    if (config.data.tokenized_path)
+      wrong("tokenized_path", "Turn off `streaming` when saving dataset to disk.");
   }
   if (given(values, "interleave_probs")) {
     const auto& probabilities = values.at("interleave_probs");

@@ -195,6 +195,12 @@ struct DataSection {
   std::optional<std::string> tool_format;
   bool disable_shuffling = false;  // file order in every epoch
   bool group_by_length = false;    // samples of like length in a batch
+  // Rows are read, shuffled among so many and tokenised while they are trained on.
+  bool streaming = false;
+  std::int64_t buffer_size = 16384;
+  // Where tokenised data are kept, or taken from; nothing: a folder in output_dir.
+  std::optional<std::string> tokenized_path;
+  bool overwrite_cache = false;  // tokenised anew, whatever is kept
   RowsSection rows;
   SamplePackingSection sample_packing;
   bool is_from_program = false;  // resolved: a program that trains brings the samples itself

@@ -4,9 +4,12 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <thread>
 
+#include "runtime/base/signal_block.h"
 #include "train/data/load_conversations.h"
 #include "train/data/row_dataset.h"
+#include "train/data/row_threads.h"
 #include "train/data/sampler.h"
 
 namespace troupe::train {
@@ -48,53 +51,106 @@ Result<std::string> pretrain_eos(const DataOptions& options, const Tokenizer& to
   return *tokenizer.token(*tokenizer.eos_id());
 }
 
-Result<TokenDataset> encode(std::span<const Conversation> rows, const DataOptions& options,
-                            const DatasetModule& module, const DataProgress& progress,
-                            EncodeReport& report) {
-  TokenDataset out(kind_of(options), *module.tokenizer.pad_id());
-  if (options.stage == DataOptions::Stage::kPretrain) {
-    PretrainOptions pretrain;
-    pretrain.cutoff_len = options.cutoff_len;
-    pretrain.packing = packs(options);
-    pretrain.preprocessing_batch_size = options.preprocessing_batch_size;
-    pretrain.eos_token = TROUPE_TRY(pretrain_eos(options, module.tokenizer));
-    pretrain.progress = progress;
-    TROUPE_RETURN_IF_ERROR(encode_pretrain(rows, module.tokenizer, pretrain, out, report));
-  } else {
-    SupervisedOptions supervised;
-    supervised.cutoff_len = options.cutoff_len;
-    supervised.packing = packs(options);
-    supervised.preprocessing_batch_size = options.preprocessing_batch_size;
-    supervised.train_on_prompt = options.train_on_prompt;
-    supervised.mask_history = options.mask_history;
-    supervised.encode.default_system = options.default_system;
-    supervised.encode.enable_thinking = options.enable_thinking;
-    supervised.encode.preserve_thinking = options.preserve_thinking;
-    supervised.progress = progress;
-    TROUPE_RETURN_IF_ERROR(
-        encode_supervised(rows, module.chat, module.tokenizer, supervised, out, report));
+std::int64_t text_bytes_of(const Conversation& row) {
+  std::size_t bytes = row.system.size() + row.tools.size();
+  for (const Message& message : row.messages) bytes += message.content.size();
+  return static_cast<std::int64_t>(bytes);
+}
+
+// Makes samples of rows as they come: some rows are tokenised while the next ones are read.
+class SampleMaker {
+ public:
+  SampleMaker(std::string_view set, const DataOptions& options, const DatasetModule& module,
+              const SampleSink& sink, const SampleProgress& progress)
+      : options_(options), module_(module), sink_(sink), progress_(progress), made_{.set = set} {
+    // Rows of a preprocessing batch stay together.
+    const auto batch = static_cast<std::size_t>(options.preprocessing_batch_size);
+    together_ = packs(options) ? batch : std::min(batch, kRowsAtOnce);
   }
-  if (out.size() == 0 && options.stage == DataOptions::Stage::kPretrain) {
-    return error(Code::kInvalidArgument,
-                 "Cannot find sufficient samples, consider increasing dataset size. ({} rows, {} "
-                 "tokens, blocks of {})",
-                 rows.size(), report.tokens, options.cutoff_len);
+
+  Status add(Conversation row) {
+    bytes_ += text_bytes_of(row);
+    rows_.push_back(std::move(row));
+    const bool enough = rows_.size() >= kRowsAtOnce || bytes_ >= kBytesAtOnce;
+    return enough && rows_.size() % together_ == 0 ? begin_block() : Status();
   }
-  if (out.size() == 0) {
+
+  // When all rows were added; the counts are added to `report`. kInvalidArgument where no sample
+  // came of them.
+  Status finish(EncodeReport& report) {
+    if (!rows_.empty()) TROUPE_RETURN_IF_ERROR(begin_block());
+    TROUPE_RETURN_IF_ERROR(end_block());
+    report.tokens += report_.tokens;
+    report.tokens_dropped += report_.tokens_dropped;
+    report.samples_too_long += report_.samples_too_long;
+    report.samples_unlabelled += report_.samples_unlabelled;
+    report.text_bytes += report_.text_bytes;
+    for (const auto& warning : report_.warnings) report.warnings.push_back(warning);
+    if (samples_ > 0) return {};
+    if (options_.stage == DataOptions::Stage::kPretrain) {
+      return error(Code::kInvalidArgument,
+                   "Cannot find sufficient samples, consider increasing dataset size. ({} rows, {} "
+                   "tokens, blocks of {})",
+                   made_.rows, report_.tokens, options_.cutoff_len);
+    }
     return error(Code::kInvalidArgument,
                  "Cannot find valid samples: {} rows of {} tokens leave none with cutoff_len={}; "
                  "use a larger one, or packing: false, which cuts what is too long",
-                 rows.size(), report.tokens, options.cutoff_len);
+                 made_.rows, report_.tokens, options_.cutoff_len);
   }
-  return out;
-}
 
-void describe(const DataOptions& options, const EncodeReport& report, const TokenDataset& dataset,
-              const Tokenizer& tokenizer, std::vector<std::string>& notes) {
+ private:
+  static constexpr std::int64_t kBytesAtOnce = std::int64_t{16} << 20;
+
+  Status begin_block() {
+    TROUPE_RETURN_IF_ERROR(end_block());
+    std::swap(block_, rows_);
+    rows_.clear();
+    block_bytes_ = std::exchange(bytes_, 0);
+    const SignalBlock block;  // Ctrl-C is the caller's
+    thread_ = std::jthread([this] { status_ = make_block(); });
+    return {};
+  }
+  Status end_block() {
+    if (thread_.joinable()) thread_.join();
+    return std::exchange(status_, {});
+  }
+  Status make_block() {
+    const auto samples = TROUPE_TRY(encode_rows(block_, made_.rows, options_, module_, report_));
+    if (samples.size() > 0) TROUPE_RETURN_IF_ERROR(sink_(samples));
+    samples_ += samples.size();
+    if (samples_ > kPermutationSizeMax)
+      return error(Code::kUnsupported, "more than {} samples", kPermutationSizeMax);
+    made_.rows += std::ssize(block_);
+    made_.tokens = report_.tokens;
+    made_.text_bytes += block_bytes_;
+    if (progress_) progress_(made_);
+    return {};
+  }
+
+  const DataOptions& options_;
+  const DatasetModule& module_;
+  const SampleSink& sink_;
+  const SampleProgress& progress_;
+  std::size_t together_ = 1;
+  std::vector<Conversation> rows_;
+  std::int64_t bytes_ = 0;
+  // The thread's until it is joined.
+  std::vector<Conversation> block_;
+  std::int64_t block_bytes_ = 0, samples_ = 0;
+  EncodeReport report_;
+  SamplesMade made_;
+  Status status_;
+  std::jthread thread_;
+};
+
+void describe(const DataOptions& options, const EncodeReport& report, const Tokenizer& tokenizer,
+              std::vector<std::string>& notes) {
+  const TokenDataset::Kind kind = kind_of(options);
   if (report.tokens_dropped > 0) {
     notes.push_back(fmt::format("{} of {} tokens are not trained on: {}", report.tokens_dropped,
                                 report.tokens,
-                                dataset.kind() == TokenDataset::Kind::kPretrain && packs(options)
+                                kind == TokenDataset::Kind::kPretrain && packs(options)
                                     ? "packing drops the tail of every preprocessing batch"
                                     : "samples were cut to cutoff_len"));
   }
@@ -106,11 +162,11 @@ void describe(const DataOptions& options, const EncodeReport& report, const Toke
     notes.push_back(fmt::format("{} of {} rows were dropped as invalid", report.records_dropped,
                                 report.records));
   }
-  if (dataset.kind() == TokenDataset::Kind::kPacked) {
+  if (kind == TokenDataset::Kind::kPacked) {
     notes.push_back(
         "packing lets samples of a sequence attend to each other; neat_packing: true prevents it");
   }
-  if (dataset.kind() == TokenDataset::Kind::kPretrain && tokenizer.pad_id() == tokenizer.eos_id()) {
+  if (kind == TokenDataset::Kind::kPretrain && tokenizer.pad_id() == tokenizer.eos_id()) {
     notes.push_back(
         "the padding token is the end token, so that the end of a text is not trained; give the "
         "tokenizer a pad_token of its own to train it");
@@ -244,12 +300,37 @@ Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const Da
   return train;
 }
 
-Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& options,
-                                    const Tokenizer& tokenizer, const DataProgress& progress) {
-  TROUPE_RETURN_IF_ERROR(check_data_options(options));
+Result<TokenDataset> encode_rows(std::span<const Conversation> rows, std::int64_t before,
+                                 const DataOptions& options, const DatasetModule& module,
+                                 EncodeReport& report) {
+  TokenDataset out(kind_of(options), *module.tokenizer.pad_id());
+  if (options.stage == DataOptions::Stage::kPretrain) {
+    PretrainOptions pretrain;
+    pretrain.cutoff_len = options.cutoff_len;
+    pretrain.packing = packs(options);
+    pretrain.preprocessing_batch_size = options.preprocessing_batch_size;
+    pretrain.eos_token = TROUPE_TRY(pretrain_eos(options, module.tokenizer));
+    TROUPE_RETURN_IF_ERROR(encode_pretrain(rows, module.tokenizer, pretrain, out, report));
+  } else {
+    SupervisedOptions supervised;
+    supervised.cutoff_len = options.cutoff_len;
+    supervised.packing = packs(options);
+    supervised.preprocessing_batch_size = options.preprocessing_batch_size;
+    supervised.rows_before = before;
+    supervised.train_on_prompt = options.train_on_prompt;
+    supervised.mask_history = options.mask_history;
+    supervised.encode.default_system = options.default_system;
+    supervised.encode.enable_thinking = options.enable_thinking;
+    supervised.encode.preserve_thinking = options.preserve_thinking;
+    TROUPE_RETURN_IF_ERROR(
+        encode_supervised(rows, module.chat, module.tokenizer, supervised, out, report));
+  }
+  return out;
+}
+
+Result<DatasetModule> prepare_module(const DataOptions& options, const Tokenizer& tokenizer) {
   const bool pretrain = options.stage == DataOptions::Stage::kPretrain;
-  const bool by_path = !options.rows.datasets.empty();
-  if (by_path && !pretrain) return build_row_dataset(files, options, tokenizer, progress);
+  if (!options.rows.datasets.empty() && !pretrain) return prepare_row_module(options, tokenizer);
   // Pre-training uses no template but for its end token: a Jinja template does no harm there.
   auto chat = pretrain && !options.template_name
                   ? TROUPE_TRY(chat_template("empty"))
@@ -270,41 +351,93 @@ Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& option
                     .notes = {}};
   TROUPE_RETURN_IF_ERROR(fix_special_tokens(chat, out.tokenizer, out.notes));
   set_jinja_template(chat, out.tokenizer, options.default_system);
+  out.train = TokenDataset(kind_of(options), *out.tokenizer.pad_id());
+  return out;
+}
+
+Result<DatasetModule> make_samples(FileSystem& files, const DataOptions& options,
+                                   const Tokenizer& tokenizer, const SampleSinks& sinks,
+                                   const SampleProgress& progress) {
+  TROUPE_RETURN_IF_ERROR(check_data_options(options));
+  auto out = TROUPE_TRY(prepare_module(options, tokenizer));
+  const bool by_path = !options.rows.datasets.empty();
+  if (by_path && options.stage != DataOptions::Stage::kPretrain) {
+    TROUPE_RETURN_IF_ERROR(make_row_samples(files, options, sinks, out));
+    return out;
+  }
   // One generator for all, as in a process of LLaMA-Factory.
   NumpyGlobal random(options.seed);
-  const auto load = [&](const std::vector<std::string>& names, EncodeReport& report) {
-    return load_conversations(files, options, names, random, report);
+  // Where their order allows it, rows become samples as they are read.
+  const auto stream = [&](const std::vector<std::string>& names, EncodeReport& report,
+                          SampleMaker& maker) {
+    return stream_conversations(files, options, names, report,
+                                [&](Conversation row) { return maker.add(std::move(row)); });
   };
-  auto all =
-      by_path ? TROUPE_TRY(read_row_texts(files, options, options.rows.datasets, out.train_report))
-              : TROUPE_TRY(load(options.dataset, out.train_report));
-  auto rows = TROUPE_TRY(split(std::move(all), options));
-  std::vector<Conversation> eval_rows, held_out_rows;
-  if (options.held_out > kValSizeMin) {
-    held_out_rows = std::move(rows.kept);
+  const auto make = [](std::vector<Conversation> rows, EncodeReport& report,
+                       SampleMaker& maker) -> Status {
+    for (Conversation& row : rows) TROUPE_RETURN_IF_ERROR(maker.add(std::move(row)));
+    rows.clear();
+    return maker.finish(report);
+  };
+  SampleMaker train("train", options, out, sinks.train, progress);
+  const bool splits = options.val_size > kValSizeMin || options.held_out > kValSizeMin;
+  std::vector<Conversation> kept;
+  if (!by_path && !splits && TROUPE_TRY(stream(options.dataset, out.train_report, train))) {
+    TROUPE_RETURN_IF_ERROR(train.finish(out.train_report));
   } else {
-    eval_rows = std::move(rows.kept);
+    auto all =
+        by_path
+            ? TROUPE_TRY(read_row_texts(files, options, options.rows.datasets, out.train_report))
+            : TROUPE_TRY(
+                  load_conversations(files, options, options.dataset, random, out.train_report));
+    auto rows = TROUPE_TRY(split(std::move(all), options));
+    kept = std::move(rows.kept);
+    TROUPE_RETURN_IF_ERROR(make(std::move(rows.train), out.train_report, train));
   }
-  if (!options.rows.eval_datasets.empty()) {
-    eval_rows =
-        TROUPE_TRY(read_row_texts(files, options, options.rows.eval_datasets, out.eval_report));
-  }
-  if (!options.eval_dataset.empty()) {
-    eval_rows = TROUPE_TRY(load(options.eval_dataset, out.eval_report));
-  }
-  out.train = TROUPE_TRY(encode(rows.train, options, out, progress, out.train_report));
-  describe(options, out.train_report, out.train, out.tokenizer, out.notes);
+  describe(options, out.train_report, out.tokenizer, out.notes);
   for (const auto& warning : out.train_report.warnings) out.notes.push_back(warning);
-  if (!eval_rows.empty()) {
-    auto eval = encode(eval_rows, options, out, progress, out.eval_report);
-    if (!eval) return eval.status().prefixed("evaluation data");
-    out.eval = std::move(*eval);
+
+  SampleMaker eval("eval", options, out, sinks.eval, progress);
+  const auto make_eval = [&]() -> Status {
+    if (!options.eval_dataset.empty()) {
+      if (TROUPE_TRY(stream(options.eval_dataset, out.eval_report, eval)))
+        return eval.finish(out.eval_report);
+      return make(TROUPE_TRY(load_conversations(files, options, options.eval_dataset, random,
+                                                out.eval_report)),
+                  out.eval_report, eval);
+    }
+    if (!options.rows.eval_datasets.empty())
+      return make(
+          TROUPE_TRY(read_row_texts(files, options, options.rows.eval_datasets, out.eval_report)),
+          out.eval_report, eval);
+    if (kept.empty() || options.held_out > kValSizeMin) return {};
+    return make(std::move(kept), out.eval_report, eval);
+  };
+  if (const Status made = make_eval(); !made.ok()) return made.prefixed("evaluation data");
+  if (options.held_out > kValSizeMin && !kept.empty()) {
+    SampleMaker held_out("held_out", options, out, sinks.held_out, progress);
+    const Status made = make(std::move(kept), out.held_out_report, held_out);
+    if (!made.ok()) return made.prefixed("held-out data");
   }
-  if (!held_out_rows.empty()) {
-    auto held_out = encode(held_out_rows, options, out, progress, out.held_out_report);
-    if (!held_out) return held_out.status().prefixed("held-out data");
-    out.held_out = std::move(*held_out);
-  }
+  return out;
+}
+
+Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& options,
+                                    const Tokenizer& tokenizer) {
+  std::optional<TokenDataset> train, eval, held_out;
+  const auto into = [](std::optional<TokenDataset>& set) {
+    return [&set](const TokenDataset& samples) {
+      if (!set) set.emplace(samples.kind(), samples.pad_id());
+      set->append(samples);
+      return Status();
+    };
+  };
+  auto out = TROUPE_TRY(
+      make_samples(files, options, tokenizer,
+                   {.train = into(train), .eval = into(eval), .held_out = into(held_out)}));
+  if (train) out.train = std::move(*train);
+  out.eval = std::move(eval);
+  out.held_out = std::move(held_out);
   return out;
 }
 

@@ -2,9 +2,12 @@
 // From the data keys of a training configuration to data sets of token ids.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/file_system.h"
@@ -95,9 +98,41 @@ Result<std::vector<double>> interleave_shares(const DataOptions& options, std::s
 Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const DataOptions& options,
                                                      EncodeReport& report);
 
-// Reads, converts, tokenises and packs. Errors: see check_data_options, dataset_info.h, records.h;
-// a data set without a valid sample is kInvalidArgument "Cannot find valid samples: …".
+// The samples of some rows that follow each other, `before` being in front of them: whole
+// preprocessing batches, where samples are packed.
+Result<TokenDataset> encode_rows(std::span<const Conversation> rows, std::int64_t before,
+                                 const DataOptions& options, const DatasetModule& module,
+                                 EncodeReport& report);
+
+// Takes samples in order as they are made, some at a time; one call at a time, from any thread. A
+// failure ends the making with it.
+using SampleSink = std::function<Status(const TokenDataset& samples)>;
+struct SampleSinks {
+  SampleSink train, eval, held_out;
+};
+
+// How far the making is, of "train", "eval" or "held_out". Called from another thread.
+struct SamplesMade {
+  std::string_view set;
+  std::int64_t rows = 0, tokens = 0, text_bytes = 0;
+  std::int64_t file_bytes = 0;  // of all data files, which hold a little more than the texts
+};
+using SampleProgress = std::function<void(const SamplesMade& made)>;
+
+// The tokenizer with its template, before any row is read; no samples.
+Result<DatasetModule> prepare_module(const DataOptions& options, const Tokenizer& tokenizer);
+
+// Reads, converts, tokenises and packs. Rows are read beside the tokenising, on as many threads as
+// there are cores, and no more of them are kept than are worked on, where the rows are wanted in
+// the order in which they are read (load_conversations.h). The module has no samples: the sinks
+// have them. Errors: see check_data_options, dataset_info.h, records.h; a data set without a valid
+// sample is kInvalidArgument "Cannot find valid samples: …".
+Result<DatasetModule> make_samples(FileSystem& files, const DataOptions& options,
+                                   const Tokenizer& tokenizer, const SampleSinks& sinks,
+                                   const SampleProgress& progress = {});
+
+// The same, with the samples in the module.
 Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& options,
-                                    const Tokenizer& tokenizer, const DataProgress& progress = {});
+                                    const Tokenizer& tokenizer);
 
 }  // namespace troupe::train

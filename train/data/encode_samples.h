@@ -58,6 +58,7 @@ struct SupervisedOptions {
   bool train_on_prompt = false;
   bool mask_history = false;  // only the last answer is trained
   EncodeOptions encode;
+  std::int64_t rows_before = 0;  // of the data set, in front of these; for messages
   DataProgress progress;
 };
 

@@ -150,7 +150,8 @@ Status encode_supervised(std::span<const Conversation> conversations, const Chat
     if (auto& encoded = made[i % kRowsAtOnce]) {
       if (!encoded->ok())
         return encoded->status().prefixed(
-            fmt::format("sample {} (in the order that `troupe data` shows)", i));
+            fmt::format("sample {} (in the order that `troupe data` shows)",
+                        options.rows_before + static_cast<std::int64_t>(i)));
       Sample& sample = **encoded;
       report.tokens += sample.whole_tokens;
       report.tokens_dropped += sample.cut_tokens;

@@ -79,11 +79,22 @@ Status check_stage(const DatasetAttributes& attributes) {
 constexpr const char* kHowRowsAreRead =
     "formatting, columns and tags of its entry in dataset_info.json say how rows are read";
 
-// `look_at`: only so many of the first rows are read, and nothing is said of those behind;
-// negative: all.
-Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions& options,
-                                           const DatasetAttributes& attributes, NumpyGlobal& random,
-                                           EncodeReport& report, std::int64_t look_at = -1) {
+// What was read of a data set.
+struct ReadRows {
+  std::int64_t rows = 0;
+  bool all = true;  // there are none behind these
+};
+
+// Whether the split or num_samples take some of the rows, which are known when all have been read.
+bool picks_rows(const DatasetAttributes& attributes) {
+  return attributes.num_samples || attributes.split != split_of_files(attributes);
+}
+
+// The rows as they are read, before any are picked. `look_at`: only so many of the first ones, and
+// nothing is said of those behind; negative: all.
+Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
+                           const DatasetAttributes& attributes, EncodeReport& report,
+                           std::int64_t look_at, const RowTaker& take) {
   TROUPE_RETURN_IF_ERROR(check_stage(attributes));
   const std::int64_t records_before = report.records, dropped_before = report.records_dropped;
   const auto data = TROUPE_TRY(find_data_files(files, options.dataset_dir, attributes));
@@ -94,7 +105,6 @@ Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions&
     return error(Code::kInvalidArgument, "columns must name {}",
                  attributes.formatting == Formatting::kAlpaca ? "prompt" : "messages");
   }
-  std::vector<Conversation> out;
   std::set<std::string> columns;
   std::set<std::string> unseen(attributes.named_columns.begin(), attributes.named_columns.end());
   unseen.insert(needed);
@@ -110,17 +120,15 @@ Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions&
       ++report.records_dropped;
       warn(report, fmt::format("{}: dropped: {}", where, converted->fault));
     }
-    out.push_back(std::move(*converted));
-    return {};
+    return take(std::move(*converted));
   };
-  const bool picks = attributes.num_samples || attributes.split != split_of_files(attributes);
-  auto rows_max = picks ? -1 : options.max_samples.value_or(-1);
+  auto rows_max = picks_rows(attributes) ? -1 : options.max_samples.value_or(-1);
   const bool looks = look_at >= 0 && (rows_max < 0 || look_at < rows_max);
   if (looks) rows_max = look_at;
   TROUPE_RETURN_IF_ERROR(read_records(files, data, rows_max, visit));
   const std::int64_t read = report.records - records_before;
   // Rows that were not read may be what these are not.
-  if (looks && read == look_at) return out;
+  if (looks && read == look_at) return ReadRows{.rows = read, .all = false};
   // Of rows behind max_samples any may have the column, but for the one that all need.
   if (read == rows_max && !unseen.contains(needed)) unseen.clear();
   if (!unseen.empty() && !columns.empty()) {
@@ -132,20 +140,33 @@ Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions&
                  *unseen.begin(), names);
   }
   const auto dropped = report.records_dropped - dropped_before;
-  if (dropped == std::ssize(out)) {
+  if (dropped == read) {
     return error(Code::kInvalidArgument,
                  "Cannot find valid samples: {} rows read, {} dropped{}{}; {}", read, dropped,
                  report.warnings.empty() ? "" : "; ",
                  report.warnings.empty() ? "" : report.warnings.front(), kHowRowsAreRead);
   }
-  if (out.size() > static_cast<std::size_t>(kPermutationSizeMax)) {
+  if (read > kPermutationSizeMax) {
     return error(Code::kUnsupported, "more than {} rows", kPermutationSizeMax);
   }
-  if (!picks) return out;
+  return ReadRows{.rows = read};
+}
+
+// The rows of a data set, those that its split and num_samples pick. `look_at`: as above.
+Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions& options,
+                                           const DatasetAttributes& attributes, NumpyGlobal& random,
+                                           EncodeReport& report, std::int64_t look_at = -1) {
+  std::vector<Conversation> out;
+  const auto take = [&](Conversation row) {
+    out.push_back(std::move(row));
+    return Status();
+  };
+  const ReadRows read = TROUPE_TRY(read_rows(files, options, attributes, report, look_at, take));
+  if (!read.all || !picks_rows(attributes)) return out;
   out = TROUPE_TRY(take_split(std::move(out), attributes));
   if (out.empty()) {
     return error(Code::kInvalidArgument, "split '{}' takes none of {} rows", attributes.split,
-                 read);
+                 read.rows);
   }
   if (attributes.num_samples) out = draw(std::move(out), *attributes.num_samples, random);
   if (options.max_samples && std::ssize(out) > *options.max_samples) {
@@ -233,6 +254,38 @@ Result<std::vector<Conversation>> load_conversations(FileSystem& files, const Da
     out.push_back(sets[set][row]);
   }
   return out;
+}
+
+Result<bool> stream_conversations(FileSystem& files, const DataOptions& options,
+                                  const std::vector<std::string>& names, EncodeReport& report,
+                                  const RowTaker& take) {
+  const auto sets =
+      TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names, options.hub_files));
+  if ((sets.size() > 1 && options.mix_strategy != "concat") ||
+      std::ranges::any_of(sets, picks_rows))
+    return false;
+  for (const auto& attributes : sets) {
+    const EncodeReport before = report;
+    const auto read = read_rows(files, options, attributes, report, -1, take);
+    if (!read) return read.status().prefixed(fmt::format("data set '{}'", attributes.name));
+    const auto dropped = report.records_dropped - before.records_dropped;
+    report.sets.push_back({.name = attributes.name,
+                           .rows = read->rows,
+                           .samples = read->rows - dropped,
+                           .dropped = dropped});
+  }
+  return true;
+}
+
+Status visit_rows(FileSystem& files, const DataOptions& options,
+                  const DatasetAttributes& attributes, EncodeReport& report, const RowTaker& take) {
+  const Status read = read_rows(files, options, attributes, report, -1, take).status();
+  return read.ok() ? read : read.prefixed(fmt::format("data set '{}'", attributes.name));
+}
+
+std::string picked_by(const DatasetAttributes& attributes) {
+  if (attributes.num_samples) return "num_samples";
+  return picks_rows(attributes) ? fmt::format("split '{}'", attributes.split) : std::string();
 }
 
 }  // namespace troupe::train

@@ -2,6 +2,7 @@
 // Reads the rows of one or several data sets and mixes them.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,20 @@ namespace troupe::train {
 Result<std::vector<Conversation>> load_conversations(FileSystem& files, const DataOptions& options,
                                                      const std::vector<std::string>& names,
                                                      NumpyGlobal& random, EncodeReport& report);
+
+// The same rows in the same order, each given to `take` as soon as it is read, so that none need be
+// kept; a failure of `take` ends the reading with it. False, and nothing was read, where their
+// order is known only when all have been read: a split's part, num_samples, interleaving.
+using RowTaker = std::function<Status(Conversation row)>;
+Result<bool> stream_conversations(FileSystem& files, const DataOptions& options,
+                                  const std::vector<std::string>& names, EncodeReport& report,
+                                  const RowTaker& take);
+
+// The rows of one data set as they are read, before any are picked.
+Status visit_rows(FileSystem& files, const DataOptions& options,
+                  const DatasetAttributes& attributes, EncodeReport& report, const RowTaker& take);
+// Why its rows cannot be given as they are read; empty: they can.
+std::string picked_by(const DatasetAttributes& attributes);
 
 // The same for the first `rows` rows of each data set alone: what is wrong with its entry, its
 // files and these rows. The number of rows that the data sets have together, where that is known

@@ -95,6 +95,16 @@ std::uint32_t NumpyGenerator::bounded(std::uint32_t most) {
   return masked(most, [this] { return next32(); });
 }
 
+std::uint32_t NumpyGenerator::integer(std::uint32_t most) {
+  const std::uint32_t count = most + 1;
+  if (most == 0) return 0;
+  if (count == 0) return next32();
+  std::uint64_t product = std::uint64_t{next32()} * count;
+  const std::uint32_t threshold = (~std::uint32_t{0} - most) % count;
+  while (static_cast<std::uint32_t>(product) < threshold) product = std::uint64_t{next32()} * count;
+  return static_cast<std::uint32_t>(product >> 32);
+}
+
 double NumpyGenerator::uniform() { return static_cast<double>(next64() >> 11) * 0x1p-53; }
 
 std::vector<std::uint32_t> numpy_permutation(std::uint32_t count, std::uint64_t seed) {

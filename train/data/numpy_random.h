@@ -18,6 +18,10 @@ class NumpyGenerator {
   std::uint32_t bounded(std::uint32_t most);
   // .random(): in [0, 1).
   double uniform();
+  // .integers(0, most + 1): the high bits of products, by Lemire's method.
+  std::uint32_t integer(std::uint32_t most);
+  // .integers(0, 1 << 63).
+  std::uint64_t integer63() { return next64() >> 1; }
 
  private:
   __extension__ using Uint128 = unsigned __int128;

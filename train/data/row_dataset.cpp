@@ -72,9 +72,8 @@ Status set_special_tokens(const RowOptions& rows, Tokenizer& tokenizer) {
 
 class RowReader {
  public:
-  RowReader(FileSystem& files, const DataOptions& options, const Tokenizer& tokenizer,
-            DatasetModule& module)
-      : files_(files), options_(options), tokenizer_(tokenizer), module_(module) {}
+  RowReader(FileSystem& files, const DataOptions& options, const Tokenizer& tokenizer)
+      : files_(files), options_(options), tokenizer_(tokenizer) {}
 
   // The samples of all data sets, joined and shuffled, without those that are dropped.
   Result<std::vector<TokenRow>> read(const json::Array& datasets, EncodeReport& report) {
@@ -102,16 +101,9 @@ class RowReader {
   Result<std::vector<TokenRow>> read_one(const json::Value& entry, EncodeReport& report) {
     const auto source = TROUPE_TRY(parse_row_source(entry, options_.rows.train_on_inputs));
     const auto split = TROUPE_TRY(find_split(files_, source));
-    std::vector<std::string> notes;
+    std::vector<std::string> notes;  // told by prepare_row_module()
     const auto encoder =
         TROUPE_TRY(make_row_encoder(source, tokenizer_, options_.cutoff_len, notes));
-    module_.notes.insert(module_.notes.end(), notes.begin(), notes.end());
-    if (source.type == "chat_template" && !module_.tokenizer.chat_template()) {
-      const auto jinja = source.chat_template == "jinja"
-                             ? source.chat_template_jinja
-                             : axolotl_template_jinja(source.chat_template);
-      if (!jinja.empty()) module_.tokenizer.set_chat_template(jinja);
-    }
     // A share of the rows needs their number, and with it all of them.
     std::vector<std::pair<Record, std::string>> rows;
     TROUPE_RETURN_IF_ERROR(
@@ -197,7 +189,6 @@ class RowReader {
   FileSystem& files_;
   const DataOptions& options_;
   const Tokenizer& tokenizer_;
-  DatasetModule& module_;
 };
 
 // How many of `count` samples val_size keeps.
@@ -220,8 +211,7 @@ TokenDataset dataset_of(std::span<const TokenRow> rows, const Tokenizer& tokeniz
 
 }  // namespace
 
-Result<DatasetModule> build_row_dataset(FileSystem& files, const DataOptions& options,
-                                        const Tokenizer& tokenizer, const DataProgress& progress) {
+Result<DatasetModule> prepare_row_module(const DataOptions& options, const Tokenizer& tokenizer) {
   DatasetModule out{.train = TokenDataset(TokenDataset::Kind::kSupervised, 0),
                     .eval = std::nullopt,
                     .held_out = std::nullopt,
@@ -231,10 +221,33 @@ Result<DatasetModule> build_row_dataset(FileSystem& files, const DataOptions& op
                     .tokenizer = tokenizer,
                     .chat = TROUPE_TRY(chat_template("empty")),
                     .notes = {}};
-  Tokenizer prepared = tokenizer;
-  TROUPE_RETURN_IF_ERROR(set_special_tokens(options.rows, prepared));
-  out.tokenizer = prepared;
-  RowReader reader(files, options, prepared, out);
+  TROUPE_RETURN_IF_ERROR(set_special_tokens(options.rows, out.tokenizer));
+  const Tokenizer prepared = out.tokenizer;
+  for (const auto* list : {&options.rows.datasets, &options.rows.eval_datasets}) {
+    for (std::size_t i = 0; i < list->size(); ++i) {
+      const auto prepare = [&]() -> Status {
+        const auto source = TROUPE_TRY(parse_row_source((*list)[i], options.rows.train_on_inputs));
+        TROUPE_RETURN_IF_ERROR(
+            make_row_encoder(source, prepared, options.cutoff_len, out.notes).status());
+        if (source.type != "chat_template" || out.tokenizer.chat_template()) return {};
+        const auto jinja = source.chat_template == "jinja"
+                               ? source.chat_template_jinja
+                               : axolotl_template_jinja(source.chat_template);
+        if (!jinja.empty()) out.tokenizer.set_chat_template(jinja);
+        return {};
+      };
+      if (const Status prepared_one = prepare(); !prepared_one.ok())
+        return prepared_one.prefixed(name_of(i, (*list)[i]));
+    }
+  }
+  out.train = TokenDataset(TokenDataset::Kind::kSupervised, *out.tokenizer.pad_id());
+  return out;
+}
+
+Status make_row_samples(FileSystem& files, const DataOptions& options, const SampleSinks& sinks,
+                        DatasetModule& out) {
+  const Tokenizer& prepared = out.tokenizer;
+  RowReader reader(files, options, prepared);
   auto rows = TROUPE_TRY(reader.read(options.rows.datasets, out.train_report));
   const auto kept = kept_of(options.val_size, rows.size());
   if (kept >= rows.size() || (options.val_size > 0 && kept == 0)) {
@@ -245,14 +258,16 @@ Result<DatasetModule> build_row_dataset(FileSystem& files, const DataOptions& op
                  options.cutoff_len, out.train_report.records_dropped, options.rows.min_sample_len,
                  out.train_report.samples_unlabelled);
   }
-  out.train = dataset_of(std::span(rows).first(rows.size() - kept), prepared);
-  if (kept > 0) out.eval = dataset_of(std::span(rows).last(kept), prepared);
+  TROUPE_RETURN_IF_ERROR(
+      sinks.train(dataset_of(std::span(rows).first(rows.size() - kept), prepared)));
   if (!options.rows.eval_datasets.empty()) {
     auto eval = reader.read(options.rows.eval_datasets, out.eval_report);
     if (!eval) return eval.status().prefixed("evaluation data");
     if (eval->empty())
       return error(Code::kInvalidArgument, "evaluation data: no sample has a length that counts");
-    out.eval = dataset_of(*eval, prepared);
+    TROUPE_RETURN_IF_ERROR(sinks.eval(dataset_of(*eval, prepared)));
+  } else if (kept > 0) {
+    TROUPE_RETURN_IF_ERROR(sinks.eval(dataset_of(std::span(rows).last(kept), prepared)));
   }
   const auto& report = out.train_report;
   if (report.samples_too_long > 0)
@@ -267,8 +282,7 @@ Result<DatasetModule> build_row_dataset(FileSystem& files, const DataOptions& op
   if (report.tokens_dropped > 0)
     out.notes.push_back(fmt::format("{} of {} tokens are not trained on: samples were cut to {}",
                                     report.tokens_dropped, report.tokens, options.cutoff_len));
-  if (progress) progress(report.records, report.records);
-  return out;
+  return {};
 }
 
 Result<std::vector<Conversation>> read_row_texts(FileSystem& files, const DataOptions& options,

@@ -7,9 +7,10 @@
 
 namespace troupe::train {
 
-// Part of build_dataset(), for options.rows.
-Result<DatasetModule> build_row_dataset(FileSystem& files, const DataOptions& options,
-                                        const Tokenizer& tokenizer, const DataProgress& progress);
+// Parts of prepare_module() and make_samples(), for options.rows.
+Result<DatasetModule> prepare_row_module(const DataOptions& options, const Tokenizer& tokenizer);
+Status make_row_samples(FileSystem& files, const DataOptions& options, const SampleSinks& sinks,
+                        DatasetModule& out);
 
 // For pre-training: the texts of data sets of type text, in order.
 Result<std::vector<Conversation>> read_row_texts(FileSystem& files, const DataOptions& options,

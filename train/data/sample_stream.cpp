@@ -13,16 +13,6 @@
 namespace troupe::train {
 namespace {
 
-std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
-
-std::optional<std::uint64_t> hash_in(const json::Value& value, std::string_view key) {
-  const std::string text = json::find_string(value, key).value_or("");
-  std::uint64_t hash = 0;
-  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), hash, 16);
-  if (text.size() != 16 || ec != std::errc() || end != text.data() + text.size()) return {};
-  return hash;
-}
-
 constexpr std::size_t kShownBytesMax = 200;
 
 // A checkpoint may be a stranger's: what it says of itself neither steers a terminal nor fills it.
@@ -62,32 +52,18 @@ std::string describe(const DatasetAttributes& a) {
 }
 
 std::uint64_t hash_of(const TokenDataset& dataset) {
+  if (const auto known = dataset.known_hash()) return *known;
   Xxh3Stream hash;
-  const auto add = [&hash](auto values) {
-    const std::uint64_t count = values.size();
-    hash.update(std::as_bytes(std::span(&count, 1)));
-    hash.update(std::as_bytes(values));
-  };
-  for (std::int64_t i = 0; i < dataset.size(); ++i) {
-    add(dataset.ids(i));
-    add(dataset.labels(i));
-    add(dataset.part_lengths(i));
-  }
+  add_to_hash(hash, dataset);
   return hash.digest();
 }
 
-Result<StreamFile> describe_file(FileSystem& files, const std::string& path,
-                                 std::span<const StreamFile> known) {
-  StreamFile file{.path = path};
-  // Before the bytes are read: what is written meanwhile has another stamp.
-  if (const auto stamp = file_stamp(path); stamp.ok()) {
-    file.stamp = *stamp;
-    for (const StreamFile& one : known) {
-      if (one.path == path && one.stamp == *stamp) return one;
-    }
-  }
-  file.xxh3 = xxh3_64(TROUPE_TRY(files.map(path))->bytes());
-  return file;
+// How the samples follow each other.
+void add_order(json::Object& settings, const StreamOrigin& origin) {
+  settings["disable_shuffling"] = !origin.shuffle;
+  if (origin.shuffle) settings["data_seed (else seed)"] = origin.order_seed;
+  if (origin.group_by_length) settings["group_by_length"] = true;
+  if (!origin.packing.empty()) settings["troupe.sample_packing"] = origin.packing;
 }
 
 json::Object settings_of(const DataOptions& options, const StreamOrigin& origin,
@@ -104,19 +80,16 @@ json::Object settings_of(const DataOptions& options, const StreamOrigin& origin,
       {"max_samples", or_null(options.max_samples)},
       {"mix_strategy", options.mix_strategy},
       {"val_size", options.val_size},
-      {"troupe.held_out", options.held_out},
-      {"disable_shuffling", !origin.shuffle}};
+      {"troupe.held_out", options.held_out}};
+  add_order(settings, origin);
   if (!options.interleave_probs.empty()) {
     std::string shares;
     for (const auto& share : options.interleave_probs)
       shares += (shares.empty() ? "" : ",") + share;
     settings["interleave_probs"] = shares;
   }
-  if (origin.shuffle) settings["data_seed (else seed)"] = origin.order_seed;
   if (splits) settings["seed"] = options.seed;
   if (packs(options)) settings["preprocessing_batch_size"] = options.preprocessing_batch_size;
-  if (origin.group_by_length) settings["group_by_length"] = true;
-  if (!origin.packing.empty()) settings["troupe.sample_packing"] = origin.packing;
   const RowOptions& rows = options.rows;
   if (!rows.datasets.empty()) {
     settings["seed"] = options.seed;
@@ -184,7 +157,65 @@ Result<StreamFile> file_from_json(const json::Value& value, std::string_view nam
 
 }  // namespace
 
-std::string SampleStream::to_text() const {
+std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+std::optional<std::uint64_t> hash_in(const json::Value& value, std::string_view key) {
+  const std::string text = json::find_string(value, key).value_or("");
+  std::uint64_t hash = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), hash, 16);
+  if (text.size() != 16 || ec != std::errc() || end != text.data() + text.size()) return {};
+  return hash;
+}
+
+void add_to_hash(Xxh3Stream& hash, const TokenDataset& samples) {
+  const auto add = [&hash](auto values) {
+    const std::uint64_t count = values.size();
+    hash.update(std::as_bytes(std::span(&count, 1)));
+    hash.update(std::as_bytes(values));
+  };
+  for (std::int64_t i = 0; i < samples.size(); ++i) {
+    add(samples.ids(i));
+    add(samples.labels(i));
+    add(samples.part_lengths(i));
+  }
+}
+
+Result<StreamFile> describe_file(FileSystem& files, const std::string& path,
+                                 std::span<const StreamFile> known) {
+  StreamFile file{.path = path};
+  // Before the bytes are read: what is written meanwhile has another stamp.
+  if (const auto stamp = file_stamp(path); stamp.ok()) {
+    file.stamp = *stamp;
+    for (const StreamFile& one : known) {
+      if (one.path == path && one.stamp == *stamp) return one;
+    }
+  }
+  file.xxh3 = xxh3_64(TROUPE_TRY(files.map(path))->bytes());
+  return file;
+}
+
+Result<std::string> columns_of(FileSystem& files, const DataOptions& options,
+                               const std::vector<std::string>& names) {
+  std::string columns;
+  if (names.empty()) return columns;
+  for (const auto& attributes :
+       TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names, options.hub_files)))
+    columns += describe(attributes);
+  return columns;
+}
+
+Result<std::vector<std::string>> training_files(FileSystem& files, const DataOptions& options) {
+  auto out = TROUPE_TRY(row_dataset_files(files, options.rows.datasets));
+  if (options.dataset.empty()) return out;
+  for (const auto& attributes : TROUPE_TRY(
+           read_dataset_info(files, options.dataset_dir, options.dataset, options.hub_files))) {
+    const auto data = TROUPE_TRY(find_data_files(files, options.dataset_dir, attributes));
+    out.insert(out.end(), data.paths.begin(), data.paths.end());
+  }
+  return out;
+}
+
+json::Array files_to_json(std::span<const StreamFile> files) {
   json::Array list;
   for (const StreamFile& file : files) {
     list.push_back(json::Object{{"path", file.path},
@@ -193,8 +224,19 @@ std::string SampleStream::to_text() const {
                                 {"inode", static_cast<std::int64_t>(file.stamp.inode)},
                                 {"xxh3", hash_text(file.xxh3)}});
   }
+  return list;
+}
+
+Result<std::vector<StreamFile>> files_from_json(const json::Value& list, std::string_view name) {
+  std::vector<StreamFile> files;
+  for (const json::Value& item : list.get_array())
+    files.push_back(TROUPE_TRY(file_from_json(item, name)));
+  return files;
+}
+
+std::string SampleStream::to_text() const {
   const json::Object object{
-      {"files", std::move(list)},
+      {"files", files_to_json(files)},
       {"samples", json::Object{{"count", samples}, {"tokens", tokens}, {"xxh3", hash_text(xxh3)}}},
       {"settings", settings}};
   return json::write_indented(object, true) + "\n";
@@ -208,8 +250,7 @@ Result<SampleStream> SampleStream::parse(std::string_view text, std::string_view
   if (!files || !files->is_array() || !samples || !settings || !settings->is_object())
     return error(Code::kDataLoss, "{}: a part is missing", name);
   SampleStream stream;
-  for (const json::Value& item : files->get_array())
-    stream.files.push_back(TROUPE_TRY(file_from_json(item, name)));
+  stream.files = TROUPE_TRY(files_from_json(*files, name));
   stream.settings = settings->get_object();
   const auto count = json::find_integer(*samples, "count");
   const auto tokens = json::find_integer(*samples, "tokens");
@@ -222,25 +263,19 @@ Result<SampleStream> SampleStream::parse(std::string_view text, std::string_view
   return stream;
 }
 
+Result<json::Object> stream_settings(FileSystem& files, const DataOptions& options,
+                                     const StreamOrigin& origin) {
+  return settings_of(options, origin, TROUPE_TRY(columns_of(files, options, options.dataset)));
+}
+
 Result<SampleStream> describe_stream(FileSystem& files, const DataOptions& options,
                                      const StreamOrigin& origin, const TokenDataset& dataset,
                                      std::span<const StreamFile> known) {
   SampleStream stream{
       .samples = dataset.size(), .tokens = dataset.token_count(), .xxh3 = hash_of(dataset)};
-  std::string columns;
-  for (const std::string& path : TROUPE_TRY(row_dataset_files(files, options.rows.datasets)))
+  for (const std::string& path : TROUPE_TRY(training_files(files, options)))
     stream.files.push_back(TROUPE_TRY(describe_file(files, path, known)));
-  std::vector<DatasetAttributes> named;
-  if (!options.dataset.empty())
-    named = TROUPE_TRY(
-        read_dataset_info(files, options.dataset_dir, options.dataset, options.hub_files));
-  for (const auto& attributes : named) {
-    columns += describe(attributes);
-    const auto data = TROUPE_TRY(find_data_files(files, options.dataset_dir, attributes));
-    for (const std::string& path : data.paths)
-      stream.files.push_back(TROUPE_TRY(describe_file(files, path, known)));
-  }
-  stream.settings = settings_of(options, origin, columns);
+  stream.settings = TROUPE_TRY(stream_settings(files, options, origin));
   return stream;
 }
 
@@ -251,6 +286,17 @@ SampleStream own_stream(std::string_view source, std::int64_t samples, const Tok
   stream.settings = {
       {"data source", source}, {"samples in an epoch", samples}, {"disable_shuffling", !shuffle}};
   if (shuffle) stream.settings["data_seed (else seed)"] = order_seed;
+  return stream;
+}
+
+SampleStream taken_stream(const StreamOrigin& origin, const TokenDataset& dataset,
+                          std::vector<StreamFile> files) {
+  SampleStream stream{.files = std::move(files),
+                      .settings = {},
+                      .samples = dataset.size(),
+                      .tokens = dataset.token_count(),
+                      .xxh3 = hash_of(dataset)};
+  add_order(stream.settings, origin);
   return stream;
 }
 

@@ -3,6 +3,7 @@
 // run which goes on from there can tell whether its samples are the same ones.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "runtime/base/file_stamp.h"
 #include "runtime/base/file_system.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/json.h"
 #include "train/data/build_dataset.h"
 #include "train/data/token_dataset.h"
@@ -23,6 +25,27 @@ struct StreamFile {
   std::uint64_t xxh3 = 0;
   friend bool operator==(const StreamFile&, const StreamFile&) = default;
 };
+
+// A hash as 16 digits, and back; nothing where the member is none.
+std::string hash_text(std::uint64_t hash);
+std::optional<std::uint64_t> hash_in(const json::Value& value, std::string_view key);
+
+json::Array files_to_json(std::span<const StreamFile> files);
+// kDataLoss for what files_to_json() did not write; `name` stands in errors.
+Result<std::vector<StreamFile>> files_from_json(const json::Value& list, std::string_view name);
+
+// A file as it is now: its hash is read, but for one with the same path and stamp in `known`.
+Result<StreamFile> describe_file(FileSystem& files, const std::string& path,
+                                 std::span<const StreamFile> known);
+// The data files of `options` that are trained on, in order.
+Result<std::vector<std::string>> training_files(FileSystem& files, const DataOptions& options);
+
+// What the entries of these data sets in dataset_info.json say of their rows.
+Result<std::string> columns_of(FileSystem& files, const DataOptions& options,
+                               const std::vector<std::string>& names);
+
+// Adds samples to the hash that SampleStream has of them.
+void add_to_hash(Xxh3Stream& hash, const TokenDataset& samples);
 
 struct SampleStream {
   std::vector<StreamFile> files;  // in the order in which they are read
@@ -47,6 +70,10 @@ struct StreamOrigin {
   std::string packing = {};  // how samples are packed anew in every epoch; empty: they are not
 };
 
+// The settings that decide the samples and their order.
+Result<json::Object> stream_settings(FileSystem& files, const DataOptions& options,
+                                     const StreamOrigin& origin);
+
 // Of a data set that was built with `options`. Reads the data files, but for those that have in
 // `known` an entry with the same path and stamp: their hash is taken from there.
 Result<SampleStream> describe_stream(FileSystem& files, const DataOptions& options,
@@ -57,6 +84,11 @@ Result<SampleStream> describe_stream(FileSystem& files, const DataOptions& optio
 // `dataset` is empty where a source makes them.
 SampleStream own_stream(std::string_view source, std::int64_t samples, const TokenDataset& dataset,
                         std::uint32_t order_seed, bool shuffle);
+
+// Of tokenised data that were taken as they are, without a name of their data sets; `files`: that
+// they were made of, once.
+SampleStream taken_stream(const StreamOrigin& origin, const TokenDataset& dataset,
+                          std::vector<StreamFile> files);
 
 // What makes `now` another stream than `before`, a phrase for each difference, such as "cutoff_len
 // was 64 and is 32". Files that only lie elsewhere are no difference, nor are other files that give

@@ -70,6 +70,8 @@ struct StepPlan {
   std::int64_t world_size = 1;
   bool last_of_epoch = false;
   SampleCursor after;  // where the next step begins
+  // Of a stream: the number in its epoch of the sample that batches call 0.
+  std::int64_t first_sample = 0;
 
   std::int64_t micro_batch_count() const {
     return static_cast<std::int64_t>(batches.size()) / world_size;

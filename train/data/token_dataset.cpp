@@ -17,15 +17,46 @@ std::int64_t padded_length(TokenDataset::Kind kind, std::int64_t length) {
 
 }  // namespace
 
+Result<TokenDataset> TokenDataset::over(Kind kind, TokenId pad_id, const Columns& columns,
+                                        std::shared_ptr<const void> owner) {
+  const auto ascend_to = [](std::span<const std::uint64_t> ends, std::size_t size) {
+    return std::ranges::is_sorted(ends) && (ends.empty() ? 0 : ends.back()) == size;
+  };
+  const bool packed = kind == Kind::kPacked || kind == Kind::kNeatPacked;
+  bool good = owner &&
+              columns.labels.size() == (kind == Kind::kPretrain ? 0 : columns.ids.size()) &&
+              columns.part_ends.size() == (packed ? columns.ends.size() : 0) &&
+              ascend_to(columns.ends, columns.ids.size()) &&
+              ascend_to(columns.part_ends, columns.parts.size());
+  TokenDataset out(kind, pad_id);
+  out.mapped_ = columns;
+  out.owner_ = std::move(owner);
+  // Parts lie within their sample, one behind the other.
+  for (std::int64_t i = 0; good && packed && i < out.size(); ++i) {
+    std::size_t left = out.range(i).second;
+    for (const std::int32_t part : out.part_lengths(i)) {
+      good = good && part >= 0 && static_cast<std::size_t>(part) <= left;
+      if (good) left -= static_cast<std::size_t>(part);
+    }
+  }
+  if (!good) return error(Code::kDataLoss, "the arrays of samples do not fit together");
+  return out;
+}
+
+TokenDataset::Columns TokenDataset::columns() const {
+  if (owner_) return mapped_;
+  return {.ids = ids_, .labels = labels_, .ends = ends_, .parts = parts_, .part_ends = part_ends_};
+}
+
 void TokenDataset::append(std::span<const TokenId> ids) {
-  TROUPE_CHECK(kind_ == Kind::kPretrain);
+  TROUPE_CHECK(kind_ == Kind::kPretrain && !owner_);
   ids_.insert(ids_.end(), ids.begin(), ids.end());
   ends_.push_back(ids_.size());
 }
 
 void TokenDataset::append(std::span<const TokenId> ids, std::span<const std::int32_t> labels,
                           std::span<const std::int32_t> part_lengths) {
-  TROUPE_CHECK(kind_ != Kind::kPretrain && ids.size() == labels.size());
+  TROUPE_CHECK(kind_ != Kind::kPretrain && !owner_ && ids.size() == labels.size());
   ids_.insert(ids_.end(), ids.begin(), ids.end());
   labels_.insert(labels_.end(), labels.begin(), labels.end());
   ends_.push_back(ids_.size());
@@ -34,29 +65,57 @@ void TokenDataset::append(std::span<const TokenId> ids, std::span<const std::int
   part_ends_.push_back(parts_.size());
 }
 
+void TokenDataset::append(const TokenDataset& samples) {
+  TROUPE_CHECK(kind_ == samples.kind_ && !owner_);
+  const Columns more = samples.columns();
+  for (const auto end : more.ends) ends_.push_back(ids_.size() + end);
+  for (const auto end : more.part_ends) part_ends_.push_back(parts_.size() + end);
+  ids_.insert(ids_.end(), more.ids.begin(), more.ids.end());
+  labels_.insert(labels_.end(), more.labels.begin(), more.labels.end());
+  parts_.insert(parts_.end(), more.parts.begin(), more.parts.end());
+}
+
 std::pair<std::size_t, std::size_t> TokenDataset::range(std::int64_t sample) const {
   TROUPE_CHECK(sample >= 0 && sample < size(), "sample {} of {}", sample, size());
-  const auto begin = sample == 0 ? 0 : ends_[static_cast<std::size_t>(sample) - 1];
-  return {begin, ends_[static_cast<std::size_t>(sample)] - begin};
+  const auto ends = columns().ends;
+  const auto begin = sample == 0 ? 0 : ends[static_cast<std::size_t>(sample) - 1];
+  return {begin, ends[static_cast<std::size_t>(sample)] - begin};
 }
 
 std::span<const TokenId> TokenDataset::ids(std::int64_t sample) const {
   const auto [begin, count] = range(sample);
-  return std::span(ids_).subspan(begin, count);
+  return columns().ids.subspan(begin, count);
 }
 
 std::span<const std::int32_t> TokenDataset::labels(std::int64_t sample) const {
   if (kind_ == Kind::kPretrain) return {};
   const auto [begin, count] = range(sample);
-  return std::span(labels_).subspan(begin, count);
+  return columns().labels.subspan(begin, count);
 }
 
 std::span<const std::int32_t> TokenDataset::part_lengths(std::int64_t sample) const {
   TROUPE_CHECK(sample >= 0 && sample < size(), "sample {} of {}", sample, size());
-  if (part_ends_.empty()) return {};
+  const Columns all = columns();
+  if (all.part_ends.empty()) return {};
   const auto at = static_cast<std::size_t>(sample);
-  const auto begin = at == 0 ? 0 : part_ends_[at - 1];
-  return std::span(parts_).subspan(begin, part_ends_[at] - begin);
+  const auto begin = at == 0 ? 0 : all.part_ends[at - 1];
+  return all.parts.subspan(begin, all.part_ends[at] - begin);
+}
+
+Status check_tokens(const TokenDataset& dataset, std::span<const std::uint32_t> samples,
+                    std::int64_t vocab_size) {
+  for (const auto sample : samples) {
+    bool good = true;
+    for (const TokenId id : dataset.ids(sample)) good &= id >= 0 && id < vocab_size;
+    for (const std::int32_t label : dataset.labels(sample))
+      good &= label == kIgnoredLabel || (label >= 0 && label < vocab_size);
+    if (!good)
+      return error(Code::kDataLoss,
+                   "sample {} of the tokenised data has ids beyond the {} of the vocabulary: its "
+                   "file is damaged, or of another model; overwrite_cache: true makes it anew",
+                   sample, vocab_size);
+  }
+  return {};
 }
 
 std::int64_t collated_length(const TokenDataset& dataset, std::span<const std::uint32_t> samples) {
@@ -202,12 +261,12 @@ TokenBatch collate_ragged(const TokenDataset& dataset, std::span<const std::uint
 }
 
 void add_places(const TokenDataset& dataset, std::span<const std::uint32_t> samples,
-                TokenBatch& batch) {
+                TokenBatch& batch, std::int64_t first) {
   batch.samples.reserve(batch.ids.size());
   batch.places.reserve(batch.ids.size());
   for (const auto sample : samples)
     for (std::int64_t place = 0; place < real_length(dataset, sample); ++place) {
-      batch.samples.push_back(static_cast<std::int32_t>(sample));
+      batch.samples.push_back(static_cast<std::int32_t>(first + sample));
       batch.places.push_back(static_cast<std::int32_t>(place));
     }
 }

@@ -2,11 +2,13 @@
 // Samples ready for training, in compact storage, and batches of them.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/status.h"
 #include "train/tokenizer/bpe_model.h"
 
 namespace troupe::train {
@@ -27,11 +29,29 @@ class TokenDataset {
   };
   TokenDataset(Kind kind, TokenId pad_id) : kind_(kind), pad_id_(pad_id) {}
 
+  // All samples, as arrays.
+  struct Columns {
+    std::span<const TokenId> ids;
+    std::span<const std::int32_t> labels;      // as many as ids; none in kPretrain
+    std::span<const std::uint64_t> ends;       // of each sample in ids
+    std::span<const std::int32_t> parts;       // kPacked, kNeatPacked
+    std::span<const std::uint64_t> part_ends;  // of each sample in parts
+  };
+  // Samples that lie elsewhere, in a mapped file, and are not copied: `owner` keeps them there, and
+  // nothing can be appended. kDataLoss where the arrays do not fit together.
+  static Result<TokenDataset> over(Kind kind, TokenId pad_id, const Columns& columns,
+                                   std::shared_ptr<const void> owner);
+  Columns columns() const;
+  bool is_mapped() const { return owner_ != nullptr; }
+  // The samples' hash (sample_stream.h), where it was worked out when they were written.
+  void set_hash(std::uint64_t xxh3) { xxh3_ = xxh3; }
+  std::optional<std::uint64_t> known_hash() const { return xxh3_; }
+
   Kind kind() const { return kind_; }
   TokenId pad_id() const { return pad_id_; }
-  std::int64_t size() const { return static_cast<std::int64_t>(ends_.size()); }
+  std::int64_t size() const { return static_cast<std::int64_t>(columns().ends.size()); }
   // Tokens of all samples, the padding of packed ones included.
-  std::int64_t token_count() const { return static_cast<std::int64_t>(ids_.size()); }
+  std::int64_t token_count() const { return static_cast<std::int64_t>(columns().ids.size()); }
 
   // kPretrain.
   void append(std::span<const TokenId> ids);
@@ -39,6 +59,8 @@ class TokenDataset {
   // padding.
   void append(std::span<const TokenId> ids, std::span<const std::int32_t> labels,
               std::span<const std::int32_t> part_lengths = {});
+  // All samples of a data set of the same kind.
+  void append(const TokenDataset& samples);
 
   // Spans into the data set, valid until the next append. `labels` is empty in kPretrain.
   std::span<const TokenId> ids(std::int64_t sample) const;
@@ -55,7 +77,15 @@ class TokenDataset {
   std::vector<std::uint64_t> ends_;  // of each sample in ids_
   std::vector<std::int32_t> parts_;
   std::vector<std::uint64_t> part_ends_;  // of each sample in parts_
+  Columns mapped_;                        // instead of these, with an owner
+  std::shared_ptr<const void> owner_;
+  std::optional<std::uint64_t> xxh3_;
 };
+
+// kDataLoss where an id or a label of these samples is none of `vocab_size` tokens: what is mapped
+// may have been damaged since it was written.
+Status check_tokens(const TokenDataset& dataset, std::span<const std::uint32_t> samples,
+                    std::int64_t vocab_size);
 
 // (rows, length) row-major arrays, the fields in the order of the model's micro-batch.
 struct TokenBatch {
@@ -79,9 +109,10 @@ TokenBatch collate(const TokenDataset& dataset, std::span<const std::uint32_t> s
 // label of a sample's first token, which counts in no row, is kIgnoredLabel there.
 TokenBatch collate_ragged(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
 
-// Adds to what collate_ragged() made of `samples` which of them each token is of.
+// Adds to what collate_ragged() made of `samples` which of them each token is of. `first`: what is
+// added to their numbers.
 void add_places(const TokenDataset& dataset, std::span<const std::uint32_t> samples,
-                TokenBatch& batch);
+                TokenBatch& batch, std::int64_t first = 0);
 
 // Labels of a collated batch that are not kIgnoredLabel, and those of them that count after the
 // shift: the ones at positions 1… of a row.

@@ -27,6 +27,8 @@
 #include "train/trainer/run_plan.h"
 #include "train/trainer/saved_stop.h"
 #include "train/trainer/sharding_setup.h"
+#include "train/trainer/stream_setup.h"
+#include "train/trainer/tokenising_lines.h"
 #include "troupe/raw_connection.h"
 
 namespace troupe::train {
@@ -119,10 +121,7 @@ Result<std::optional<FileLock>> lock_output_dir(const std::string& run, const st
   }
   if (lock.status().code() != Code::kAlreadyExists)
     return lock.status().prefixed("output_dir cannot be written");
-  return error(Code::kAlreadyExists,
-               "output_dir {} is that of a run which goes on ({}): give this one another "
-               "output_dir, or end that one first with troupe stop",
-               folder, lock.status().message());
+  return output_dir_taken(folder, lock.status());
 }
 
 // Paths are those of the command's directory, whatever directory a node's processes are in.
@@ -134,6 +133,7 @@ LoadedConfig with_absolute_paths(LoadedConfig loaded) {
     if (!path->empty() && *path != kOnline) *path = absolute_path(*path);
   }
   if (auto& second = config.troupe.second_output_dir) second = absolute_path(*second);
+  if (auto& tokens = config.data.tokenized_path) tokens = absolute_path(*tokens);
   return loaded;
 }
 
@@ -594,12 +594,18 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   const std::jthread hashing = hash_program();
   const TimePoint started = environment.clock.now();
   const std::string run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
-  auto prepared = TROUPE_TRY(environment.contents ? prepare_run(environment.files, config, say,
-                                                                std::move(*environment.contents))
-                                                  : prepare_run(environment.files, config, say));
+  TokenisingLines tokenising(environment.clock, environment.output);
+  const SampleProgress progress = [&](const SamplesMade& made) { tokenising.show(made); };
+  auto prepared =
+      TROUPE_TRY(environment.contents ? prepare_run(environment.files, config, say,
+                                                    std::move(*environment.contents), progress)
+                                      : prepare_run(environment.files, config, say, progress));
+  tokenising.finish();
   for (const auto& note : prepared.notes) say(note);
   const auto to_predict = TROUPE_TRY(
       prepare_to_predict(config, prepared.bundle.model, prepared.tokenizer, environment));
+  if (config.data.streaming)
+    prepared.bundle.source = stream_facts(config, static_cast<int>(loaded.world_size.value));
 
   const auto fits = [&](std::int64_t machines, std::int64_t cores, const NodeMemory& memory,
                         bool on_gpus) -> Status {
@@ -622,9 +628,10 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   }
   const int world_size = static_cast<int>(loaded.world_size.value);
   // The sampler's rounds are those of all ranks.
-  const std::int64_t samples = prepared.bundle.dataset.size();
-  const Sampler sampler = TROUPE_TRY(
-      Sampler::make(sampler_options(config, samples, world_size, &prepared.bundle.dataset)));
+  const std::int64_t samples = sample_count(prepared.bundle);
+  const Sampler sampler = TROUPE_TRY(Sampler::make(
+      sampler_options(config, samples, world_size,
+                      makes_samples(prepared.bundle) ? nullptr : &prepared.bundle.dataset)));
   const RunSchedule schedule =
       TROUPE_TRY(run_schedule(config, samples, world_size, sampler.packed_batches()));
   if (environment.check_disk) {

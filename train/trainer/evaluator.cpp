@@ -99,6 +99,8 @@ Result<EvalBatch> Evaluator::run_batch(std::int64_t batch, const Objective& obje
   std::vector<std::uint32_t> samples(static_cast<std::size_t>(rows));
   std::iota(samples.begin(), samples.end(),
             static_cast<std::uint32_t>(batch * options_.batch_size));
+  if (dataset_->is_mapped())
+    TROUPE_RETURN_IF_ERROR(check_tokens(*dataset_, samples, model.config().vocab_size));
   const TokenBatch tokens = collate_ragged(*dataset_, samples);
   const LossSum sum = TROUPE_TRY(objective.forward(model,
                                                    {.rows = tokens.rows,

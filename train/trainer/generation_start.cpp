@@ -387,8 +387,9 @@ Status GenerationStart::publish(RunGeneration& generation, const RecoverySession
 
 void GenerationStart::place(const CommitRecord& record) {
   RankParts& f = parts_;
-  f.facts =
-      go_on_from(f.planned, f.config().training, record.step, f.sampler.steps_at(record.cursor));
+  // The length of a stream's epoch is not known: its steps are counted as they are done.
+  const std::int64_t here = f.streamed ? record.step : f.sampler.steps_at(record.cursor);
+  f.facts = go_on_from(f.planned, f.config().training, record.step, here);
   f.evaluation.schedule = f.facts;
   f.sampler.set_even_batches(f.facts.step_offset == 0);
 }
@@ -570,6 +571,11 @@ Status GenerationStart::read_progress(const GoodCheckpoint& good, CommitRecord& 
   if (!state.trainer_state.empty())
     follow_.restored = TROUPE_TRY(parse_trainer_state(state.trainer_state, good.path));
   follow_.restored.global_step = good.step;
+  if (state.cursor.is_null() && f.streamed)
+    return error(Code::kUnsupported,
+                 "{} does not say where in its data it stands, and a stream's steps cannot be "
+                 "counted; begin anew in another output_dir, or use streaming: false",
+                 good.path);
   if (state.cursor.is_null()) record.cursor = cursor_of_epochs(good);
   follow_.best.restore(follow_.restored);
   if (find_eval_log(follow_.restored, good.step)) follow_.evaluated_step = good.step;

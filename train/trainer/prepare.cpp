@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "runtime/base/file_lock.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
 #include "train/adapters/adapter_config.h"
@@ -15,6 +16,7 @@
 #include "train/config/rules.h"
 #include "train/config/source.h"
 #include "train/data/build_dataset.h"
+#include "train/data/cached_dataset.h"
 #include "train/data/load_conversations.h"
 #include "train/data/row_dataset.h"
 #include "train/data/row_source.h"
@@ -26,6 +28,7 @@
 #include "train/trainer/adapted_model.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/state_io.h"
+#include "train/trainer/stream_setup.h"
 
 namespace troupe::train {
 DataOptions data_options(const TrainConfig& config) {
@@ -331,6 +334,49 @@ std::string tokenizer_text_of(const std::map<std::string, std::string>& companio
   return text;
 }
 
+// All of the tokenizer's files: any of them may decide what ids texts become.
+std::string cache_tokenizer_text(const std::map<std::string, std::string>& companions,
+                                 const ModelSection& model) {
+  std::string text = model.split_special_tokens ? "split_special_tokens" : "";
+  for (const auto& [name, content] : companions)
+    if (name != "config.json" && name != "generation_config.json")
+      text += fmt::format("{} {}\n{}", name, content.size(), content);
+  return text;
+}
+
+// The cache of a run that goes on must stay what it is.
+Status check_nobody_trains(const std::string& output_dir) {
+  const auto lock = FileLock::take(join_path(output_dir, kOutputLockFile), "a run that begins");
+  if (lock.status().code() != Code::kAlreadyExists) return {};
+  return output_dir_taken(output_dir, lock.status());
+}
+
+// The run's samples: kept in the folder that the configuration names, else in output_dir.
+Result<CachedDataset> tokenised(FileSystem& files, const TrainConfig& config,
+                                const Tokenizer& tokenizer, std::string tokenizer_text,
+                                const std::function<void(const std::string&)>& say,
+                                const SampleProgress& progress) {
+  const std::string& output_dir = config.training.output_dir;
+  CacheRequest request{.folder = join_path(output_dir, kTokenCacheFolder),
+                       .named = config.data.tokenized_path.has_value(),
+                       .overwrite = config.data.overwrite_cache,
+                       .tokenizer = std::move(tokenizer_text),
+                       .holder = fmt::format("process {}", ::getpid()),
+                       .say = say,
+                       .progress = progress};
+  if (request.named) {
+    request.folder = *config.data.tokenized_path;
+    while (request.folder.size() > 1 && request.folder.ends_with('/')) request.folder.pop_back();
+  } else {
+    TROUPE_RETURN_IF_ERROR(check_nobody_trains(output_dir));
+  }
+  auto out = TROUPE_TRY(cached_dataset(files, data_options(config), tokenizer, request));
+  out.module.notes.push_back(out.made
+                                 ? fmt::format("Tokenized dataset is saved at {}.", request.folder)
+                                 : fmt::format("tokenised before: {}", request.folder));
+  return out;
+}
+
 // Nothing where the file is missing. What is damaged is worth no more than that.
 std::optional<SampleStream> read_stream(FileSystem& files, const std::string& directory) {
   const std::string path = join_path(directory, kSampleStreamFile);
@@ -394,41 +440,69 @@ std::string packing_text(const TrainConfig& config) {
                      packing->sequentially ? ", next fit" : "");
 }
 
-// The run's stream of samples, which must be the checkpoint's. Kept in output_dir, where the next
-// start finds the hashes of files that it need not read for that.
+StreamOrigin origin_of(const TrainConfig& config, const std::string& tokenizer) {
+  return {.tokenizer = tokenizer,
+          .order_seed = static_cast<std::uint32_t>(config.training.order_seed()),
+          .shuffle = !config.data.disable_shuffling,
+          .group_by_length = config.data.group_by_length,
+          .packing = packing_text(config)};
+}
+
+// The run's stream of samples must be the checkpoint's. Kept in output_dir, too.
 Result<std::string> settle_stream(FileSystem& files, const TrainConfig& config,
-                                  const std::string& tokenizer, const TokenDataset& dataset,
-                                  const std::string& checkpoint, std::vector<std::string>& notes) {
-  const std::string& output_dir = config.training.output_dir;
+                                  const SampleStream& now, const std::string& checkpoint,
+                                  std::vector<std::string>& notes) {
   const auto before = checkpoint.empty() ? std::nullopt : read_stream(files, checkpoint);
-  std::vector<StreamFile> known;
-  for (const auto& stream : {before, read_stream(files, output_dir)}) {
-    if (stream) known.insert(known.end(), stream->files.begin(), stream->files.end());
-  }
-  const auto now = TROUPE_TRY(
-      describe_stream(files, data_options(config),
-                      {.tokenizer = tokenizer,
-                       .order_seed = static_cast<std::uint32_t>(config.training.order_seed()),
-                       .shuffle = !config.data.disable_shuffling,
-                       .group_by_length = config.data.group_by_length,
-                       .packing = packing_text(config)},
-                      dataset, known));
   TROUPE_RETURN_IF_ERROR(
       check_stream(checkpoint, before, now, config.troupe.allow_data_change, notes));
   if (config.troupe.train_tokenizer)
     TROUPE_RETURN_IF_ERROR(check_trained_tokenizer(checkpoint, before, now));
   const std::string text = now.to_text();
   TROUPE_RETURN_IF_ERROR(
-      write_file_atomically(files, join_path(output_dir, kSampleStreamFile), text));
+      write_file_atomically(files, join_path(config.training.output_dir, kSampleStreamFile), text));
   return text;
 }
 
-void describe(const DatasetModule& module, std::vector<std::string>& notes) {
-  const EncodeReport& report = module.train_report;
-  std::string text =
-      fmt::format("{} rows became {} samples of {} tokens", report.records, module.train.size(),
-                  format_count(static_cast<double>(module.train.token_count())));
-  notes.push_back(std::move(text));
+// The samples of a run: tokenised now or before, or of a stream, which has those to evaluate on
+// alone.
+struct RunSamples {
+  CachedDataset data;
+  SampleStream stream;
+};
+Result<RunSamples> samples_of(FileSystem& files, const TrainConfig& config,
+                              const Tokenizer& tokenizer,
+                              const std::map<std::string, std::string>& companions,
+                              const std::function<void(const std::string&)>& say,
+                              const SampleProgress& progress) {
+  const DataOptions options = data_options(config);
+  const std::string text = tokenizer_text_of(companions, options);
+  const StreamOrigin origin = origin_of(config, text);
+  if (config.data.streaming) {
+    RunSamples out{.data = {.module = TROUPE_TRY(prepare_module(options, tokenizer))},
+                   .stream = {}};
+    out.stream = TROUPE_TRY(settle_streamed(files, config, tokenizer, origin, out.data.module));
+    return out;
+  }
+  RunSamples out{
+      .data = TROUPE_TRY(tokenised(files, config, tokenizer,
+                                   cache_tokenizer_text(companions, config.model), say, progress)),
+      .stream = {}};
+  const TokenDataset& train = out.data.module.train;
+  out.stream = out.data.as_it_is
+                   ? taken_stream(origin, train, out.data.files)
+                   : TROUPE_TRY(describe_stream(files, options, origin, train, out.data.files));
+  return out;
+}
+
+void describe(const CachedDataset& data, std::vector<std::string>& notes) {
+  const DatasetModule& module = data.module;
+  if (module.train.size() == 0) {
+    notes.emplace_back("streaming: rows are tokenised while they are trained on");
+  } else {
+    notes.push_back(fmt::format("{} rows became {} samples of {} tokens", data.records,
+                                module.train.size(),
+                                format_count(static_cast<double>(module.train.token_count()))));
+  }
   if (module.eval) {
     notes.push_back(fmt::format("evaluation data: {} samples of {} tokens", module.eval->size(),
                                 format_count(static_cast<double>(module.eval->token_count()))));
@@ -560,6 +634,7 @@ Status check_home(const TrainConfig& config) {
       {"output_dir", config.training.output_dir},
       {"model_name_or_path", config.model.model_name_or_path},
       {"dataset_dir", config.data.dataset_dir},
+      {"tokenized_path", config.data.tokenized_path.value_or("")},
       {"troupe.second_output_dir", config.troupe.second_output_dir.value_or("")}};
   for (const auto& [key, path] : paths) {
     if (path != "~" && !path.starts_with("~/")) continue;
@@ -570,6 +645,13 @@ Status check_home(const TrainConfig& config) {
 }
 
 }  // namespace
+
+Status output_dir_taken(const std::string& folder, const Status& holder) {
+  return error(Code::kAlreadyExists,
+               "output_dir {} is that of a run which goes on ({}): give this one another "
+               "output_dir, or end that one first with troupe stop",
+               folder, holder.message());
+}
 
 Status check_length(const ModelConfig& model, std::int64_t longest) {
   const auto limit = model.length_limit();
@@ -694,10 +776,22 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
     look_at_eval(100);
     return contents;
   }
+  // Where they are tokenised already, their rows need not be there any more.
+  const bool tokenised_before = config.data.tokenized_path && !config.data.overwrite_cache &&
+                                holds_token_cache(files, *config.data.tokenized_path);
+  if (!config.data.is_named() && config.data.tokenized_path) {
+    if (!tokenised_before && !holds_token_cache(files, *config.data.tokenized_path))
+      wrong("tokenized_path",
+            error(Code::kNotFound,
+                  "{} holds no tokenised data, and no dataset is named to make them of",
+                  *config.data.tokenized_path));
+    return contents;
+  }
   if (wrong("dataset", check_data_options(data))) {
     problems.back().of_settings = true;
     return contents;
   }
+  if (tokenised_before) return contents;
   // The first rows say of what kind all are.
   constexpr std::int64_t kRowsLeast = 100;
   const std::int64_t look_at = std::max(kRowsLeast, rows_to_judge_split(data));
@@ -713,16 +807,17 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
 }
 
 Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
-                                const std::function<void(const std::string&)>& say) {
+                                const std::function<void(const std::string&)>& say,
+                                const SampleProgress& progress) {
   std::vector<ContentProblem> problems;
   RunContents contents = read_contents(files, config, problems);
   if (!problems.empty()) return problems.front().status;
-  return prepare_run(files, config, say, std::move(contents));
+  return prepare_run(files, config, say, std::move(contents), progress);
 }
 
 Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                                 const std::function<void(const std::string&)>& say,
-                                RunContents contents) {
+                                RunContents contents, const SampleProgress& progress) {
   std::vector<std::string> notes = std::move(contents.notes);
   TROUPE_RETURN_IF_ERROR(check_writable(files, config.training.output_dir));
   auto& companions = contents.companions;
@@ -730,17 +825,20 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   auto tokenizer = contents.tokenizer ? std::move(*contents.tokenizer)
                                       : TROUPE_TRY(train_tokenizer(files, config, companions, say));
   TROUPE_RETURN_IF_ERROR(check_vocabulary(tokenizer.vocab_size(), model, config));
-  // As it was loaded or trained; what is saved may have other special tokens.
-  const std::string tokenizer_text = tokenizer_text_of(companions, data_options(config));
-  DataOptions data = data_options(config);
+  // Of the tokenizer as it was loaded or trained; what is saved may have other special tokens.
+  TrainConfig of_data = config;
   // Prompts to answer (prediction.h), which nothing is measured on while it trains.
-  if (config.prediction.do_predict) data.eval_dataset.clear();
-  auto module = TROUPE_TRY(build_dataset(files, data, tokenizer));
-  TROUPE_RETURN_IF_ERROR(check_length(model, longest_collated_length(module.train)));
+  if (config.prediction.do_predict) of_data.evaluation.eval_dataset.clear();
+  RunSamples samples = TROUPE_TRY(samples_of(files, of_data, tokenizer, companions, say, progress));
+  CachedDataset& data = samples.data;
+  DatasetModule& module = data.module;
+  TROUPE_RETURN_IF_ERROR(check_length(model, config.data.streaming
+                                                 ? config.data.cutoff_len
+                                                 : longest_collated_length(module.train)));
   if (module.eval)
     TROUPE_RETURN_IF_ERROR(check_length(model, longest_collated_length(*module.eval)));
-  std::string stream = TROUPE_TRY(
-      settle_stream(files, config, tokenizer_text, module.train, contents.resume_path, notes));
+  std::string stream =
+      TROUPE_TRY(settle_stream(files, config, samples.stream, contents.resume_path, notes));
   TROUPE_RETURN_IF_ERROR(
       refresh_companions(files, config.training.output_dir, module.tokenizer, companions));
   companions["config.json"] =
@@ -756,7 +854,7 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
     if (contents.trained.base) companions[kBaseRecordFile] = contents.trained.base->to_text();
   }
   describe(model, contents.trained.trainables, notes);
-  describe(module, notes);
+  describe(data, notes);
   PreparedRun prepared{
       .bundle = {.config = config,
                  .model = std::move(model),
@@ -767,7 +865,8 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                  .grown = std::move(contents.grown),
                  .companions = std::move(companions),
                  .sample_stream = std::move(stream),
-                 .dataset = std::move(module.train)},
+                 .dataset = std::move(module.train),
+                 .token_cache = std::move(data.folder)},
       .tokenizer = std::move(module.tokenizer),
       .held_out = std::move(module.held_out),
       .resume_path = contents.resume_path.empty() ? "" : absolute_path(contents.resume_path),

@@ -50,6 +50,12 @@ struct ContentProblem {
 // What build_dataset() is told of a configuration.
 DataOptions data_options(const TrainConfig& config);
 
+// Where tokenised data are kept, in output_dir.
+inline constexpr const char* kTokenCacheFolder = "token_cache";
+
+// What is told where another run writes into the folder; `holder`: what its lock says.
+Status output_dir_taken(const std::string& folder, const Status& holder);
+
 // A learned position table ends: a row longer than it would stop the run at its step.
 Status check_length(const ModelConfig& model, std::int64_t longest);
 
@@ -71,13 +77,14 @@ Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
 RunContents read_contents(FileSystem& files, const TrainConfig& config,
                           std::vector<ContentProblem>& problems);
 
-// `say` gets lines about what takes long. Creates output_dir where it is missing. `contents`: read
-// before and found good.
+// `say` gets lines about what takes long, `progress` is told how far the tokenising is. Creates
+// output_dir where it is missing. `contents`: read before and found good.
 Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                                 const std::function<void(const std::string&)>& say,
-                                RunContents contents);
+                                RunContents contents, const SampleProgress& progress = {});
 // With contents that are read now.
 Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
-                                const std::function<void(const std::string&)>& say);
+                                const std::function<void(const std::string&)>& say,
+                                const SampleProgress& progress = {});
 
 }  // namespace troupe::train

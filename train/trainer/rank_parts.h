@@ -14,6 +14,7 @@
 #include "train/checkpoint/checkpoint_saver.h"
 #include "train/config/derived.h"
 #include "train/data/sampler.h"
+#include "train/data/streamed_samples.h"
 #include "train/model/model.h"
 #include "train/objectives/objective.h"
 #include "train/optimizer/schedule.h"
@@ -85,7 +86,8 @@ struct RankParts {
   Strategy strategy = Strategy::kDdp;
   EngineOptions engine_options;
   std::shared_ptr<const Optimizer> optimizer;
-  std::unique_ptr<OwnData> own_data;  // null: the bundle's data set
+  std::unique_ptr<OwnData> own_data;          // null: the bundle's data set, or
+  std::unique_ptr<StreamedSamples> streamed;  // a stream's; else null
   std::vector<std::shared_ptr<TrainingCallback>> callbacks;
   // With the rank.
   int rank = -1;
@@ -117,7 +119,10 @@ struct RankParts {
   // Keeps nothing any more, and gives the memory back.
   Status drop_kept();
   // The samples that the next step's plan names.
-  const TokenDataset& dataset() const { return own_data ? own_data->dataset() : bundle.dataset; }
+  const TokenDataset& dataset() const {
+    if (streamed) return streamed->dataset();
+    return own_data ? own_data->dataset() : bundle.dataset;
+  }
   // The step that was finished last, as its record tells it.
   StepRecord last_step_record();
   std::int64_t total_steps() const { return facts.total_steps; }

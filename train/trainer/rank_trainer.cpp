@@ -395,6 +395,9 @@ Status RankTrainer::prepare_run() {
       files_, bundle.config,
       {.resume_path = setup_.resume_path, .locked_by = setup_.output_locked_by},
       fmt::format("{} ({})", scheduler::host_name(), context_.node_id().brief())));
+  if (const Status mapped = map_samples(files_, bundle); !mapped.ok())
+    return mapped.prefixed(fmt::format("the run's tokenised data on node {} ({})",
+                                       scheduler::host_name(), context_.node_id().brief()));
   ComputeChoice compute;
   if (setup_.on_gpu)
     compute = {.kind = ComputeKind::kCuda,

@@ -4,6 +4,8 @@
 
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
+#include "train/data/sample_stream.h"
+#include "train/data/token_cache.h"
 
 namespace troupe::train {
 namespace {
@@ -55,6 +57,19 @@ class Reader {
   }
   std::span<const std::byte> left_;
 };
+
+// What stands for samples that stay in a token cache.
+TokenDataset none_of(const TokenDataset& dataset) {
+  return TokenDataset(dataset.kind(), dataset.pad_id());
+}
+
+json::Value cached_sets(const RunBundle& bundle) {
+  if (bundle.token_cache.empty()) return nullptr;
+  json::Object sets{{"folder", bundle.token_cache},
+                    {"train", hash_text(bundle.dataset.known_hash().value_or(0))}};
+  if (bundle.eval) sets["eval"] = hash_text(bundle.eval->known_hash().value_or(0));
+  return sets;
+}
 
 void write_dataset(Writer& out, const TokenDataset& dataset) {
   std::vector<std::uint64_t> lengths;
@@ -131,14 +146,18 @@ Result<TokenDataset> read_dataset(Reader& in) {
 
 }  // namespace
 
+bool makes_samples(const RunBundle& bundle) {
+  return bundle.parts.data_source.has_value() || bundle.config.data.streaming;
+}
+
 std::int64_t sample_count(const RunBundle& bundle) {
-  return bundle.parts.data_source ? bundle.source.samples : bundle.dataset.size();
+  return makes_samples(bundle) ? bundle.source.samples : bundle.dataset.size();
 }
 
 std::int64_t length_max(const RunBundle& bundle) {
   // As batches of a data set of such samples are padded.
   constexpr std::int64_t kMultiple = 8;
-  if (!bundle.parts.data_source) {
+  if (!makes_samples(bundle)) {
     const std::int64_t longest = longest_collated_length(bundle.dataset);
     // Bins hold so many tokens for each of per_device_train_batch_size rows.
     if (!bundle.config.data.sample_packing.on) return longest;
@@ -149,7 +168,7 @@ std::int64_t length_max(const RunBundle& bundle) {
 }
 
 bool lengths_differ(const RunBundle& bundle) {
-  return bundle.parts.data_source || !equal_lengths(bundle.dataset);
+  return makes_samples(bundle) || !equal_lengths(bundle.dataset);
 }
 
 std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
@@ -165,15 +184,17 @@ std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
                           {"merged_adapters", json::Array(bundle.merged_adapters.begin(),
                                                           bundle.merged_adapters.end())},
                           {"sample_stream", bundle.sample_stream},
+                          {"token_cache", cached_sets(bundle)},
                           {"parts", to_json(bundle.parts)},
                           {"source_samples", bundle.source.samples},
                           {"source_length_max", bundle.source.length_max}};
   const std::string text = json::write(head);
   Writer body;
   body.array(std::span(text.data(), text.size()));
-  write_dataset(body, bundle.dataset);
+  const bool cached = !bundle.token_cache.empty();
+  write_dataset(body, cached ? none_of(bundle.dataset) : bundle.dataset);
   body.number(bundle.eval ? 1 : 0);
-  if (bundle.eval) write_dataset(body, *bundle.eval);
+  if (bundle.eval) write_dataset(body, cached ? none_of(*bundle.eval) : *bundle.eval);
   Writer out;
   out.number(kMagic);
   out.number(xxh3_64(body.bytes));
@@ -222,7 +243,28 @@ Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
   bundle.dataset = TROUPE_TRY(read_dataset(in));
   if (TROUPE_TRY(in.number()) != 0) bundle.eval = TROUPE_TRY(read_dataset(in));
   if (!in.left().empty()) return error(Code::kDataLoss, "bytes follow the run's bundle");
+  if (const json::Value* cached = json::find(head, "token_cache"); cached && cached->is_object()) {
+    bundle.token_cache = json::find_string(*cached, "folder").value_or("");
+    bundle.dataset.set_hash(hash_in(*cached, "train").value_or(0));
+    if (bundle.eval) bundle.eval->set_hash(hash_in(*cached, "eval").value_or(0));
+  }
   return bundle;
+}
+
+Status map_samples(FileSystem& files, RunBundle& bundle) {
+  if (bundle.token_cache.empty() || bundle.dataset.is_mapped()) return {};
+  const auto cache = TROUPE_TRY(read_token_cache(files, bundle.token_cache, CacheCheck::kSizes));
+  const auto map = [&](const char* set, TokenDataset& into) -> Status {
+    auto samples = TROUPE_TRY(map_cached_set(files, bundle.token_cache, cache, set));
+    if (samples.known_hash() != into.known_hash() || samples.kind() != into.kind())
+      return error(Code::kFailedPrecondition,
+                   "{} holds other samples than the run began with: another one has made them",
+                   bundle.token_cache);
+    into = std::move(samples);
+    return {};
+  };
+  TROUPE_RETURN_IF_ERROR(map("train", bundle.dataset));
+  return bundle.eval ? map("eval", *bundle.eval) : Status();
 }
 
 }  // namespace troupe::train

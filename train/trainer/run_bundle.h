@@ -3,7 +3,8 @@
 // model's configuration, the files that go beside saved weights, and the tokenised data set.
 //
 // It travels as one block of bytes: a sealed memfd on the same node, a stream to others. So only
-// the driver reads the data set's files.
+// the driver reads the data set's files. Samples in a token cache stay there: every process maps
+// them.
 
 #include <cstddef>
 #include <map>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
 #include "train/adapters/pissa.h"
 #include "train/config/train_config.h"
@@ -23,7 +25,8 @@
 
 namespace troupe::train {
 
-// What is planned with of a data source of the program's own, the same for all its arguments.
+// What is planned with of a data source of the program's own, the same for all its arguments, or of
+// a stream, whose epoch counts as long as the run.
 struct SourceFacts {
   std::int64_t samples = 0;
   std::int64_t length_max = 0;
@@ -46,13 +49,19 @@ struct RunBundle {
   // The text of kSampleStreamFile, which goes into every checkpoint; empty: none.
   std::string sample_stream;
   TokenDataset dataset{TokenDataset::Kind::kPretrain, 0};
-  // Of the program's own parts those that the run takes; with a data source `dataset` is empty.
+  // The folder that `dataset` and `eval` are in (train/data/token_cache.h); empty: they are here.
+  std::string token_cache;
+  // Of the program's own parts those that the run takes; with a data source, or a stream, `dataset`
+  // is empty.
   PartChoices parts;
   SourceFacts source;
   // What is evaluated on; absent where nothing is.
   std::optional<TokenDataset> eval;
 };
 
+// Whether the samples are made while they are trained on: by a source of the program's own, or of a
+// stream.
+bool makes_samples(const RunBundle& bundle);
 // Samples of an epoch; tokens of the longest one as it is collated; whether lengths differ.
 std::int64_t sample_count(const RunBundle& bundle);
 std::int64_t length_max(const RunBundle& bundle);
@@ -62,6 +71,10 @@ bool lengths_differ(const RunBundle& bundle);
 // arrays each behind its u64 element count, u64 1 and another data set to evaluate on, or u64 0.
 std::vector<std::byte> encode_bundle(const RunBundle& bundle);
 // kDataLoss for bytes that are not as they were encoded.
+// Samples in a token cache are not there yet.
 Result<RunBundle> decode_bundle(std::span<const std::byte> bytes);
+// Maps them. kNotFound, kDataLoss, kFailedPrecondition: what is in the folder is not the samples
+// that the bundle was made with.
+Status map_samples(FileSystem& files, RunBundle& bundle);
 
 }  // namespace troupe::train

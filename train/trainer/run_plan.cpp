@@ -27,7 +27,6 @@ PlanFacts launch_facts(const LoadedConfig& loaded, std::int64_t machines, std::i
   return facts;
 }
 
-// A token is about four bytes of text and four of memory; labels are as much again.
 Result<std::int64_t> data_file_bytes(FileSystem& files, const DataSection& data) {
   std::int64_t sum = 0;
   for (const std::string& path : TROUPE_TRY(row_dataset_files(files, data.rows.datasets)))
@@ -100,9 +99,11 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
 Result<PlanFacts> facts_of(FileSystem& files, const LoadedConfig& loaded, std::int64_t cores) {
   const DataSection& data = loaded.config.data;
   PlanFacts facts = launch_facts(loaded, loaded.launch.node_count(), cores);
-  const std::int64_t text_bytes = TROUPE_TRY(data_file_bytes(files, data));
-  const bool labelled = loaded.config.method.stage != TrainingStage::kPretrain;
-  facts.dataset_bytes = labelled ? 2 * text_bytes : text_bytes;
+  // Samples are mapped; what a trainer has of its own is the order of an epoch, four bytes for
+  // each.
+  constexpr std::int64_t kRowBytesLeast = 200;
+  const bool known = data.is_named() && !data.tokenized_path;
+  if (known) facts.dataset_bytes = 4 * (TROUPE_TRY(data_file_bytes(files, data)) / kRowBytesLeast);
   facts.length_max = data.cutoff_len;
   if (loaded.config.evaluation.is_wanted()) {
     facts.evaluation_length_max = data.cutoff_len;
@@ -125,7 +126,7 @@ PlanFacts facts_of(const RunBundle& bundle, const LoadedConfig& loaded, std::int
     facts.evaluation_rows = evaluation->size();
   }
   facts.length_from = "the longest row of the data set";
-  facts.ragged = !equal_lengths(bundle.dataset) || (evaluation && !equal_lengths(*evaluation));
+  facts.ragged = lengths_differ(bundle) || (evaluation && !equal_lengths(*evaluation));
   facts.dataset_bytes = memory_bytes(bundle.dataset);
   if (evaluation) facts.dataset_bytes += memory_bytes(*evaluation);
   return facts;
@@ -221,6 +222,8 @@ Result<std::string> check_run_fits(RunBundle& bundle, const LoadedConfig& loaded
 }
 
 std::int64_t memory_bytes(const TokenDataset& dataset) {
+  // What is mapped is the kernel's to drop; the order of an epoch is not.
+  if (dataset.is_mapped()) return dataset.size() * 4;
   const bool labelled = dataset.kind() != TokenDataset::Kind::kPretrain;
   std::int64_t bytes = dataset.token_count() * (labelled ? 8 : 4) + dataset.size() * 8;
   const bool packed = dataset.kind() == TokenDataset::Kind::kPacked ||

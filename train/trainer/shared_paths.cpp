@@ -40,6 +40,8 @@ Status check_shared_paths(FileSystem& files, const TrainConfig& config, const Sh
         node, model, "model_name_or_path",
         named ? fmt::format(", or run {} there", named->download_command()) : ", or copy it");
   }
+  if (const auto& tokens = config.data.tokenized_path; tokens && !files.exists(*tokens))
+    return lacks(node, *tokens, "tokenized_path", ", or copy it");
   if (paths.locked_by.empty()) return {};
   // A folder of that name may be there: what the driver wrote into it is not.
   const auto holder =

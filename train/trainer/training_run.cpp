@@ -14,6 +14,7 @@
 #include "train/report/format.h"
 #include "train/trainer/saved_stop.h"
 #include "train/trainer/sharding_setup.h"
+#include "train/trainer/stream_setup.h"
 
 namespace troupe::train {
 namespace {
@@ -124,9 +125,8 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                TROUPE_TRY(make_own_model(options.parts, *own.model)), bundle.model))
                          : make_model(bundle.model, *observed, bundle.trainables);
   const std::int64_t samples = sample_count(bundle);
-  auto sampler = TROUPE_TRY(
-      Sampler::make(sampler_options(config, samples, options.batch_world(),
-                                    bundle.parts.data_source ? nullptr : &bundle.dataset)));
+  auto sampler = TROUPE_TRY(Sampler::make(sampler_options(
+      config, samples, options.batch_world(), makes_samples(bundle) ? nullptr : &bundle.dataset)));
   const auto facts =
       TROUPE_TRY(run_schedule(config, samples, options.batch_world(), sampler.packed_batches()));
   const auto& training = config.training;
@@ -186,6 +186,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                                .engine_options = engine,
                                                .optimizer = std::move(optimizer),
                                                .own_data = nullptr,
+                                               .streamed = nullptr,
                                                .callbacks = std::move(callbacks),
                                                .layout = nullptr,
                                                .rank_compute = nullptr,
@@ -194,6 +195,10 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
     parts->own_data =
         TROUPE_TRY(OwnData::make(parts->options.parts, parts->bundle.parts, parts->bundle.source,
                                  parts->bundle.model.vocab_size));
+  if (parts->config().data.streaming)
+    parts->streamed =
+        TROUPE_TRY(open_stream(files, parts->bundle, options.batch_world(),
+                               [recorder = &parts->progress] { recorder->operation("stream"); }));
   if (parts->config().troupe.operator_times) {
     // An operator's time ends where its work does.
     if (!parts->compute->access().in_place())
@@ -369,13 +374,25 @@ Status TrainingRun::loop(RunGeneration& generation) {
     generation.saver_bytes = 0;
     generation.observer.between_steps(TrainingView(f));
     const CommitRecord& last = f.transaction().record();
-    StepPlan plan = f.sampler.next_step(last.cursor);
+    StepPlan plan;
+    if (f.streamed) {
+      f.progress.stage(last.step + 1, Stage::kData);
+      plan = TROUPE_TRY(f.streamed->next_step(last.cursor));
+      for (const auto& warning : f.streamed->take_warnings())
+        if (f.leads()) generation.observer.warning(warning);
+    } else {
+      plan = f.sampler.next_step(last.cursor);
+    }
     if (f.leads()) {
       for (const auto& callback : f.callbacks) callback->step_begun(last.step + 1);
     }
     if (f.own_data)
       TROUPE_RETURN_IF_ERROR(
           f.own_data->begin_step(generation.world, generation.observer, last, plan));
+    if (f.bundle.dataset.is_mapped()) {
+      for (const auto& samples : plan.batches)
+        TROUPE_RETURN_IF_ERROR(check_tokens(f.dataset(), samples, f.bundle.model.vocab_size));
+    }
     StepOutcome outcome = TROUPE_TRY(next.run(plan));
     StepRecord& record = outcome.record;
     // All ranks have voted: nobody needs the memory of the world before any more.

@@ -69,7 +69,8 @@ TokenBatch TrainingStep::batch_of(const StepPlan& plan, std::int64_t micro_batch
       static_cast<std::size_t>(tools_.engine.reducer().number_in_step(micro_batch, data_rank()));
   if (number >= plan.batches.size() || plan.batches[number].empty()) return empty_batch();
   TokenBatch batch = collate_ragged(tools_.dataset, plan.batches[number]);
-  if (tools_.activations.dropout_samples) add_places(tools_.dataset, plan.batches[number], batch);
+  if (tools_.activations.dropout_samples)
+    add_places(tools_.dataset, plan.batches[number], batch, plan.first_sample);
   return batch;
 }
 

@@ -53,7 +53,8 @@ TEST_CASE("an evaluation data set travels with the bundle") {
   CHECK(run->bundle.dataset.size() == 10);
   REQUIRE(run->bundle.eval);
   CHECK(run->bundle.eval->size() == 2);
-  const auto arrived = decode_bundle(encode_bundle(run->bundle)).value();
+  auto arrived = decode_bundle(encode_bundle(run->bundle)).value();
+  REQUIRE(map_samples(folder.files, arrived).ok());
   REQUIRE(arrived.eval);
   CHECK(arrived.eval->size() == 2);
   CHECK(std::ranges::equal(arrived.eval->ids(1), run->bundle.eval->ids(1)));
@@ -380,6 +381,89 @@ TEST_CASE("a start that came to nothing leaves a folder that the next one accept
   REQUIRE(folder.prepare().ok());
   CHECK(folder.files.exists(folder.directory.file("out/sample_stream.json")));
   CHECK(folder.prepare().ok());
+}
+
+bool has_note(const PreparedRun& run, const std::string& text) {
+  return std::ranges::any_of(
+      run.notes, [&](const std::string& note) { return note.find(text) != std::string::npos; });
+}
+
+TEST_CASE("a start that came to nothing keeps the next one from nothing") {
+  Folder folder;
+  for (const bool streaming : {false, true}) {
+    folder.config.data.streaming = streaming;
+    folder.config.training.max_steps = 3;
+    for (const char* name : {"out/token_cache.building-1", "out/token_cache.lock"})
+      REQUIRE(folder.files.create_directories(folder.directory.file(name)).ok());
+    REQUIRE(folder.files.remove_tree(folder.directory.file("out/token_cache.lock")).ok());
+    for (int start = 0; start < 2; ++start) {
+      const auto run = folder.prepare();
+      REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+    }
+  }
+}
+
+TEST_CASE("a second start takes the tokenised data of the first, also without their files") {
+  Folder folder;
+  folder.config.training.overwrite_output_dir = true;
+  auto run = folder.prepare();
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  CHECK(
+      has_note(*run, "Tokenized dataset is saved at " + folder.directory.file("out/token_cache")));
+  const std::string stream = run->bundle.sample_stream;
+  run = folder.prepare();
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  CHECK(has_note(*run, "tokenised before: "));
+  CHECK(run->bundle.sample_stream == stream);
+  folder.config.data.overwrite_cache = true;
+  CHECK(has_note(folder.prepare().value(), "Tokenized dataset is saved"));
+
+  // A folder of the user's, with a tokenizer that is not trained on the data.
+  const std::string model = folder.directory.file("model");
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    folder.write(std::string("model/") + name, run->bundle.companions.at(name));
+  folder.config.troupe.train_tokenizer.reset();
+  folder.config.data.overwrite_cache = false;
+  folder.config.data.tokenized_path = folder.directory.file("tokens/");
+  run = folder.prepare();
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  CHECK(run->bundle.token_cache == folder.directory.file("tokens"));
+  const auto count = run->bundle.dataset.token_count();
+  REQUIRE(folder.files.remove(folder.directory.file("d.jsonl")).ok());
+  run = folder.prepare();
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  CHECK(run->bundle.dataset.token_count() == count);
+  folder.config.data.dataset.clear();
+  run = folder.prepare();
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  CHECK(run->bundle.dataset.token_count() == count);
+  folder.config.data.tokenized_path = folder.directory.file("none");
+  CHECK(folder.prepare().status().message().find("no dataset is named") != std::string::npos);
+}
+
+TEST_CASE("a stream reads nothing before it is trained on but what is evaluated on") {
+  Folder folder;
+  folder.config.troupe.train_tokenizer = 280;
+  folder.config.training.overwrite_output_dir = true;
+  auto run = folder.prepare();
+  REQUIRE(run.ok());
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
+    folder.write(std::string("model/") + name, run->bundle.companions.at(name));
+  folder.config.troupe.train_tokenizer.reset();
+  folder.config.training.output_dir = folder.directory.file("streamed");
+  folder.config.training.max_steps = 3;
+  folder.config.data.streaming = true;
+  folder.config.evaluation.val_size = 4;
+  folder.config.evaluation.do_eval = true;
+  run = folder.prepare();
+  REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+  CHECK(run->bundle.dataset.size() == 0);
+  CHECK(run->bundle.token_cache.empty());
+  CHECK(decode_bundle(encode_bundle(run->bundle)).value().eval->size() == 4);
+  CHECK(folder.files.exists(folder.directory.file("streamed/stream_tokenizer/tokenizer.json")));
+  CHECK(run->bundle.sample_stream.find("\"buffer_size\": 16384") != std::string::npos);
+  folder.config.evaluation.val_size = 11;
+  CHECK(folder.prepare().status().message().find("none is left to train on") != std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,50 @@
+#pragma once
+// A run's samples out of a token cache: taken from there where they were made by the same settings
+// of the same files, else made and kept there.
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "train/data/build_dataset.h"
+#include "train/data/sample_stream.h"
+
+namespace troupe::train {
+
+struct CacheRequest {
+  std::string folder;
+  // The user named the folder (tokenized_path). Then what is in it is not replaced by what other
+  // settings make, and is taken as it is where no data set is named.
+  bool named = false;
+  bool overwrite = false;  // made anew, whatever is there
+  // Of the tokenizer: the text of its files, and what the configuration does to it.
+  std::string tokenizer;
+  // Who makes it, for others who wait for that.
+  std::string holder;
+  std::function<void(const std::string& line)> say;
+  SampleProgress progress;
+  std::chrono::seconds wait_max = std::chrono::hours(24);  // for another process that makes it
+};
+
+struct CachedDataset {
+  DatasetModule module;           // its data sets are mapped
+  std::int64_t records = 0;       // rows that the samples to train on were made of
+  std::vector<StreamFile> files;  // that were read
+  std::string folder;             // the cache
+  bool made = false;              // now
+  // Nobody could compare it: no data set is named, or its files are not there.
+  bool as_it_is = false;
+};
+
+// Several processes may ask for one folder at once: one of them makes it, the others wait.
+// kFailedPrecondition: a data file changed while it was read, or a named folder holds other samples
+// (the message says which settings differ). kInvalidArgument: the folder is somebody else's.
+// Damaged caches are made anew, and said.
+Result<CachedDataset> cached_dataset(FileSystem& files, const DataOptions& options,
+                                     const Tokenizer& tokenizer, const CacheRequest& request);
+
+// Whether the folder holds a cache, as far as its name says.
+bool holds_token_cache(FileSystem& files, const std::string& folder);
+
+}  // namespace troupe::train

@@ -1,0 +1,64 @@
+#include "train/trainer/stream_setup.h"
+
+#include <algorithm>
+
+#include "train/trainer/prepare.h"
+#include "train/trainer/sharding_setup.h"
+
+namespace troupe::train {
+
+StreamedSamplesOptions stream_options(const TrainConfig& config, std::vector<StreamFile> files) {
+  StreamedSamplesOptions options;
+  options.data = data_options(config);
+  options.order = {.buffer_size = config.data.buffer_size,
+                   .shuffle = !config.data.disable_shuffling};
+  options.rows_kept = static_cast<std::int64_t>(config.evaluation.val_size);
+  options.files = std::move(files);
+  return options;
+}
+
+SourceFacts stream_facts(const TrainConfig& config, int world_size) {
+  const TrainingSection& training = config.training;
+  const std::int64_t step =
+      training.per_device_train_batch_size * training.gradient_accumulation_steps * world_size;
+  return {.samples =
+              std::min(training.max_steps, kPermutationSizeMax / std::max<std::int64_t>(1, step)) *
+              step,
+          .length_max = config.data.cutoff_len};
+}
+
+Result<SampleStream> settle_streamed(FileSystem& files, const TrainConfig& config,
+                                     const Tokenizer& tokenizer, const StreamOrigin& origin,
+                                     DatasetModule& module) {
+  const StreamedSamplesOptions options = stream_options(config, {});
+  TROUPE_RETURN_IF_ERROR(check_data_options(options.data));
+  module = TROUPE_TRY(prepare_module(options.data, tokenizer));
+  TROUPE_RETURN_IF_ERROR(
+      tokenizer.save(files, join_path(config.training.output_dir, kStreamTokenizerFolder)));
+  if (!options.data.eval_dataset.empty()) {
+    DataOptions evaluated = options.data;
+    evaluated.dataset = std::exchange(evaluated.eval_dataset, {});
+    auto made = build_dataset(files, evaluated, tokenizer);
+    if (!made.ok()) return made.status().prefixed("evaluation data");
+    module.eval = std::move(made->train);
+  } else if (options.rows_kept > 0) {
+    module.eval = TROUPE_TRY(first_samples(files, tokenizer, options));
+  }
+  // What cannot be streamed is said before anything is started.
+  TROUPE_RETURN_IF_ERROR(RowStream::open(files, options.data, options.order, 0).status());
+  return describe_streamed(files, options, origin);
+}
+
+Result<std::unique_ptr<StreamedSamples>> open_stream(FileSystem& files, const RunBundle& bundle,
+                                                     int batch_world, StreamBeat beat) {
+  const TrainConfig& config = bundle.config;
+  auto tokenizer = TROUPE_TRY(
+      Tokenizer::load(files, join_path(config.training.output_dir, kStreamTokenizerFolder)));
+  if (config.model.split_special_tokens) tokenizer.set_split_special_tokens(true);
+  auto stream = TROUPE_TRY(SampleStream::parse(bundle.sample_stream, "the run's stream"));
+  StreamedSamplesOptions options = stream_options(config, std::move(stream.files));
+  options.steps = sampler_options(config, sample_count(bundle), batch_world, nullptr);
+  return StreamedSamples::make(files, tokenizer, std::move(options), std::move(beat));
+}
+
+}  // namespace troupe::train
