@@ -52,7 +52,7 @@ Result<std::vector<FileDigest>> write_shards(FileSystem& files, const WrittenMod
     digests.push_back(TROUPE_TRY(writer.finish()));
     digests.back().name = shard.name;
   }
-  if (shards.size() > 1) {
+  if (has_index(shards)) {
     digests.push_back(TROUPE_TRY(
         write_synced_file(files, unfinished(out, kWeightsIndexFile), weight_index_text(shards))));
     digests.back().name = kWeightsIndexFile;

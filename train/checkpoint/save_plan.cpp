@@ -188,7 +188,7 @@ class Planner {
       stored.push_back({name, tensor.info.dtype, tensor.info.shape, {}});
     }
     auto shards = split_weights(std::move(stored), shard_bytes_max_);
-    if (shards.size() > 1) plan_.weight_index = weight_index_text(shards);
+    if (has_index(shards)) plan_.weight_index = weight_index_text(shards);
     for (auto& shard : shards) {
       std::vector<Place> places;
       TROUPE_RETURN_IF_ERROR(begin_file(shard.name, shard.tensors, {{"format", "pt"}}));

@@ -58,6 +58,8 @@ Status no_weights(FileSystem& files, const std::string& directory) {
 
 Result<std::vector<WeightFile>> find_weight_files(FileSystem& files, const std::string& directory) {
   std::vector<WeightFile> found;
+  if (files.exists(join_path(directory, kValueHeadFile)))
+    found.push_back({kValueHeadFile, std::nullopt});
   if (files.exists(join_path(directory, kWeightsFile))) {
     found.push_back({kWeightsFile, std::nullopt});
     return found;

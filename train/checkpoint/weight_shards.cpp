@@ -11,7 +11,9 @@ namespace {
 // "model.safetensors", its index, "adapter_model.safetensors", or
 // "model-00001-of-00002.safetensors".
 bool is_weights_file(std::string_view name) {
-  if (name == kWeightsFile || name == kWeightsIndexFile || name == kAdapterFile) return true;
+  if (name == kWeightsFile || name == kWeightsIndexFile || name == kAdapterFile ||
+      name == kValueHeadFile)
+    return true;
   constexpr std::string_view kForm = "model-#####-of-#####.safetensors";
   if (name.size() != kForm.size()) return false;
   for (std::size_t i = 0; i < name.size(); ++i) {
@@ -20,10 +22,8 @@ bool is_weights_file(std::string_view name) {
   return true;
 }
 
-}  // namespace
-
-std::vector<WeightShard> split_weights(std::vector<StoredTensor> tensors,
-                                       std::uint64_t shard_bytes_max) {
+std::vector<WeightShard> split_model(std::vector<StoredTensor> tensors,
+                                     std::uint64_t shard_bytes_max) {
   if (!tensors.empty() && tensors.front().name.starts_with(kAdapterPrefix))
     return {{kAdapterFile, std::move(tensors)}};
   std::vector<WeightShard> shards(1);
@@ -45,10 +45,30 @@ std::vector<WeightShard> split_weights(std::vector<StoredTensor> tensors,
   return shards;
 }
 
+}  // namespace
+
+std::vector<WeightShard> split_weights(std::vector<StoredTensor> tensors,
+                                       std::uint64_t shard_bytes_max) {
+  std::vector<StoredTensor> value_head;
+  std::erase_if(tensors, [&](const StoredTensor& tensor) {
+    if (!tensor.name.starts_with(kValueHeadTensors)) return false;
+    value_head.push_back(tensor);
+    return true;
+  });
+  auto shards = split_model(std::move(tensors), shard_bytes_max);
+  if (!value_head.empty()) shards.push_back({kValueHeadFile, std::move(value_head)});
+  return shards;
+}
+
+bool has_index(const std::vector<WeightShard>& shards) {
+  return shards.front().name != kWeightsFile && shards.front().name != kAdapterFile;
+}
+
 std::string weight_index_text(const std::vector<WeightShard>& shards) {
   json::Object weight_map;
   std::uint64_t bytes = 0, parameters = 0;
   for (const auto& shard : shards) {
+    if (shard.name == kValueHeadFile) continue;
     for (const auto& tensor : shard.tensors) {
       weight_map[tensor.name] = shard.name;
       bytes += tensor_bytes(tensor.dtype, tensor.shape).value_or(0);

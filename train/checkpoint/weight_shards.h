@@ -23,11 +23,13 @@ struct WeightShard {
 
 // Of `tensors`, which are sorted by name, the data is not looked at. Greedy in the order of names,
 // as huggingface_hub's split_torch_state_dict_into_shards does: a tensor that does not fit opens
-// the next shard; one above the limit has a shard to itself. Adapters are one file.
+// the next shard; one above the limit has a shard to itself. Adapters are one file; a value head is
+// the last one.
 std::vector<WeightShard> split_weights(std::vector<StoredTensor> tensors,
                                        std::uint64_t shard_bytes_max);
 
-// The text of model.safetensors.index.json.
+// Whether they are to be found by an index, and its text: model.safetensors.index.json.
+bool has_index(const std::vector<WeightShard>& shards);
 std::string weight_index_text(const std::vector<WeightShard>& shards);
 
 // Renames the files `names` (their index last, where there is one) from where `temporary` says they

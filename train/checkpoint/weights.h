@@ -19,6 +19,11 @@ inline constexpr const char* kWeightsFile = "model.safetensors";
 // PEFT's adapters, which lie in one file whatever its size. Their tensors' names have a prefix.
 inline constexpr const char* kAdapterFile = "adapter_model.safetensors";
 inline constexpr std::string_view kAdapterPrefix = "base_model.model.";
+// A reward model's head, beside its weights or adapter, by TRL's and LLaMA-Factory's names. An
+// index does not list it.
+inline constexpr const char* kValueHeadFile = "value_head.safetensors";
+inline constexpr std::uint64_t kValueHeadBytesMax = 16u << 20;  // of a width beyond all models
+inline constexpr std::string_view kValueHeadTensors = "v_head.";
 inline constexpr const char* kWeightsIndexFile = "model.safetensors.index.json";
 // transformers' default max_shard_size, "5GB".
 inline constexpr std::uint64_t kShardBytesMax = 5'000'000'000;

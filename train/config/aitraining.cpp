@@ -176,9 +176,11 @@ class AitrainingTranslator {
   void translate_data(const std::string& trainer) {
     if (trainer == "dpo" || trainer == "orpo" || trainer == "reward" || trainer == "ppo" ||
         trainer == "grpo" || trainer == "distillation") {
-      r_.refuse_value("trainer",
-                      "reward models, preference optimisation and distillation are not trained "
-                      "here; the trainers here are sft and default");
+      r_.refuse_value(
+          "trainer",
+          "reward models and preferences are trained from files of LLaMA-Factory's form "
+          "(stage: rm, dpo, kto), distillation and answers of the model's own not at "
+          "all; the trainers here are sft and default");
       return;
     }
     if (trainer != "sft" && trainer != "default" && trainer != "generic")

@@ -47,7 +47,9 @@ class AxolotlTranslator {
     r_.by_default("stage", "sft");
     const auto type = r_.text("model_type").value_or("AutoModelForCausalLM");
     if (contains(type, "SequenceClassification") || contains(type, "TokenClassification")) {
-      r_.refuse_value("model_type", "reward models are not trained here; leave it out");
+      r_.refuse_value(
+          "model_type",
+          "reward models are trained from files of LLaMA-Factory's form (stage: rm); leave it out");
     } else if (contains(type, "ConditionalGeneration") || contains(type, "ImageText") ||
                contains(type, "Vision")) {
       r_.refuse_value("model_type", "only text models are trained; give the text model's folder");

@@ -413,8 +413,10 @@ void add_absent_keys(ForeignKeys& t) {
 }
 
 void add_preference_keys(ForeignKeys& t) {
-  t.refused("rl|reward_model|process_reward_model", "false",
-            "reward models and preference optimisation are not trained here; leave it out")
+  t.refused(
+       "rl|reward_model|process_reward_model", "false",
+       "reward models and preferences are trained from files of LLaMA-Factory's form (stage: rm, "
+       "dpo, kto); leave it out")
       .inert(
           "rl_beta|orpo_alpha|rpo_alpha|simpo_gamma|cpo_alpha|kto_desirable_weight|"
           "kto_undesirable_weight|dpo_use_weighting|dpo_use_logits_to_keep|dpo_norm_loss|"

@@ -12,7 +12,10 @@ struct Word {
 };
 
 constexpr Word<TrainingStage> kStageWords[] = {{TrainingStage::kPretrain, "pt"},
-                                               {TrainingStage::kSupervised, "sft"}};
+                                               {TrainingStage::kSupervised, "sft"},
+                                               {TrainingStage::kReward, "rm"},
+                                               {TrainingStage::kDpo, "dpo"},
+                                               {TrainingStage::kKto, "kto"}};
 
 constexpr Word<FinetuningType> kFinetuningWords[] = {{FinetuningType::kFull, "full"},
                                                      {FinetuningType::kFreeze, "freeze"},

@@ -46,6 +46,10 @@ void add_preparation_keys(KeyTable& t) {
     return config.method.stage == TrainingStage::kSupervised;
   };
   const char* turns_only = "it belongs to stage: sft";
+  const auto writes_turns = [](const TrainConfig& config) {
+    return config.method.stage != TrainingStage::kPretrain;
+  };
+  const char* no_turns = "plain text (stage: pt) has no turns";
   t.optional("template", ValueType::kText)
       .implemented("how turns are written", TROUPE_FIELD(data.template_name));
   t.integer("cutoff_len", 2048)
@@ -74,17 +78,17 @@ void add_preparation_keys(KeyTable& t) {
                "use ignore_pad_token_for_loss: true");
   t.optional("default_system", ValueType::kText)
       .implemented("system message where a sample has none", TROUPE_FIELD(data.default_system))
-      .only_where(trains_turns, turns_only);
+      .only_where(writes_turns, no_turns);
   t.optional("tool_format", ValueType::kText)
       .implemented("how tools are described and called", TROUPE_FIELD(data.tool_format))
-      .only_where(trains_turns, turns_only);
+      .only_where(writes_turns, no_turns);
   t.boolean("enable_thinking", true)
       .nullable()
       .implemented("thoughts of reasoning models are trained", TROUPE_FIELD(data.enable_thinking))
-      .only_where(trains_turns, turns_only);
+      .only_where(writes_turns, no_turns);
   t.boolean("preserve_thinking", false)
       .implemented("former answers keep their thoughts", TROUPE_FIELD(data.preserve_thinking))
-      .only_where(trains_turns, turns_only);
+      .only_where(writes_turns, no_turns);
 }
 
 }  // namespace

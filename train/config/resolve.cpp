@@ -29,6 +29,8 @@ void resolve_defaults(LoadedConfig& loaded, const json::Object& values) {
   } else if (!find_given(values, "packing")) {
     config.data.packing = config.method.stage == TrainingStage::kPretrain;
   }
+  if (config.method.compares_answers() && std::exchange(config.data.packing, false))
+    loaded.warnings.push_back("packing=true has no effect: answers that are compared lie apart");
   auto& evaluation = config.evaluation;
   // As TrainingArguments: a strategy turns do_eval on; "loss" and "eval_loss" are one metric.
   if (evaluation.strategy != IntervalStrategy::kNo) evaluation.do_eval = true;

@@ -66,6 +66,25 @@ void check_method(const TrainConfig& config, const json::Object& values, Problem
   if (config.method.stage != TrainingStage::kSupervised && config.method.use_dft_loss) {
     wrong("use_dft_loss", "use_dft_loss is a loss of stage=sft; leave it out");
   }
+  const MethodSection& method = config.method;
+  if (method.dpo_label_smoothing > 1e-6 && method.stage == TrainingStage::kDpo &&
+      method.pref_loss != "sigmoid")
+    wrong("dpo_label_smoothing", "`dpo_label_smoothing` is only valid for sigmoid loss function.");
+  if (method.compares_answers()) {
+    if (!config.data.rows.datasets.empty())
+      wrong("troupe.datasets",
+            "data sets by their paths are for stage: pt and sft; name one of dataset_info.json "
+            "(dataset)");
+    if (config.data.sample_packing.on)
+      wrong("troupe.sample_packing", "answers that are compared are not packed; leave it out");
+  }
+  if (method.use_asft_loss) {
+    if (method.stage != TrainingStage::kSupervised)
+      wrong("use_asft_loss", "use_asft_loss is a loss of stage=sft; leave it out");
+    if (method.use_dft_loss || method.use_eaft_loss)
+      wrong("use_asft_loss",
+            "use_dft_loss and use_eaft_loss are other losses; leave all but one out");
+  }
   if (config.method.use_eaft_loss) {
     if (config.method.stage != TrainingStage::kSupervised)
       wrong("use_eaft_loss", "use_eaft_loss is a loss of stage=sft; leave it out");
@@ -153,6 +172,10 @@ void check_data(const TrainConfig& config, const json::Object& values, Problems&
       wrong("max_samples", "`max_samples` is incompatible with `streaming`.");
     }
     const char* whole = "needs all data before the first step; leave it or streaming out";
+    if (config.method.stage == TrainingStage::kKto)
+      wrong("streaming",
+            "stage: kto compares answers with those of other rows of a preprocessing batch, which a "
+            "stream does not have at once; leave streaming out");
     if (!rows.datasets.empty()) wrong("troupe.datasets", whole);
     if (config.data.sample_packing.on) wrong("troupe.sample_packing", whole);
     if (config.data.group_by_length) wrong("group_by_length", whole);

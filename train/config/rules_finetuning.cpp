@@ -67,7 +67,8 @@ void check_finetuning(const TrainConfig& config, const json::Object& values, Pro
     const std::string_view stage = word(values, "stage", "sft");
     const std::string_view loss = word(values, "pref_loss", "sigmoid");
     const bool with_reference = stage == "dpo" && loss != "orpo" && loss != "simpo";
-    if (finetuning.pissa_init && (stage == "ppo" || stage == "kto" || with_reference))
+    if (finetuning.pissa_init &&
+        (stage == "ppo" || stage == "kto" || with_reference || config.method.use_asft_loss))
       wrong("pissa_init", "Cannot use PiSSA for current training stage.");
     if (value_of(values, "quantization_bit")) {
       if (finetuning.pissa_init)

@@ -20,7 +20,7 @@ namespace troupe::train {
 // The sections are named …Section because the model and the data have configuration types of their
 // own (train/model, train/data).
 
-enum class TrainingStage { kPretrain, kSupervised };  // "pt", "sft"
+enum class TrainingStage { kPretrain, kSupervised, kReward, kDpo, kKto };  // "pt", "sft", "rm", …
 
 // "no", "steps", "epoch"; "best" (of save_strategy only): when an evaluation was the best so far.
 enum class IntervalStrategy { kNo, kSteps, kEpoch, kBest };
@@ -142,6 +142,28 @@ struct MethodSection {
   double eaft_alpha = 1.0;
   std::int64_t eaft_top = 20;
   double eaft_divisor = 3.0;
+  // sft: dft's loss and so much of the divergence from the model as it began
+  bool use_asft_loss = false;
+  double asft_alpha = 0.1;
+  // dpo and kto: train/objectives' preference.h.
+  double pref_beta = 0.1;
+  double pref_ftx = 0.0;
+  std::string pref_loss = "sigmoid";
+  double dpo_label_smoothing = 0.0;
+  double simpo_gamma = 0.5;
+  std::optional<double> ld_alpha;
+  double kto_chosen_weight = 1.0, kto_rejected_weight = 1.0;
+  std::optional<std::string> ref_model;
+  std::vector<std::string> ref_model_adapters;
+  bool compares_answers() const {
+    return stage == TrainingStage::kReward || stage == TrainingStage::kDpo ||
+           stage == TrainingStage::kKto;
+  }
+  // The model is compared with another one, or with itself as it began.
+  bool has_reference() const {
+    return stage == TrainingStage::kKto || (stage == TrainingStage::kSupervised && use_asft_loss) ||
+           (stage == TrainingStage::kDpo && pref_loss != "orpo" && pref_loss != "simpo");
+  }
   bool plot_loss = false;
   bool include_effective_tokens_per_second = false;
 };

@@ -411,6 +411,20 @@ void CpuOperators::entropy_weighted_cross_entropy(float* logits, const std::int3
   });
 }
 
+void CpuOperators::divergence_cross_entropy(float* logits, const std::int32_t* labels,
+                                            float* reference, float* losses, float scale,
+                                            float divergence, Elements gradient, std::int64_t rows,
+                                            std::int64_t classes) {
+  TROUPE_CHECK(!gradient || gradient.type == DType::kBF16);
+  auto* bf16 = static_cast<std::uint16_t*>(gradient.data);
+  for_rows(rows, classes, [&](std::int64_t begin, std::int64_t n) {
+    for (std::int64_t row = begin; row < begin + n; ++row)
+      losses[row] = kernels::divergence_cross_entropy_row(
+          logits + row * classes, labels[row], reference + row * classes, scale, divergence,
+          bf16 ? bf16 + row * classes : nullptr, classes);
+  });
+}
+
 std::size_t cpu_bf16_scratch_bytes(const Operators& operators, int threads) {
   return GemmEngine::staging_bytes_max(threads, operators.fast_bf16());
 }

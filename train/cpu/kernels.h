@@ -78,6 +78,10 @@ float cross_entropy_row(float* logits, std::int32_t label, float scale, bool gra
 float cross_entropy_row_bf16(float* logits, std::int32_t label, float scale,
                              std::uint16_t* gradient, std::int64_t classes, const float* next);
 
+// Operators::divergence_cross_entropy, of one row.
+float divergence_cross_entropy_row(float* logits, std::int32_t label, float* reference, float scale,
+                                   float divergence, std::uint16_t* gradient, std::int64_t classes);
+
 // scores[0 … count) := exp(scores·scale − max) with zeros outside [first, end); returns log-sum-exp
 // and writes 1 / Σ to *inverse_sum.
 float softmax_row(float* scores, std::int64_t count, std::int64_t first, std::int64_t end,

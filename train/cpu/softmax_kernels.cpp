@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "train/cpu/exp.h"
 #include "train/cpu/kernels.h"
@@ -147,6 +148,31 @@ float cross_entropy_row(float* logits, std::int32_t label, float scale, bool gra
   for (std::int64_t i = 0; i < classes; ++i) logits[i] *= factor;
   logits[label] -= scale;
   return loss;
+}
+
+float divergence_cross_entropy_row(float* logits, std::int32_t label, float* reference, float scale,
+                                   float divergence, std::uint16_t* gradient,
+                                   std::int64_t classes) {
+  // Σ q·(log q − log p), of which log q − log p is the logits' difference and a constant.
+  const double at_label = reference[label];
+  std::vector<float> apart(static_cast<std::size_t>(classes));
+  for (std::int64_t i = 0; i < classes; ++i)
+    apart[static_cast<std::size_t>(i)] = reference[i] - logits[i];
+  const double loss_difference = at_label - logits[label];
+  const float loss = cross_entropy_row(logits, label, 1.0f, true, classes, logits);
+  const float reference_loss = cross_entropy_row(reference, label, 1.0f, true, classes, reference);
+  // Both are softmax − one-hot now.
+  double moment = loss_difference;
+  for (std::int64_t i = 0; i < classes; ++i)
+    moment += double{reference[i]} * apart[static_cast<std::size_t>(i)];
+  // log Σ exp of the logits less that of the reference's.
+  const double sums = double{loss} - reference_loss - loss_difference;
+  const float weight = std::exp(-loss);
+  const float own = scale * (weight + divergence), others = scale * divergence;
+  for (std::int64_t i = 0; i < classes; ++i) logits[i] = own * logits[i] - others * reference[i];
+  if (gradient)
+    for (std::int64_t i = 0; i < classes; ++i) gradient[i] = float_to_bf16(logits[i]);
+  return loss * weight + divergence * static_cast<float>(moment + sums);
 }
 
 TROUPE_VECTORIZED_WORDS

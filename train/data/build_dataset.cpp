@@ -20,6 +20,8 @@ constexpr std::int64_t kCutoffMax = std::int64_t{1} << 24;
 
 TokenDataset::Kind kind_of(const DataOptions& options) {
   if (options.stage == DataOptions::Stage::kPretrain) return TokenDataset::Kind::kPretrain;
+  if (options.stage == DataOptions::Stage::kPairs) return TokenDataset::Kind::kPairs;
+  if (options.stage == DataOptions::Stage::kFeedback) return TokenDataset::Kind::kFeedback;
   if (options.neat_packing) return TokenDataset::Kind::kNeatPacked;
   return packs(options) ? TokenDataset::Kind::kPacked : TokenDataset::Kind::kSupervised;
 }
@@ -65,7 +67,8 @@ class SampleMaker {
       : options_(options), module_(module), sink_(sink), progress_(progress), made_{.set = set} {
     // Rows of a preprocessing batch stay together.
     const auto batch = static_cast<std::size_t>(options.preprocessing_batch_size);
-    together_ = packs(options) ? batch : std::min(batch, kRowsAtOnce);
+    const bool of_each_other = packs(options) || options.stage == DataOptions::Stage::kFeedback;
+    together_ = of_each_other ? batch : std::min(batch, kRowsAtOnce);
   }
 
   Status add(Conversation row) {
@@ -176,8 +179,11 @@ void describe(const DataOptions& options, const EncodeReport& report, const Toke
 }  // namespace
 
 bool packs(const DataOptions& options) {
-  return options.neat_packing ||
-         options.packing.value_or(options.stage == DataOptions::Stage::kPretrain);
+  const bool judged =
+      options.stage == DataOptions::Stage::kPairs || options.stage == DataOptions::Stage::kFeedback;
+  // Answers that are compared are not packed, whatever `packing` says: as in LLaMA-Factory.
+  return !judged && (options.neat_packing ||
+                     options.packing.value_or(options.stage == DataOptions::Stage::kPretrain));
 }
 
 Status check_data_options(const DataOptions& options) {
@@ -189,7 +195,7 @@ Status check_data_options(const DataOptions& options) {
     return invalid("Please specify dataset for training.");
   if (!options.rows.datasets.empty() && options.held_out > kValSizeMin)
     return invalid("troupe.held_out belongs to data sets of dataset_info.json; leave it out");
-  if (options.neat_packing && pretrain) {
+  if (options.neat_packing && options.stage != DataOptions::Stage::kSupervised) {
     return invalid("`neat_packing` cannot be set as True except SFT.");
   }
   if (options.neat_packing && options.packing == false) {
@@ -322,8 +328,9 @@ Result<TokenDataset> encode_rows(std::span<const Conversation> rows, std::int64_
     supervised.encode.default_system = options.default_system;
     supervised.encode.enable_thinking = options.enable_thinking;
     supervised.encode.preserve_thinking = options.preserve_thinking;
-    TROUPE_RETURN_IF_ERROR(
-        encode_supervised(rows, module.chat, module.tokenizer, supervised, out, report));
+    const auto encode =
+        options.stage == DataOptions::Stage::kSupervised ? encode_supervised : encode_preferences;
+    TROUPE_RETURN_IF_ERROR(encode(rows, module.chat, module.tokenizer, supervised, out, report));
   }
   return out;
 }

@@ -35,7 +35,7 @@ struct RowOptions {
 
 // The keys of LLaMA-Factory's data arguments, with its defaults.
 struct DataOptions {
-  enum class Stage { kPretrain, kSupervised };
+  enum class Stage { kPretrain, kSupervised, kPairs, kFeedback };
   Stage stage = Stage::kSupervised;
   std::vector<std::string> dataset;
   std::vector<std::string> eval_dataset;

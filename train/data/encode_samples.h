@@ -92,6 +92,11 @@ Result<FeedbackSample> encode_feedback(const Conversation& conversation, const M
                                        const ChatTemplate& chat, const Tokenizer& tokenizer,
                                        const SupervisedOptions& options);
 
+// Samples of `out`'s kind, kPairs or kFeedback. Rows without a token of an answer are left out.
+Status encode_preferences(std::span<const Conversation> conversations, const ChatTemplate& chat,
+                          const Tokenizer& tokenizer, const SupervisedOptions& options,
+                          TokenDataset& out, EncodeReport& report);
+
 // How much of a question and its answer may stay when `budget` tokens are left: (source, target).
 std::pair<std::int64_t, std::int64_t> infer_lengths(std::int64_t source, std::int64_t target,
                                                     std::int64_t budget);

@@ -67,13 +67,18 @@ std::vector<Conversation> draw(std::vector<Conversation> rows, std::int64_t coun
 }
 
 // Whether the entry is for the stage.
-Status check_stage(const DatasetAttributes& attributes) {
-  if (!attributes.ranking && attributes.kto_tag.empty()) return {};
+Status check_stage(const DatasetAttributes& attributes, DataOptions::Stage stage) {
+  const bool wants_pairs = stage == DataOptions::Stage::kPairs,
+             wants_feedback = stage == DataOptions::Stage::kFeedback;
+  const bool judged = !attributes.ranking && !attributes.kto_tag.empty();
+  if (attributes.ranking == wants_pairs && judged == wants_feedback) return {};
   return error(Code::kInvalidArgument,
                "The dataset is not applicable in the current training stage. ('{}' has {})",
                attributes.name,
                attributes.ranking ? "ranking: true, for stages rm and dpo"
-                                  : "columns.kto_tag, for stage kto");
+               : judged           ? "columns.kto_tag, for stage kto"
+               : wants_pairs      ? "no ranking: true, which stages rm and dpo want"
+                                  : "no columns.kto_tag, which stage kto wants");
 }
 
 constexpr const char* kHowRowsAreRead =
@@ -95,11 +100,11 @@ bool picks_rows(const DatasetAttributes& attributes) {
 Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
                            const DatasetAttributes& attributes, EncodeReport& report,
                            std::int64_t look_at, const RowTaker& take) {
-  TROUPE_RETURN_IF_ERROR(check_stage(attributes));
+  TROUPE_RETURN_IF_ERROR(check_stage(attributes, options.stage));
   const std::int64_t records_before = report.records, dropped_before = report.records_dropped;
   const auto data = TROUPE_TRY(find_data_files(files, options.dataset_dir, attributes));
-  const bool for_sft =
-      options.stage == DataOptions::Stage::kSupervised && !options.answers_optional;
+  const bool needs_answer =
+      options.stage != DataOptions::Stage::kPretrain && !options.answers_optional;
   const auto& needed = main_column(attributes);
   if (needed.empty()) {
     return error(Code::kInvalidArgument, "columns must name {}",
@@ -114,7 +119,7 @@ Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
     if (!unseen.empty() && columns.size() < 32) {
       for (const auto& member : record) columns.emplace(member.key());
     }
-    auto converted = convert_record(record, attributes, for_sft);
+    auto converted = convert_record(record, attributes, needs_answer);
     if (!converted) return converted.status().prefixed(where);
     if (!converted->fault.empty()) {
       ++report.records_dropped;

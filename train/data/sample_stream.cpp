@@ -66,12 +66,27 @@ void add_order(json::Object& settings, const StreamOrigin& origin) {
   if (!origin.packing.empty()) settings["troupe.sample_packing"] = origin.packing;
 }
 
+// Reward models and dpo have the same samples.
+std::string_view stage_name(DataOptions::Stage stage) {
+  switch (stage) {
+    case DataOptions::Stage::kPretrain:
+      return "pt";
+    case DataOptions::Stage::kPairs:
+      return "rm or dpo";
+    case DataOptions::Stage::kFeedback:
+      return "kto";
+    case DataOptions::Stage::kSupervised:
+      break;
+  }
+  return "sft";
+}
+
 json::Object settings_of(const DataOptions& options, const StreamOrigin& origin,
                          const std::string& columns) {
   const bool pretrain = options.stage == DataOptions::Stage::kPretrain;
   const bool splits = options.val_size > 0 || options.held_out > 0;
   json::Object settings{
-      {"stage", pretrain ? "pt" : "sft"},
+      {"stage", stage_name(options.stage)},
       {"template", options.template_name.value_or("")},
       {"tokenizer", hash_text(xxh3_64(bytes_of(origin.tokenizer)))},
       {"columns and tags in dataset_info.json", hash_text(xxh3_64(bytes_of(columns)))},

@@ -42,7 +42,7 @@ std::optional<CachedSet> set_from_json(const json::Value& value) {
   const auto pad = json::find_integer(value, "pad_id");
   const auto hash = hash_in(value, "xxh3");
   const json::Value* columns = json::find(value, "columns");
-  if (!kind || *kind < 0 || *kind > static_cast<std::int64_t>(TokenDataset::Kind::kNeatPacked) ||
+  if (!kind || *kind < 0 || *kind > static_cast<std::int64_t>(TokenDataset::Kind::kFeedback) ||
       !pad || !hash || !columns || !columns->is_array())
     return std::nullopt;
   CachedSet set{.kind = static_cast<TokenDataset::Kind>(*kind),

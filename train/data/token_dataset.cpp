@@ -22,7 +22,7 @@ Result<TokenDataset> TokenDataset::over(Kind kind, TokenId pad_id, const Columns
   const auto ascend_to = [](std::span<const std::uint64_t> ends, std::size_t size) {
     return std::ranges::is_sorted(ends) && (ends.empty() ? 0 : ends.back()) == size;
   };
-  const bool packed = kind == Kind::kPacked || kind == Kind::kNeatPacked;
+  const bool packed = kind != Kind::kPretrain && kind != Kind::kSupervised;
   bool good = owner &&
               columns.labels.size() == (kind == Kind::kPretrain ? 0 : columns.ids.size()) &&
               columns.part_ends.size() == (packed ? columns.ends.size() : 0) &&
@@ -126,6 +126,17 @@ std::int64_t collated_length(const TokenDataset& dataset, std::span<const std::u
   return padded_length(dataset.kind(), length);
 }
 
+std::int64_t longest_sequence(const TokenDataset& dataset) {
+  if (dataset.kind() != TokenDataset::Kind::kPairs &&
+      dataset.kind() != TokenDataset::Kind::kFeedback)
+    return longest_collated_length(dataset);
+  std::int64_t length = 1;
+  for (std::int64_t sample = 0; sample < dataset.size(); ++sample)
+    for (const std::int32_t part : dataset.part_lengths(sample))
+      length = std::max<std::int64_t>(length, part);
+  return length;
+}
+
 std::int64_t longest_collated_length(const TokenDataset& dataset) {
   std::int64_t length = 1;
   for (std::int64_t sample = 0; sample < dataset.size(); ++sample) {
@@ -208,10 +219,33 @@ TokenBatch collate(const TokenDataset& dataset, std::span<const std::uint32_t> s
   return out;
 }
 
+TokenBatch collate_answers(const TokenDataset& dataset, std::span<const std::uint32_t> samples,
+                           Answers answers) {
+  TROUPE_CHECK(dataset.kind() == TokenDataset::Kind::kFeedback);
+  TokenBatch out;
+  out.rows = 1;
+  for (const auto sample : samples) {
+    const auto parts = dataset.part_lengths(sample);
+    const bool first = answers == Answers::kOwn;
+    const auto begin = static_cast<std::size_t>(first ? 0 : parts[0]);
+    const auto length = static_cast<std::size_t>(parts[first ? 0 : 1]);
+    const auto ids = dataset.ids(sample).subspan(begin, length);
+    const auto labels = dataset.labels(sample).subspan(begin, length);
+    out.ids.insert(out.ids.end(), ids.begin(), ids.end());
+    out.labels.insert(out.labels.end(), labels.begin(), labels.end());
+    const auto segment = static_cast<std::int32_t>(out.desirable.size()) + 1;
+    for (std::size_t i = 0; i < length; ++i)
+      out.position_ids.push_back(static_cast<std::int32_t>(i)), out.segment_ids.push_back(segment);
+    out.desirable.push_back(parts.size() > 2 ? 1 : 0);
+  }
+  out.length = std::ssize(out.ids);
+  return out;
+}
+
 TokenBatch collate_ragged(const TokenDataset& dataset, std::span<const std::uint32_t> samples) {
   const auto kind = dataset.kind();
-  const bool packed =
-      kind == TokenDataset::Kind::kPacked || kind == TokenDataset::Kind::kNeatPacked;
+  const bool apart = kind == TokenDataset::Kind::kNeatPacked || kind == TokenDataset::Kind::kPairs;
+  const bool packed = kind == TokenDataset::Kind::kPacked || apart;
   TokenBatch out;
   if (samples.empty()) return out;
   const std::int64_t tokens = real_tokens(dataset, samples);
@@ -222,7 +256,7 @@ TokenBatch collate_ragged(const TokenDataset& dataset, std::span<const std::uint
   if (flat) out.rows = 1, out.length = tokens;
   const auto cells = static_cast<std::size_t>(tokens);
   const bool positions = flat || packed;
-  const bool segments = flat || kind == TokenDataset::Kind::kNeatPacked;
+  const bool segments = flat || apart;
   out.ids.reserve(cells);
   out.labels.reserve(cells);
   if (positions) out.position_ids.reserve(cells);
@@ -251,7 +285,7 @@ TokenBatch collate_ragged(const TokenDataset& dataset, std::span<const std::uint
         if (positions) out.position_ids.push_back(i);
         if (segments) out.segment_ids.push_back(segment);
       }
-      if (kind == TokenDataset::Kind::kNeatPacked) ++segment;
+      if (apart) ++segment;
     }
     // A sample of padding alone keeps one token.
     if (positions) out.position_ids.resize(out.ids.size(), 0);

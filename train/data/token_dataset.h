@@ -26,6 +26,10 @@ class TokenDataset {
     kSupervised,  // labels stored; batches are padded to their longest sample
     kPacked,      // labels and parts stored; position ids restart at every part
     kNeatPacked,  // besides, parts do not attend to each other (segment ids)
+    kPairs,       // two parts, apart as those: an answer that is better than the other
+    // An answer, and to the same question one of another row, which a divergence is estimated from;
+    // an answer that is good has a third part, which is empty.
+    kFeedback,
   };
   TokenDataset(Kind kind, TokenId pad_id) : kind_(kind), pad_id_(pad_id) {}
 
@@ -34,7 +38,7 @@ class TokenDataset {
     std::span<const TokenId> ids;
     std::span<const std::int32_t> labels;      // as many as ids; none in kPretrain
     std::span<const std::uint64_t> ends;       // of each sample in ids
-    std::span<const std::int32_t> parts;       // kPacked, kNeatPacked
+    std::span<const std::int32_t> parts;       // of kinds that have them
     std::span<const std::uint64_t> part_ends;  // of each sample in parts
   };
   // Samples that lie elsewhere, in a mapped file, and are not copied: `owner` keeps them there, and
@@ -97,6 +101,7 @@ struct TokenBatch {
   std::vector<std::int32_t> segment_ids;   // (rows, length), or empty; parts 1…n, padding 0
   // (rows, length), or empty: each token's sample and place in it, as add_places() says.
   std::vector<std::int32_t> samples, places;
+  std::vector<std::uint8_t> desirable;  // of kFeedback: whether each sequence is a good answer
 };
 
 // Pads on the right to the longest sample, kSupervised to a multiple of 8: the arrays that
@@ -108,6 +113,12 @@ TokenBatch collate(const TokenDataset& dataset, std::span<const std::uint32_t> s
 // behind the other, positions beginning anew and segments keeping them apart as rows would. The
 // label of a sample's first token, which counts in no row, is kIgnoredLabel there.
 TokenBatch collate_ragged(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
+
+// One answer of each sample of kFeedback, each a segment of one row: the row's own, which are
+// judged, or those of other rows.
+enum class Answers { kOwn, kOfOthers };
+TokenBatch collate_answers(const TokenDataset& dataset, std::span<const std::uint32_t> samples,
+                           Answers answers);
 
 // Adds to what collate_ragged() made of `samples` which of them each token is of. `first`: what is
 // added to their numbers.
@@ -131,6 +142,8 @@ std::int64_t real_length(const TokenDataset& dataset, std::uint32_t sample);
 std::int64_t real_tokens(const TokenDataset& dataset, std::span<const std::uint32_t> samples);
 // Whether collate_ragged() makes as many rows of any samples as there are samples.
 bool equal_lengths(const TokenDataset& dataset);
+// The most tokens that attend to each other: a part's where parts are apart.
+std::int64_t longest_sequence(const TokenDataset& dataset);
 // The length that any batch of collate() can have at most, and any sample; at least 1.
 std::int64_t longest_collated_length(const TokenDataset& dataset);
 

@@ -111,10 +111,11 @@ std::int64_t prepare_targets(const MicroBatch& batch, Operators& operators,
   std::vector<std::int32_t>& host = activations.host_integers;
   const auto collect = [&](auto&& value_of, std::int32_t* device) {
     std::int64_t count = 0;
-    for (std::int64_t i = 0; i + 1 < batch.tokens(); ++i) {
-      if ((i + 1) % batch.length == 0) continue;
-      const std::int32_t target = batch.labels[static_cast<std::size_t>(i) + 1];
-      if (target != kIgnoreLabel) host[static_cast<std::size_t>(count++)] = value_of(i, target);
+    for (std::int64_t i = 0; i < batch.tokens(); ++i) {
+      if (!batch.has_target(i)) continue;
+      const std::int32_t target =
+          batch.targets_ends ? 0 : batch.labels[static_cast<std::size_t>(i) + 1];
+      host[static_cast<std::size_t>(count++)] = value_of(i, target);
     }
     operators.upload(host.data(), device, static_cast<std::size_t>(count) * sizeof(std::int32_t));
     return count;
@@ -124,9 +125,7 @@ std::int64_t prepare_targets(const MicroBatch& batch, Operators& operators,
     chunks.clear();
     std::int64_t count = 0;
     for (std::int64_t i = 0; i < batch.tokens(); ++i) {
-      const bool has_target = (i + 1) % batch.length != 0 &&
-                              batch.labels[static_cast<std::size_t>(i) + 1] != kIgnoreLabel;
-      const std::int64_t row = has_target ? count++ % activations.head_rows : -1;
+      const std::int64_t row = batch.has_target(i) ? count++ % activations.head_rows : -1;
       if (row == 0) chunks.push_back(i);
       host[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(row + 1);
     }

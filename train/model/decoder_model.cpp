@@ -1,5 +1,7 @@
 #include "train/model/decoder_model.h"
 
+#include <utility>
+
 #include "runtime/base/check.h"
 #include "train/model/batch_tables.h"
 #include "train/model/held_unit.h"
@@ -17,10 +19,9 @@ Status no_labels() { return error(Code::kInvalidArgument, "the micro-batch has n
 
 }  // namespace
 
-DecoderModel::DecoderModel(const ModelConfig& config, const Trainables& trainables,
-                           Operators& operators)
+DecoderModel::DecoderModel(const ModelConfig& config, ModelLayout layout, Operators& operators)
     : config_(config),
-      layout_(config_, trainables),
+      layout_(std::move(layout)),
       operators_(operators),
       embedding_(config_, layout_, operators),
       head_(config_, layout_, operators) {
@@ -41,7 +42,13 @@ Status check_operators(const ModelConfig& config, const Operators& operators) {
 
 std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operators,
                                   const Trainables& trainables) {
-  return std::make_unique<DecoderModel>(config, trainables, operators);
+  return std::make_unique<DecoderModel>(config, ModelLayout(config, trainables), operators);
+}
+
+std::unique_ptr<Model> make_reference(const ModelConfig& config, Operators& operators,
+                                      const Trainables& trainables) {
+  return std::make_unique<DecoderModel>(config, ModelLayout(config, trainables).of_reference(),
+                                        operators);
 }
 
 Status DecoderModel::forward_blocks(const BatchShape& shape, UnitAccess& units,

@@ -10,7 +10,7 @@ namespace troupe::train {
 
 class DecoderModel final : public Model {
  public:
-  DecoderModel(const ModelConfig& config, const Trainables& trainables, Operators& operators);
+  DecoderModel(const ModelConfig& config, ModelLayout layout, Operators& operators);
 
   const ModelConfig& config() const override { return config_; }
   const ModelLayout& model_layout() const override { return layout_; }

@@ -31,6 +31,10 @@ class Loss {
                           bool gradient, std::span<float> losses) const = 0;
   // The losses of some further targets, in order, in memory of the host.
   virtual void on_host(std::span<const float> losses) const { static_cast<void>(losses); }
+  // Where a target's gradient depends on other targets: the loss that all of them are shown to
+  // first, without gradients; and what follows then, before the first gradient. Null: none is.
+  virtual const Loss* look() const { return nullptr; }
+  virtual Status looked() const { return {}; }
 };
 
 // −log softmax(logits)[target].

@@ -37,8 +37,23 @@ struct MicroBatch {
   std::span<const std::int32_t> segment_ids;
   // Where the model has dropout, wanted by passes that train; others read it not.
   DropoutTokens dropout = {};
+  // Of sequences that are judged: whether each is a good answer, in order. Else none.
+  std::span<const std::uint8_t> desirable = {};
+  // The last token of each sequence has a target, whatever labels say, and no other: value heads.
+  bool targets_ends = false;
 
   std::int64_t tokens() const { return rows * length; }
+  // Whether token i is the last one of a row, or of its segment.
+  bool ends_sequence(std::int64_t i) const {
+    const auto at = static_cast<std::size_t>(i);
+    return (i + 1) % length == 0 ||
+           (!segment_ids.empty() && segment_ids[at + 1] != segment_ids[at]);
+  }
+  // Whether a target follows token i.
+  bool has_target(std::int64_t i) const {
+    if (targets_ends) return ends_sequence(i);
+    return (i + 1) % length != 0 && labels[static_cast<std::size_t>(i) + 1] != kIgnoreLabel;
+  }
 };
 
 // Sizes, ids and labels within the vocabulary, positions within the row.

@@ -64,5 +64,8 @@ Status check_operators(const ModelConfig& config, const Operators& operators);
 // of passes that train are cut for the same `trainables`.
 std::unique_ptr<Model> make_model(const ModelConfig& config, Operators& operators,
                                   const Trainables& trainables = {});
+// The reference of such a model (Trainables::reference), over the same units; for forward passes.
+std::unique_ptr<Model> make_reference(const ModelConfig& config, Operators& operators,
+                                      const Trainables& trainables);
 
 }  // namespace troupe::train

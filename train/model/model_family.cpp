@@ -100,6 +100,7 @@ bool ignored_in_weights(const ModelConfig& config, std::string_view name) {
   const ModelFamily& family = family_of(config);
   const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
   if (std::ranges::any_of(family.others_in_wrappers, begins)) return true;
+  if (begins(kValueHeadPrefix)) return true;  // of a reward model
   std::string_view head = name;
   if (!family.prefixes_in_wrappers.empty() && begins(kWrappedHead))
     head.remove_prefix(kWrappedHead.size());

@@ -24,6 +24,9 @@ struct ParameterRef {
 class ModelLayout {
  public:
   explicit ModelLayout(const ModelConfig& config, const Trainables& trainables = {});
+  // As the model's reference sees the same buffers: nothing is trained, there are no adapters, and
+  // each of the model's tensors is the reference's. trainables().reference says that there is one.
+  ModelLayout of_reference() const;
 
   const ParameterLayout& trained() const { return trained_; }
   const ParameterLayout& frozen() const { return frozen_; }
@@ -44,14 +47,18 @@ class ModelLayout {
   ParameterRef ref(std::string_view name) const;
   // The adapter of a linear layer; null where it has none.
   const LoraModule* adapter(std::string_view module) const;
-  // Of both, without padding.
+  // Of both, without padding and without a reference's copies; and those alone.
   std::int64_t parameter_elements() const {
-    return trained_.parameter_elements() + frozen_.parameter_elements();
+    return trained_.parameter_elements() + frozen_.parameter_elements() - reference_elements();
   }
+  std::int64_t reference_elements() const;
 
  private:
+  ModelLayout() = default;
+
   Trainables trainables_;
   ParameterLayout trained_, frozen_;
+  bool is_reference_ = false;
 };
 
 }  // namespace troupe::train

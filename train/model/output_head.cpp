@@ -11,10 +11,13 @@ OutputHead::OutputHead(const ModelConfig& config, const ModelLayout& layout, Ope
     : config_(config),
       operators_(operators),
       unit_(layout.units() - 1),
+      value_head_(layout.trainables().value_head),
+      tied_(config.tie_word_embeddings && !value_head_),
       norm_(config, layout, end_names(config).final_norm),
-      output_(layout, {end_names(config).output}, false) {
+      output_(layout, {value_head_ ? kValueHeadModule : end_names(config).output}, false) {
   std::vector<GradientRange> written;
-  output_unit_ = config.tie_word_embeddings ? 0 : unit_;
+  output_unit_ = tied_ ? 0 : unit_;
+  classes_ = value_head_ ? 1 : config.vocab_size;
   append_written(unit_, written);
   rest_ = GradientRest(layout.trained(), unit_, written);
   trains_ = layout.trains(unit_), trains_output_ = layout.trains(output_unit_);
@@ -29,8 +32,7 @@ Result<OutputHead::Pass> OutputHead::begin(UnitAccess& units, bool gradient) con
   const Phase phase = gradient ? Phase::kBackward : Phase::kForward;
   HeldUnit own = TROUPE_TRY(HeldUnit::acquire(units, unit_, phase));
   std::optional<HeldUnit> embedding;
-  if (config_.tie_word_embeddings)
-    embedding.emplace(TROUPE_TRY(HeldUnit::acquire(units, 0, phase)));
+  if (tied_) embedding.emplace(TROUPE_TRY(HeldUnit::acquire(units, 0, phase)));
   Pass pass(std::move(own), std::move(embedding));
   pass.gradient = gradient;
   if (gradient && trains_) {
@@ -59,7 +61,7 @@ void OutputHead::chunk_backward(const Pass& pass, std::int64_t begin, std::int64
                                 Activations& a) const {
   const std::int64_t width = config_.hidden_size;
   const ConstElements dlogits =
-      a.logit_gradients ? ConstElements(a.logit_gradients) : ConstElements(a.logits);
+      has_narrow_gradients(a) ? ConstElements(a.logit_gradients) : ConstElements(a.logits);
   UnitGradient output_gradient = pass.output_gradient;
   // The first chunk writes, the others add.
   if (begin > 0) output_gradient.fresh = false;
@@ -87,23 +89,23 @@ Status OutputHead::run_chunk(const Pass& pass, std::int64_t begin, std::int64_t 
                              const Loss& loss, float scale, Activations& a, LossSum& sum) const {
   const auto count = static_cast<std::size_t>(rows);
   const bool gradient = pass.gradient;
-  TROUPE_CHECK(!a.logit_gradients || output_.arithmetic(pass.output()) == Arithmetic::kBf16,
+  const bool narrow = has_narrow_gradients(a);
+  TROUPE_CHECK(!narrow || output_.arithmetic(pass.output()) == Arithmetic::kBf16,
                "activations of bf16 products with parameters in fp32");
   chunk_inputs(pass, begin, rows, a);
   for (std::int64_t at = 0; at < rows; at += a.logit_rows) {
     const std::int64_t some = std::min(a.logit_rows, rows - at);
     const auto some_count = static_cast<std::size_t>(some);
     some_logits(pass, at, some, a);
-    TROUPE_RETURN_IF_ERROR(
-        loss.evaluate(operators_,
-                      {a.logits,
-                       some,
-                       config_.vocab_size,
-                       begin + at,
-                       {a.targets + begin + at, some_count},
-                       {a.target_tokens + begin + at, some_count},
-                       a.logit_gradients ? a.logit_gradients + at * config_.vocab_size : nullptr},
-                      scale, gradient, {a.losses + at, some_count}));
+    TROUPE_RETURN_IF_ERROR(loss.evaluate(operators_,
+                                         {a.logits,
+                                          some,
+                                          classes_,
+                                          begin + at,
+                                          {a.targets + begin + at, some_count},
+                                          {a.target_tokens + begin + at, some_count},
+                                          narrow ? a.logit_gradients + at * classes_ : nullptr},
+                                         scale, gradient, {a.losses + at, some_count}));
   }
   operators_.download(a.losses, a.host_losses.data(), count * sizeof(float));
   for (std::size_t i = 0; i < count; ++i) sum.loss_sum += a.host_losses[i];
@@ -113,22 +115,40 @@ Status OutputHead::run_chunk(const Pass& pass, std::int64_t begin, std::int64_t 
   return {};
 }
 
+Status OutputHead::run_chunks(const Pass& pass, std::int64_t target_count, const Loss& loss,
+                              float scale, Activations& activations, LossSum& sum) const {
+  // What is not rounded into a place of its own stays where it was computed.
+  const std::int64_t rows =
+      value_head_ ? std::min(activations.head_rows, activations.logit_rows) : activations.head_rows;
+  for (std::int64_t at = 0; at < target_count; at += rows)
+    TROUPE_RETURN_IF_ERROR(
+        run_chunk(pass, at, std::min(rows, target_count - at), loss, scale, activations, sum));
+  return {};
+}
+
 Result<LossSum> OutputHead::run(std::int64_t target_count, UnitAccess& units, const Loss& loss,
                                 float scale, bool gradient, Activations& activations) const {
-  const Pass pass = TROUPE_TRY(begin(units, gradient));
-  LossSum sum;
+  Pass pass = TROUPE_TRY(begin(units, gradient));
   if (gradient && trains_output_ && target_count == 0)
     without_targets_.zero(operators_, pass.output_gradient);
-  for (std::int64_t at = 0; at < target_count; at += activations.head_rows)
-    TROUPE_RETURN_IF_ERROR(run_chunk(pass, at, std::min(activations.head_rows, target_count - at),
-                                     loss, scale, activations, sum));
+  if (const Loss* first = loss.look()) {
+    LossSum seen;
+    pass.gradient = false;
+    TROUPE_RETURN_IF_ERROR(run_chunks(pass, target_count, *first, 1.0f, activations, seen));
+    TROUPE_RETURN_IF_ERROR(loss.looked());
+    pass.gradient = gradient;
+    // What was shown first is all that is asked.
+    if (!gradient) return seen;
+  }
+  LossSum sum;
+  TROUPE_RETURN_IF_ERROR(run_chunks(pass, target_count, loss, scale, activations, sum));
   if (gradient && trains_) TROUPE_RETURN_IF_ERROR(units.gradient_done(unit_));
   return sum;
 }
 
 Status OutputHead::logits(std::int64_t count, UnitAccess& units, Activations& activations,
                           std::span<float> out) const {
-  const std::int64_t classes = config_.vocab_size;
+  const std::int64_t classes = classes_;
   const Pass pass = TROUPE_TRY(begin(units, false));
   for (std::int64_t at = 0; at < count; at += activations.logit_rows) {
     const std::int64_t rows = std::min(activations.logit_rows, count - at);

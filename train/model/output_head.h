@@ -19,10 +19,10 @@ class OutputHead {
   // `config` and `operators` must outlive the object.
   OutputHead(const ModelConfig& config, const ModelLayout& layout, Operators& operators);
 
-  // The losses of the first `target_count` tokens. With `gradient`, also adds the gradient of
-  // Σ losses·scale to activations.stream_gradient and puts it into the gradients of the units that
-  // are trained (of a fresh one of unit 0, what append_written says), and says that the head's
-  // gradient is done.
+  // The losses of the first `target_count` tokens, of which those of Loss::look() come first. With
+  // `gradient`, also adds the gradient of Σ losses·scale to activations.stream_gradient and puts it
+  // into the gradients of the units that are trained (of a fresh one of unit 0, what append_written
+  // says), and says that the head's gradient is done.
   Result<LossSum> run(std::int64_t target_count, UnitAccess& units, const Loss& loss, float scale,
                       bool gradient, Activations& activations) const;
   // Logits of the first `count` tokens to host memory: (count, vocabulary).
@@ -54,16 +54,25 @@ class OutputHead {
                    Activations& activations) const;
   void chunk_backward(const Pass& pass, std::int64_t begin, std::int64_t rows,
                       Activations& activations) const;
+  // Gradients of logits are rounded to bf16: not those of a value head, which has a bias.
+  bool has_narrow_gradients(const Activations& activations) const {
+    return activations.logit_gradients && !value_head_;
+  }
+  Status run_chunks(const Pass& pass, std::int64_t target_count, const Loss& loss, float scale,
+                    Activations& activations, LossSum& sum) const;
   Status run_chunk(const Pass& pass, std::int64_t begin, std::int64_t rows, const Loss& loss,
                    float scale, Activations& activations, LossSum& sum) const;
 
   const ModelConfig& config_;
   Operators& operators_;
   int unit_ = 0;
+  bool value_head_ = false;
+  bool tied_ = false;                            // the output is the embedding
   int output_unit_ = 0;                          // 0 when tied
+  std::int64_t classes_ = 0;                     // outputs
   bool trains_ = false, trains_output_ = false;  // whether those units have trained parameters
   Norm norm_;
-  Linear output_;  // lm_head, or the embedding when tied
+  Linear output_;  // lm_head, the embedding when tied, or a value head
   GradientRest rest_;
   GradientRest without_targets_;  // of output_unit_, where no product is computed
 };

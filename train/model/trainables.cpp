@@ -15,6 +15,8 @@ json::Value to_json(const Trainables& trainables) {
   }
   return json::Object{{"everything", trainables.everything},
                       {"unties_head", trainables.unties_head},
+                      {"reference", static_cast<std::int64_t>(trainables.reference)},
+                      {"value_head", trainables.value_head},
                       {"quantized", four_bit_code_name(trainables.base.quantization.code)},
                       {"nested", trainables.base.quantization.nested},
                       {"beside", dtype_name(trainables.base.beside)},
@@ -34,7 +36,11 @@ Result<Trainables> trainables_from_json(const json::Value& value, std::string_vi
   Trainables trainables{.everything = flag(value, "everything"),
                         .tensors = {},
                         .lora = {},
-                        .unties_head = flag(value, "unties_head")};
+                        .unties_head = flag(value, "unties_head"),
+                        .value_head = flag(value, "value_head")};
+  const std::int64_t reference = json::find_integer(value, "reference").value_or(0);
+  if (reference < 0 || reference > static_cast<std::int64_t>(Reference::kOther)) return broken;
+  trainables.reference = static_cast<Reference>(reference);
   // Without the keys nothing is quantised.
   if (const auto code = json::find_string(value, "quantized")) {
     const auto beside = dtype_from_name(json::find_string(value, "beside").value_or(""));

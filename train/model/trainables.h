@@ -44,6 +44,19 @@ struct LayoutRule : std::shared_ptr<const UpdateRule> {
   friend bool operator==(const LayoutRule&, const LayoutRule&) { return true; }
 };
 
+// A model that the trained one is compared with: it shares what is frozen, and has of the rest
+// copies that are frozen beside it, named with kReferencePrefix.
+enum class Reference {
+  kNone,
+  kBase,   // the model as it was before training, without adapters: copies of what is trained
+  kOther,  // another model of the same configuration: copies of everything
+};
+inline constexpr std::string_view kReferencePrefix = "reference.";
+
+// The names of a value head: one number for each token, of the last layer's normed output.
+inline constexpr std::string_view kValueHeadPrefix = "v_head.";
+inline constexpr const char* kValueHeadModule = "v_head.summary";
+
 struct Trainables {
   // Every tensor of the model: the rest is empty.
   bool everything = true;
@@ -57,6 +70,9 @@ struct Trainables {
   bool unties_head = false;
   QuantizedBase base = {};
   LayoutRule rule = {};
+  Reference reference = Reference::kNone;
+  // The model's output is a value head, which is trained, in the place of logits.
+  bool value_head = false;
   friend bool operator==(const Trainables&, const Trainables&) = default;
 
   // Whether a checkpoint holds what is trained alone, beside which the model's own folder is

@@ -1,5 +1,8 @@
 #include "train/objectives/objective.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "runtime/base/check.h"
 
 namespace troupe::train {
@@ -21,98 +24,228 @@ class KeptCrossEntropy final : public Loss {
   std::vector<float>& losses_;
 };
 
-// The cross-entropy times a weight of each target's, which may be negative.
-class WeightedCrossEntropy final : public Loss {
+// A value head's outputs, one for each target, for the host.
+class KeptValues final : public Loss {
  public:
-  explicit WeightedCrossEntropy(std::span<const float> weights) : weights_(weights) {}
+  explicit KeptValues(std::vector<float>& values) : values_(values) {}
+  Status evaluate(Operators& operators, const LogitsChunk& chunk, float, bool,
+                  std::span<float> losses) const override {
+    TROUPE_CHECK(chunk.classes == 1, "{} outputs of a value head", chunk.classes);
+    chunk_.resize(losses.size());
+    operators.download(chunk.logits, chunk_.data(), losses.size_bytes());
+    operators.upload(chunk_.data(), losses.data(), losses.size_bytes());
+    return {};
+  }
+  void on_host(std::span<const float> values) const override {
+    values_.insert(values_.end(), values.begin(), values.end());
+  }
+
+ private:
+  std::vector<float>& values_;
+  mutable std::vector<float> chunk_;
+};
+
+// All logits, for the host.
+class KeptLogits final : public Loss {
+ public:
+  explicit KeptLogits(std::vector<float>& logits) : logits_(logits) {}
+  Status evaluate(Operators& operators, const LogitsChunk& chunk, float, bool,
+                  std::span<float> losses) const override {
+    const auto count = static_cast<std::size_t>(chunk.rows * chunk.classes);
+    const std::size_t before = logits_.size();
+    logits_.resize(before + count);
+    operators.download(chunk.logits, logits_.data() + before, count * sizeof(float));
+    operators.zero(losses.data(), chunk.rows);
+    return {};
+  }
+
+ private:
+  std::vector<float>& logits_;
+};
+
+std::vector<std::int64_t> tokens_with_targets(const MicroBatch& batch) {
+  std::vector<std::int64_t> tokens;
+  for (std::int64_t i = 0; i < batch.tokens(); ++i)
+    if (batch.has_target(i)) tokens.push_back(i);
+  return tokens;
+}
+
+// An objective's loss: shown all targets, it asks the objective for the weights of their gradients,
+// which may be of either sign. Of one pass.
+class ObjectiveLoss final : public Loss {
+ public:
+  ObjectiveLoss(const Objective& objective, const MicroBatch& batch, const Asked& asked)
+      : objective_(objective), batch_(batch), asked_(asked) {}
+
+  const Loss* look() const override {
+    return objective_.judges_values() ? static_cast<const Loss*>(&kept_values_)
+                                      : &kept_cross_entropy_;
+  }
+  Status looked() const override {
+    if (!objective_.judges_values())
+      for (float& value : values_) value = -value;
+    const std::vector<std::int64_t> tokens = tokens_with_targets(batch_);
+    TROUPE_CHECK(tokens.size() == values_.size());
+    looked_ = TROUPE_TRY(objective_.losses_of(
+        {.batch = batch_, .tokens = tokens, .log_probabilities = values_, .asked = asked_}));
+    TROUPE_CHECK(
+        looked_.losses.size() == tokens.size() && looked_.derivatives.size() == tokens.size(),
+        "{} gave {} losses and {} derivatives of {} targets", objective_.name(),
+        looked_.losses.size(), looked_.derivatives.size(), tokens.size());
+    weights_ = looked_.derivatives;
+    // A cross-entropy is the negative of a log-probability.
+    if (!objective_.judges_values())
+      for (float& weight : weights_) weight = -weight;
+    return {};
+  }
   Status evaluate(Operators& operators, const LogitsChunk& chunk, float scale, bool gradient,
                   std::span<float> losses) const override {
     TROUPE_CHECK(gradient && chunk.first + chunk.rows <= std::ssize(weights_),
                  "targets from {} on, {} of them, and {} weights", chunk.first, chunk.rows,
                  weights_.size());
+    const float* weights = weights_.data() + chunk.first;
     // Losses are written where the weights were.
-    operators.upload(weights_.data() + chunk.first, losses.data(), losses.size_bytes());
-    operators.weighted_cross_entropy(chunk.logits, chunk.targets.data(), losses.data(),
-                                     losses.data(), scale, chunk.bf16_gradient, chunk.rows,
-                                     chunk.classes);
+    operators.upload(weights, losses.data(), losses.size_bytes());
+    if (!objective_.judges_values()) {
+      operators.weighted_cross_entropy(chunk.logits, chunk.targets.data(), losses.data(),
+                                       losses.data(), scale, chunk.bf16_gradient, chunk.rows,
+                                       chunk.classes);
+      return {};
+    }
+    scaled_.assign(weights, weights + chunk.rows);
+    for (float& weight : scaled_) weight *= scale;
+    operators.upload(scaled_.data(), chunk.logits, scaled_.size() * sizeof scaled_[0]);
     return {};
   }
 
+  ObjectiveSum sum() const {
+    ObjectiveSum sum{
+        {.loss_sum = looked_.sequence_loss, .target_count = std::ssize(looked_.losses)},
+        looked_.metrics};
+    for (const float loss : looked_.losses) sum.loss_sum += loss;
+    return sum;
+  }
+
  private:
-  std::span<const float> weights_;
+  const Objective& objective_;
+  const MicroBatch& batch_;
+  const Asked& asked_;
+  // Written while a pass goes on, which knows the loss as a constant.
+  mutable std::vector<float> values_, weights_, scaled_;
+  mutable TargetLosses looked_;
+  const KeptCrossEntropy kept_cross_entropy_{values_};
+  const KeptValues kept_values_{values_};
 };
 
-std::vector<std::int64_t> tokens_with_targets(const MicroBatch& batch) {
-  std::vector<std::int64_t> tokens;
-  for (std::int64_t i = 0; i < batch.rows * batch.length; ++i)
-    if ((i + 1) % batch.length != 0 &&
-        batch.labels[static_cast<std::size_t>(i) + 1] != kIgnoreLabel)
-      tokens.push_back(i);
-  return tokens;
+// Of one target in the mean of all.
+double share_of(const MicroBatch& batch) {
+  return 1 / static_cast<double>(std::max<std::int64_t>(1, count_targets(batch)));
 }
 
-LossSum sum_of(std::span<const float> losses) {
-  LossSum sum{.target_count = std::ssize(losses)};
-  for (const float loss : losses) sum.loss_sum += loss;
-  return sum;
+// As the objective sees it.
+MicroBatch seen_by(const Objective& objective, MicroBatch batch) {
+  batch.targets_ends = objective.judges_values();
+  return batch;
+}
+
+Result<std::vector<float>> log_probabilities(Model& model, const MicroBatch& batch,
+                                             UnitAccess& units, Activations& activations) {
+  std::vector<float> values;
+  TROUPE_RETURN_IF_ERROR(
+      model.forward(batch, units, KeptCrossEntropy(values), activations).status());
+  for (float& value : values) value = -value;
+  return values;
 }
 
 }  // namespace
 
-Status Objective::check(const Operators& operators, const ModelConfig& model) const {
-  const Status supported = needs_operators(operators, {loss_operator()}, name());
-  if (own_loss()) return supported;
-  // Passes without gradients have no dropout, so that the first would not be that of the second.
-  if (model.has_dropout())
-    return error(Code::kUnsupported,
-                 "{} needs the log-probabilities of the very pass that is differentiated, which "
-                 "dropout makes another one: set the dropouts of config.json to 0",
-                 name());
-  return supported;
+std::vector<SequenceTargets> targets_by_sequence(const MicroBatch& batch,
+                                                 std::span<const std::int64_t> tokens) {
+  std::vector<SequenceTargets> sequences;
+  std::size_t at = 0;
+  for (std::int64_t i = 0; i < batch.tokens(); ++i) {
+    if (!batch.ends_sequence(i)) continue;
+    const std::size_t first = at;
+    while (at < tokens.size() && tokens[at] <= i) ++at;
+    sequences.push_back({first, at});
+  }
+  return sequences;
 }
 
-Result<TargetLosses> Objective::look(Model& model, const MicroBatch& batch, UnitAccess& units,
-                                     Activations& activations) const {
-  if (own_loss()) return TargetLosses();
-  std::vector<float> log_probabilities;
-  TROUPE_RETURN_IF_ERROR(
-      model.forward(batch, units, KeptCrossEntropy(log_probabilities), activations).status());
-  for (float& value : log_probabilities) value = -value;
-  const std::vector<std::int64_t> tokens = tokens_with_targets(batch);
-  TROUPE_CHECK(tokens.size() == log_probabilities.size());
-  TargetLosses looked = TROUPE_TRY(
-      losses_of({.batch = batch, .tokens = tokens, .log_probabilities = log_probabilities}));
-  TROUPE_CHECK(looked.losses.size() == tokens.size() && looked.derivatives.size() == tokens.size(),
-               "{} gave {} losses and {} derivatives of {} targets", name(), looked.losses.size(),
-               looked.derivatives.size(), tokens.size());
-  return looked;
+std::unique_ptr<const Loss> Objective::loss_of(const Asked&) const { return nullptr; }
+
+Status Objective::check(const Operators& operators, const ModelConfig&) const {
+  return needs_operators(operators, {loss_operator()}, name());
 }
 
-Result<LossSum> Objective::learn(Model& model, const MicroBatch& batch, UnitAccess& units,
-                                 const TargetLosses& looked, float scale,
-                                 Activations& activations) const {
+Result<Asked> Objective::ask(const AskedModels& models, const MicroBatch& batch,
+                             const MicroBatch& others) const {
+  Asked asked;
+  if (!asks()) return asked;
+  TROUPE_CHECK(models.reference, "{} without a reference", name());
+  const auto by_reference = [&](const MicroBatch& of) {
+    return log_probabilities(*models.reference, of, models.units, models.activations);
+  };
+  if (asks_reference_logits()) {
+    asked.reference_logits.reserve(
+        static_cast<std::size_t>(count_targets(batch) * models.model.config().vocab_size));
+    TROUPE_RETURN_IF_ERROR(
+        models.reference
+            ->forward(batch, models.units, KeptLogits(asked.reference_logits), models.activations)
+            .status());
+    return asked;
+  }
+  asked.reference = TROUPE_TRY(by_reference(batch));
+  if (!asks_drift()) return asked;
+  const auto policy =
+      TROUPE_TRY(log_probabilities(models.model, others, models.units, models.activations));
+  const auto reference = TROUPE_TRY(by_reference(others));
+  std::optional<double> mine;
+  if (!policy.empty()) {
+    double sum = 0;
+    for (std::size_t i = 0; i < policy.size(); ++i) sum += double{policy[i]} - reference[i];
+    const auto sequences = targets_by_sequence(others, {});
+    mine = sum / static_cast<double>(sequences.size());
+  }
+  const double mean =
+      models.mean_over_ranks ? TROUPE_TRY(models.mean_over_ranks(mine)) : mine.value_or(0);
+  asked.drift = std::max(0.0, mean);
+  return asked;
+}
+
+Result<ObjectiveSum> Objective::forward_backward(Model& model, const MicroBatch& batch,
+                                                 UnitAccess& units, float scale,
+                                                 Activations& activations,
+                                                 const Asked& asked) const {
   if (const Loss* loss = own_loss())
-    return model.forward_backward(batch, units, *loss, scale, activations);
-  // A cross-entropy is the negative of a log-probability.
-  std::vector<float> weights = looked.derivatives;
-  for (float& weight : weights) weight = -weight;
-  TROUPE_RETURN_IF_ERROR(
-      model.forward_backward(batch, units, WeightedCrossEntropy(weights), scale, activations)
-          .status());
-  return sum_of(looked.losses);
+    return ObjectiveSum{TROUPE_TRY(model.forward_backward(batch, units, *loss, scale, activations)),
+                        {}};
+  if (const auto loss = loss_of(asked)) {
+    const double share = share_of(batch);
+    LossSum sum = TROUPE_TRY(model.forward_backward(
+        batch, units, *loss, static_cast<float>(scale * share), activations));
+    sum.loss_sum *= share;
+    return ObjectiveSum{sum, {}};
+  }
+  const MicroBatch seen = seen_by(*this, batch);
+  const ObjectiveLoss loss(*this, seen, asked);
+  TROUPE_RETURN_IF_ERROR(model.forward_backward(seen, units, loss, scale, activations).status());
+  return loss.sum();
 }
 
-Result<LossSum> Objective::forward_backward(Model& model, const MicroBatch& batch,
-                                            UnitAccess& units, float scale,
-                                            Activations& activations) const {
-  const TargetLosses looked = TROUPE_TRY(look(model, batch, units, activations));
-  return learn(model, batch, units, looked, scale, activations);
-}
-
-Result<LossSum> Objective::forward(Model& model, const MicroBatch& batch, UnitAccess& units,
-                                   Activations& activations) const {
-  if (const Loss* loss = own_loss()) return model.forward(batch, units, *loss, activations);
-  return sum_of(TROUPE_TRY(look(model, batch, units, activations)).losses);
+Result<ObjectiveSum> Objective::forward(Model& model, const MicroBatch& batch, UnitAccess& units,
+                                        Activations& activations, const Asked& asked) const {
+  if (const Loss* loss = own_loss())
+    return ObjectiveSum{TROUPE_TRY(model.forward(batch, units, *loss, activations)), {}};
+  if (const auto loss = loss_of(asked)) {
+    LossSum sum = TROUPE_TRY(model.forward(batch, units, *loss, activations));
+    sum.loss_sum *= share_of(batch);
+    return ObjectiveSum{sum, {}};
+  }
+  const MicroBatch seen = seen_by(*this, batch);
+  const ObjectiveLoss loss(*this, seen, asked);
+  TROUPE_RETURN_IF_ERROR(model.forward(seen, units, loss, activations).status());
+  return loss.sum();
 }
 
 }  // namespace troupe::train

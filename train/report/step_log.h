@@ -18,6 +18,7 @@
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
 #include "train/report/run_event.h"
+#include "train/report/step_metrics.h"
 #include "train/report/step_seconds.h"
 
 namespace troupe::train {
@@ -87,6 +88,7 @@ struct StepRecord {
   // Why the parameters were not updated ("the gradient of … on rank 1 is not finite"); empty: they
   // were.
   std::string skipped;
+  MetricSums metrics;  // of the step, as its objective lists them; not written by step_line
   json::Object extra;  // further fields, appended in order
   // Times differ from run to run: they are not part of what equal runs have in common. Written
   // where there are any.

@@ -38,7 +38,7 @@ DiskPlan plan_disk(const TrainConfig& config, const ModelConfig& model,
   const std::int64_t trained_bytes = layout.trained().parameter_elements() * element;
   DiskPlan plan{.model_bytes = trained_bytes};
   if (!trainables.adapters_only())
-    plan.model_bytes += layout.frozen().parameter_elements() *
+    plan.model_bytes += (layout.frozen().parameter_elements() - layout.reference_elements()) *
                         static_cast<std::int64_t>(dtype_size(frozen_dtype(config, model)));
   plan.model_may_go_elsewhere = config.troupe.second_output_dir.has_value();
   const TrainingSection& training = config.training;

@@ -134,6 +134,8 @@ LoadedConfig with_absolute_paths(LoadedConfig loaded) {
   }
   if (auto& second = config.troupe.second_output_dir) second = absolute_path(*second);
   if (auto& tokens = config.data.tokenized_path) tokens = absolute_path(*tokens);
+  if (auto& reference = config.method.ref_model) reference = absolute_path(*reference);
+  for (auto& adapter : config.method.ref_model_adapters) adapter = absolute_path(adapter);
   return loaded;
 }
 

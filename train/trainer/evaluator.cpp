@@ -8,11 +8,22 @@
 namespace troupe::train {
 namespace {
 
-// What a batch's sums are gathered as: two doubles, since counts below 2⁵³ are exact in them.
+// What a batch's sums are gathered as, beside a sum and a count of each metric: two doubles, since
+// counts below 2⁵³ are exact in them.
 constexpr std::size_t kFieldsPerBatch = 2;
 
 bool has_room(const ActivationOptions& have, const ActivationOptions& need) {
   return have.rows_max >= need.rows_max && have.length_max >= need.length_max;
+}
+
+MicroBatch view(const TokenBatch& tokens) {
+  return {.rows = tokens.rows,
+          .length = tokens.length,
+          .ids = tokens.ids,
+          .labels = tokens.labels,
+          .position_ids = tokens.position_ids,
+          .segment_ids = tokens.segment_ids,
+          .desirable = tokens.desirable};
 }
 
 }  // namespace
@@ -26,6 +37,7 @@ EvalResult combine_eval_batches(std::span<const EvalBatch> batches, bool nan_inf
   for (const EvalBatch& batch : batches) {
     result.samples += batch.rows;
     result.targets += batch.targets;
+    result.metrics.add(batch.metrics);
     if (batch.targets == 0) continue;
     const double weighted =
         batch.loss_sum / static_cast<double>(batch.targets) * static_cast<double>(batch.rows);
@@ -84,38 +96,44 @@ ActivationOptions Evaluator::activation_options() const {
           .training = false};
 }
 
-Result<EvalBatch> Evaluator::run_batch(std::int64_t batch, const Objective& objective, Model& model,
-                                       UnitAccess& units, Activations& activations) const {
+Result<EvalBatch> Evaluator::run_batch(std::int64_t batch, const Objective& objective,
+                                       const AskedModels& models) const {
   const std::int64_t rows = rows_of(batch);
+  const auto pass = [&](const MicroBatch& own, const MicroBatch& others) -> Result<ObjectiveSum> {
+    const Asked asked = TROUPE_TRY(objective.ask(models, own, others));
+    return objective.forward(models.model, own, models.units, models.activations, asked);
+  };
   if (rows == 0) {
     // Takes part in the gathering of units.
     const std::int32_t id = 0;
     const std::int32_t label = kIgnoreLabel;
-    TROUPE_RETURN_IF_ERROR(
-        objective.forward(model, {.rows = 1, .length = 1, .ids = {&id, 1}, .labels = {&label, 1}},
-                          units, activations));
+    const MicroBatch nothing{.rows = 1, .length = 1, .ids = {&id, 1}, .labels = {&label, 1}};
+    TROUPE_RETURN_IF_ERROR(pass(nothing, nothing));
     return EvalBatch();
   }
   std::vector<std::uint32_t> samples(static_cast<std::size_t>(rows));
   std::iota(samples.begin(), samples.end(),
             static_cast<std::uint32_t>(batch * options_.batch_size));
   if (dataset_->is_mapped())
-    TROUPE_RETURN_IF_ERROR(check_tokens(*dataset_, samples, model.config().vocab_size));
-  const TokenBatch tokens = collate_ragged(*dataset_, samples);
-  const LossSum sum = TROUPE_TRY(objective.forward(model,
-                                                   {.rows = tokens.rows,
-                                                    .length = tokens.length,
-                                                    .ids = tokens.ids,
-                                                    .labels = tokens.labels,
-                                                    .position_ids = tokens.position_ids,
-                                                    .segment_ids = tokens.segment_ids},
-                                                   units, activations));
-  return EvalBatch{.loss_sum = sum.loss_sum, .targets = sum.target_count, .rows = rows};
+    TROUPE_RETURN_IF_ERROR(check_tokens(*dataset_, samples, models.model.config().vocab_size));
+  const bool judged = dataset_->kind() == TokenDataset::Kind::kFeedback;
+  const TokenBatch own = judged ? collate_answers(*dataset_, samples, Answers::kOwn)
+                                : collate_ragged(*dataset_, samples);
+  const TokenBatch others =
+      judged ? collate_answers(*dataset_, samples, Answers::kOfOthers) : TokenBatch();
+  const ObjectiveSum sum = TROUPE_TRY(pass(view(own), view(others)));
+  // Of an objective that gives a batch's mean there is nothing to divide.
+  const bool is_mean = objective.division() != Objective::Division::kTargets;
+  return EvalBatch{.loss_sum = sum.loss_sum,
+                   .targets = is_mean ? 1 : sum.target_count,
+                   .rows = rows,
+                   .metrics = sum.metrics};
 }
 
-Result<EvalResult> Evaluator::run(const Objective& objective, Model& model, UnitAccess& units,
-                                  Activations& activations, collective::Communicator& ranks,
-                                  const Clock& clock, const Progress& progress) const {
+Result<EvalResult> Evaluator::run(const Objective& objective, const AskedModels& models,
+                                  collective::Communicator& ranks, const Clock& clock,
+                                  const Progress& progress) const {
+  const Activations& activations = models.activations;
   const TimePoint begin = clock.now();
   const ActivationOptions need = activation_options();
   if (!has_room(activations.options(), need)) {
@@ -127,13 +145,19 @@ Result<EvalResult> Evaluator::run(const Objective& objective, Model& model, Unit
   }
   const auto world = static_cast<std::size_t>(ranks.world_size());
   const std::int64_t round_count = rounds(ranks.world_size());
+  const std::size_t metrics = objective.metrics().size();
+  const std::size_t fields = kFieldsPerBatch + 2 * metrics;
   std::vector<double> mine;
   for (std::int64_t round = 0; round < round_count; ++round) {
     if (progress) TROUPE_RETURN_IF_ERROR(progress(round, round_count));
     const std::int64_t batch = round * ranks.world_size() + ranks.rank();
-    const EvalBatch sums = TROUPE_TRY(run_batch(batch, objective, model, units, activations));
+    const EvalBatch sums = TROUPE_TRY(run_batch(batch, objective, models));
     mine.push_back(sums.loss_sum);
     mine.push_back(static_cast<double>(sums.targets));
+    for (std::size_t i = 0; i < metrics; ++i) {
+      mine.push_back(sums.metrics.sums[i]);
+      mine.push_back(sums.metrics.counts[i]);
+    }
   }
   // By rank, each rank's by round.
   std::vector<double> all(mine.size() * world);
@@ -142,10 +166,12 @@ Result<EvalResult> Evaluator::run(const Objective& objective, Model& model, Unit
       ranks.all_gather(std::span<const double>(mine), std::span<double>(all), counts));
   std::vector<EvalBatch> batches(static_cast<std::size_t>(batch_count()));
   for (std::size_t batch = 0; batch < batches.size(); ++batch) {
-    const std::size_t at = batch % world * mine.size() + batch / world * kFieldsPerBatch;
+    const std::size_t at = batch % world * mine.size() + batch / world * fields;
     batches[batch] = {.loss_sum = all[at],
                       .targets = static_cast<std::int64_t>(all[at + 1]),
                       .rows = rows_of(static_cast<std::int64_t>(batch))};
+    for (std::size_t i = 0; i < metrics; ++i)
+      batches[batch].metrics.set(i, all[at + 2 + 2 * i], all[at + 3 + 2 * i]);
   }
   EvalResult result = combine_eval_batches(batches, options_.nan_inf_filter);
   result.seconds = std::chrono::duration<double>(clock.now() - begin).count();

@@ -40,6 +40,7 @@ struct EvalResult {
   // Batches whose loss was NaN or infinite. With logging_nan_inf_filter they are left out of the
   // losses as long as there are others; such a result is never a best one.
   std::int64_t non_finite_batches = 0;
+  MetricSums metrics;  // of all batches, as the objective lists them
   double seconds = 0;  // on this rank
 };
 
@@ -48,6 +49,7 @@ struct EvalBatch {
   double loss_sum = 0;
   std::int64_t targets = 0;
   std::int64_t rows = 0;
+  MetricSums metrics = {};
 };
 EvalResult combine_eval_batches(std::span<const EvalBatch> batches, bool nan_inf_filter);
 
@@ -75,15 +77,17 @@ class Evaluator {
   // `units` may gather collectively: a rank without a batch left passes one token without a target,
   // which counts for nothing. kInvalidArgument where `activations` are too small; failures of the
   // units and of the communicator are passed on.
-  Result<EvalResult> run(const Objective& objective, Model& model, UnitAccess& units,
-                         Activations& activations, collective::Communicator& ranks,
-                         const Clock& clock, const Progress& progress = {}) const;
+  // What the objective asks of other ranks is asked of this one alone: an evaluation does not
+  // depend on the world's size.
+  Result<EvalResult> run(const Objective& objective, const AskedModels& models,
+                         collective::Communicator& ranks, const Clock& clock,
+                         const Progress& progress = {}) const;
 
  private:
   Evaluator(const TokenDataset& dataset, const Options& options);
   std::int64_t rows_of(std::int64_t batch) const;
-  Result<EvalBatch> run_batch(std::int64_t batch, const Objective& objective, Model& model,
-                              UnitAccess& units, Activations& activations) const;
+  Result<EvalBatch> run_batch(std::int64_t batch, const Objective& objective,
+                              const AskedModels& models) const;
 
   const TokenDataset* dataset_;
   Options options_;

@@ -233,6 +233,23 @@ bool all_fp32(const AdaptedModel& model, const ParameterLayout& layout) {
   });
 }
 
+// A reward model's head: the last adapter's, else the base's.
+Status copy_value_head(FileSystem& files, const ExportRequest& request) {
+  std::vector<std::string> folders{request.base};
+  if (!request.adapters.empty())
+    folders.insert(folders.begin(),
+                   request.adapter_folder.empty()
+                       ? request.adapters.back()
+                       : join_path(request.adapters.back(), request.adapter_folder));
+  for (const std::string& folder : folders) {
+    const std::string path = join_path(folder, kValueHeadFile);
+    if (!files.exists(path)) continue;
+    return write_file_atomically(files, join_path(request.out, kValueHeadFile),
+                                 TROUPE_TRY(files.read(path, kValueHeadBytesMax)));
+  }
+  return {};
+}
+
 // So that nobody takes them for good.
 void remove_weights(FileSystem& files, const std::string& out, const MergedModel& written) {
   for (const FileDigest& file : written.files)
@@ -304,6 +321,7 @@ Result<ExportedModel> export_model(FileSystem& files, const ExportRequest& reque
         request.say(fmt::format("writing {}, {}", file, format_bytes(size_bytes)));
     };
   exported.written = TROUPE_TRY(write_model(files, request.out, written));
+  TROUPE_RETURN_IF_ERROR(copy_value_head(files, request));
   if (request.adapters.empty()) return exported;
 
   const auto beside = model.beside();

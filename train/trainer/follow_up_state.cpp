@@ -28,6 +28,7 @@ FollowUp FollowUpState::now() const {
     now.input_tokens = recorder->state().num_input_tokens_seen;
     now.loss_since_log = recorder->unlogged().loss;
     now.steps_since_log = recorder->unlogged().steps;
+    now.metrics_since_log = recorder->unlogged().metrics;
   }
   return now;
 }
@@ -116,7 +117,9 @@ Status FollowUpState::open_recorder(const FollowUp* left, const Unlogged& unlogg
     restored.total_flos = left->total_flos;
     restored.num_input_tokens_seen = left->input_tokens;
     position = {.kept_step = finished_step,
-                .unlogged = {.loss = left->loss_since_log, .steps = left->steps_since_log}};
+                .unlogged = {.loss = left->loss_since_log,
+                             .steps = left->steps_since_log,
+                             .metrics = left->metrics_since_log}};
   }
   const double flos_per_token =
       6.0 * static_cast<double>(f.model->model_layout().parameter_elements() -
@@ -125,7 +128,8 @@ Status FollowUpState::open_recorder(const FollowUp* left, const Unlogged& unlogg
                  .flos_per_token = flos_per_token,
                  .dataset_tokens = f.bundle.dataset.token_count(),
                  .world_size = f.options.world_size,
-                 .started_unix_us = f.options.started_unix_us};
+                 .started_unix_us = f.options.started_unix_us,
+                 .metrics = f.objective->metrics()};
   if (f.leads()) {
     facts.first_step = first_step_of_run();
     recorder =

@@ -487,9 +487,19 @@ Status GenerationStart::load_frozen_part(RunGeneration& generation, DerivedBase*
   if (model.train_from_scratch)
     return initialize_frozen(f.bundle.model, static_cast<std::uint64_t>(f.config().training.seed),
                              *f.layout, kept, type, access, f.compute->threads());
+  StateSource reference;
+  std::optional<DerivedBase> other;
+  if (f.bundle.trainables.reference == Reference::kOther) {
+    const MethodSection& method = f.config().method;
+    reference.path = *method.ref_model;
+    if (!method.ref_model_adapters.empty())
+      reference.base = &other.emplace(
+          f.files, BaseSource{.folder = *method.ref_model, .merged = method.ref_model_adapters},
+          f.bundle.model, f.model->model_layout());
+  }
   return load_frozen(f.files, StateSource{.path = model.model_name_or_path, .base = derived},
-                     f.bundle.model, f.model->model_layout(), *f.layout, kept, type, access,
-                     generation.world);
+                     reference, f.bundle.model, f.model->model_layout(), *f.layout, kept, type,
+                     access, generation.world);
 }
 
 Status GenerationStart::open_recorders(collective::Communicator& world) {

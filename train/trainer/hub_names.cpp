@@ -223,15 +223,21 @@ void HubNames::locate_model(LoadedConfig& loaded, Problems& problems) {
 
 void HubNames::locate_adapters(LoadedConfig& loaded, Problems& problems) {
   auto& finetuning = loaded.config.finetuning;
-  for (auto& adapter : finetuning.adapter_name_or_path) {
-    auto folder = model_folder(adapter, {.folder = finetuning.adapter_folder.value_or("")});
+  const auto locate = [&](const char* key, std::string& name, const hub::ModelFiles& wanted) {
+    auto folder = model_folder(name, wanted);
     if (!folder.ok()) {
-      problems.add("adapter_name_or_path", folder.status());
+      problems.add(key, folder.status());
     } else if (!where_.empty()) {
-      found(loaded, "adapter_name_or_path", where_);
-      adapter = std::move(*folder);
+      found(loaded, key, where_);
+      name = std::move(*folder);
     }
-  }
+  };
+  for (auto& adapter : finetuning.adapter_name_or_path)
+    locate("adapter_name_or_path", adapter, {.folder = finetuning.adapter_folder.value_or("")});
+  auto& method = loaded.config.method;
+  if (!method.has_reference() || !method.ref_model) return;
+  locate("ref_model", *method.ref_model, {});
+  for (auto& adapter : method.ref_model_adapters) locate("ref_model_adapters", adapter, {});
 }
 
 void HubNames::locate_named_data(LoadedConfig& loaded, Problems& problems) {

@@ -31,11 +31,29 @@
 #include "train/trainer/stream_setup.h"
 
 namespace troupe::train {
+namespace {
+
+DataOptions::Stage stage_of(TrainingStage stage) {
+  switch (stage) {
+    case TrainingStage::kPretrain:
+      return DataOptions::Stage::kPretrain;
+    case TrainingStage::kReward:
+    case TrainingStage::kDpo:
+      return DataOptions::Stage::kPairs;
+    case TrainingStage::kKto:
+      return DataOptions::Stage::kFeedback;
+    case TrainingStage::kSupervised:
+      break;
+  }
+  return DataOptions::Stage::kSupervised;
+}
+
+}  // namespace
+
 DataOptions data_options(const TrainConfig& config) {
   const auto& data = config.data;
   DataOptions options;
-  options.stage = config.method.stage == TrainingStage::kPretrain ? DataOptions::Stage::kPretrain
-                                                                  : DataOptions::Stage::kSupervised;
+  options.stage = stage_of(config.method.stage);
   options.dataset = data.dataset;
   options.eval_dataset = config.evaluation.eval_dataset;
   options.dataset_dir = data.dataset_dir;
@@ -270,7 +288,7 @@ Status look_at_template(const DataOptions& options, const std::optional<Tokenize
   if (options.tool_format) TROUPE_RETURN_IF_ERROR(set_tool_format(chat, *options.tool_format));
   std::vector<std::string> notes;
   TROUPE_RETURN_IF_ERROR(fix_special_tokens(chat, prepared, notes));
-  if (options.stage == DataOptions::Stage::kSupervised) {
+  if (options.stage != DataOptions::Stage::kPretrain) {
     const Conversation probe{
         .messages = {{Role::kUser, "a"}, {Role::kAssistant, "b"}}, .system = {}, .tools = {}};
     TROUPE_RETURN_IF_ERROR(encode_conversation(chat, prepared, probe,
@@ -834,9 +852,9 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   DatasetModule& module = data.module;
   TROUPE_RETURN_IF_ERROR(check_length(model, config.data.streaming
                                                  ? config.data.cutoff_len
-                                                 : longest_collated_length(module.train)));
+                                                 : longest_sequence(module.train)));
   if (module.eval)
-    TROUPE_RETURN_IF_ERROR(check_length(model, longest_collated_length(*module.eval)));
+    TROUPE_RETURN_IF_ERROR(check_length(model, longest_sequence(*module.eval)));
   std::string stream =
       TROUPE_TRY(settle_stream(files, config, samples.stream, contents.resume_path, notes));
   TROUPE_RETURN_IF_ERROR(

@@ -72,6 +72,7 @@ struct RankParts {
   std::unique_ptr<ComputeDevice> compute;
   std::unique_ptr<ObservedOperators> observed;  // the model's
   std::unique_ptr<Model> model;
+  std::unique_ptr<Model> reference;            // null: there is none
   std::shared_ptr<const Objective> objective;  // of steps and evaluations
   ProgressRecorder& progress;
   std::unique_ptr<OperatorTimes> operator_times;  // null where they are not asked for

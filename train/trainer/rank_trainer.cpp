@@ -390,6 +390,8 @@ Status RankTrainer::prepare_run() {
   };
   look(model.model_name_or_path);
   look(bundle.adapter);
+  if (auto& reference = bundle.config.method.ref_model) look(*reference);
+  for (auto& adapter : bundle.config.method.ref_model_adapters) look(adapter);
   for (auto& merged : bundle.merged_adapters) look(merged);
   TROUPE_RETURN_IF_ERROR(check_shared_paths(
       files_, bundle.config,

@@ -108,7 +108,7 @@ bool parts_fit(std::span<const std::int32_t> parts, std::size_t sample_length) {
 
 Result<TokenDataset> read_dataset(Reader& in) {
   const std::uint64_t kind_number = TROUPE_TRY(in.number());
-  if (kind_number > static_cast<std::uint64_t>(TokenDataset::Kind::kNeatPacked)) {
+  if (kind_number > static_cast<std::uint64_t>(TokenDataset::Kind::kFeedback)) {
     return error(Code::kDataLoss, "the run's bundle has a data set of an unknown kind");
   }
   const auto kind = static_cast<TokenDataset::Kind>(kind_number);

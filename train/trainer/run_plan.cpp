@@ -80,6 +80,9 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   request.ragged = facts.ragged;
   request.threads = facts.threads;
   request.staging_bytes = staging_bytes(engine.compute, facts.trainables, facts.threads);
+  if (request.objective->asks_reference_logits())
+    request.staging_bytes += request.activations.rows_max * request.activations.length_max *
+                             model.vocab_size * static_cast<std::int64_t>(sizeof(float));
   // Whatever save_strategy says: the model is written at the end, a checkpoint when told to leave.
   request.save_buffer_bytes = kWriteBufferBytes;
   request.ranks_on_node = ranks;
@@ -104,14 +107,17 @@ Result<PlanFacts> facts_of(FileSystem& files, const LoadedConfig& loaded, std::i
   constexpr std::int64_t kRowBytesLeast = 200;
   const bool known = data.is_named() && !data.tokenized_path;
   if (known) facts.dataset_bytes = 4 * (TROUPE_TRY(data_file_bytes(files, data)) / kRowBytesLeast);
-  facts.length_max = data.cutoff_len;
+  // Two answers, each behind its question, are one sample.
+  const bool pairs = loaded.config.method.compares_answers();
+  facts.length_max = pairs ? 2 * data.cutoff_len : data.cutoff_len;
   if (loaded.config.evaluation.is_wanted()) {
-    facts.evaluation_length_max = data.cutoff_len;
+    facts.evaluation_length_max = facts.length_max;
     facts.evaluation_rows = loaded.config.evaluation.per_device_eval_batch_size;
   }
   facts.ragged = !data.packing;
-  facts.length_from =
-      data.packing ? "cutoff_len: packed rows are that long" : "cutoff_len: rows may be shorter";
+  facts.length_from = data.packing ? "cutoff_len: packed rows are that long"
+                      : pairs      ? "twice cutoff_len: two answers may be shorter"
+                                   : "cutoff_len: rows may be shorter";
   return facts;
 }
 
@@ -226,9 +232,7 @@ std::int64_t memory_bytes(const TokenDataset& dataset) {
   if (dataset.is_mapped()) return dataset.size() * 4;
   const bool labelled = dataset.kind() != TokenDataset::Kind::kPretrain;
   std::int64_t bytes = dataset.token_count() * (labelled ? 8 : 4) + dataset.size() * 8;
-  const bool packed = dataset.kind() == TokenDataset::Kind::kPacked ||
-                      dataset.kind() == TokenDataset::Kind::kNeatPacked;
-  if (!packed) return bytes;
+  if (!labelled || dataset.kind() == TokenDataset::Kind::kSupervised) return bytes;
   for (std::int64_t sample = 0; sample < dataset.size(); ++sample)
     bytes += static_cast<std::int64_t>(dataset.part_lengths(sample).size()) * 4 + 8;
   return bytes;

@@ -6,6 +6,27 @@
 #include "train/report/loss_plot.h"
 
 namespace troupe::train {
+namespace {
+
+constexpr const char* kAccuracies = "rewards/accuracies";
+
+// As LLaMA-Factory's stages.
+std::vector<std::string> plotted_keys(TrainingStage stage) {
+  switch (stage) {
+    case TrainingStage::kReward:
+      return {"loss", "eval_loss", "eval_accuracy"};
+    case TrainingStage::kDpo:
+      return {"loss", "rewards/accuracies", "eval_loss"};
+    case TrainingStage::kKto:
+      return {"loss", "rewards/chosen", "eval_loss"};
+    case TrainingStage::kPretrain:
+    case TrainingStage::kSupervised:
+      break;
+  }
+  return {"loss", "eval_loss"};
+}
+
+}  // namespace
 
 Result<RunRecorder> RunRecorder::open(FileSystem& files, const Clock& clock,
                                       const TrainConfig& config, const RunFacts& facts,
@@ -77,7 +98,10 @@ Status RunRecorder::remember_unlogged_steps() {
   const auto lines = TROUPE_TRY(read_steps(
       *files_, join_path(config_->training.output_dir, kStepsFile), DamagedLines::kSkip));
   for (const StepRecord& line : lines) {
-    if (line.step > logged) add_loss(line.loss);
+    if (line.step <= logged) continue;
+    add_loss(line.loss);
+    unlogged_.metrics.add(
+        metric_sums_from_json(facts_.metrics, line.extra.if_contains(kMetricsKey)));
   }
   return {};
 }
@@ -135,17 +159,21 @@ Result<std::optional<double>> RunRecorder::step(const StepRecord& record) {
   state_.total_flos += facts_.flos_per_token * static_cast<double>(record.tokens);
   state_.num_input_tokens_seen += record.tokens;
   add_loss(record.loss);
+  unlogged_.metrics.add(record.metrics);
   if (!logging_due(record.step)) return std::optional<double>();
   const double loss = unlogged_.loss / static_cast<double>(unlogged_.steps);
+  const json::Object metrics = metric_values(facts_.metrics, unlogged_.metrics);
   unlogged_ = {};
   json::Object history =
       train_log(state_.epoch, record.grad_norm, record.learning_rate, loss, record.step);
+  for (const auto& metric : metrics) history.insert(metric);
   if (config_->training.counts_input_tokens())
     history["num_input_tokens_seen"] = state_.num_input_tokens_seen;
   add_history(std::move(history));
   TrainerLogEntry entry{.current_steps = record.step,
                         .total_steps = facts_.schedule.total_steps,
                         .loss = loss,
+                        .accuracy = json::find_number(metrics, kAccuracies),
                         .learning_rate = record.learning_rate,
                         .epoch = state_.epoch,
                         .elapsed_s = elapsed_s(),
@@ -156,8 +184,11 @@ Result<std::optional<double>> RunRecorder::step(const StepRecord& record) {
 }
 
 Status RunRecorder::evaluated(const EvalResult& result) {
-  add_history(eval_log(state_.epoch, result.loss, result.seconds, result.samples, result.batches,
-                       state_.global_step));
+  json::Object entry = eval_log(state_.epoch, result.loss, result.seconds, result.samples,
+                                result.batches, state_.global_step);
+  for (const auto& metric : metric_values(facts_.metrics, result.metrics, "eval_"))
+    entry.insert(metric);
+  add_history(std::move(entry));
   if (!log_) return {};
   return log_->append(trainer_log_line({.current_steps = state_.global_step,
                                         .total_steps = facts_.schedule.total_steps,
@@ -188,7 +219,7 @@ Status RunRecorder::finish(std::int64_t final_step) {
   }
   if (config_->method.plot_loss) {
     TROUPE_RETURN_IF_ERROR(
-        plot_loss(*files_, directory, state_.log_history, {"loss", "eval_loss"}));
+        plot_loss(*files_, directory, state_.log_history, plotted_keys(config_->method.stage)));
   }
   return sync();
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "runtime/base/clock.h"
@@ -28,14 +29,18 @@ struct RunFacts {
   std::int64_t dataset_tokens = 0;
   int world_size = 1;
   std::int64_t first_step = 0;  // done before the run began: of the checkpoint it was begun from
-  std::int64_t started_unix_us = 0;  // of the run, not of this process
+  std::int64_t started_unix_us = 0;          // of the run, not of this process
+  std::span<const MetricInfo> metrics = {};  // of its objective
 };
 
 // Losses of the steps since the last one that was logged.
 struct Unlogged {
   double loss = 0;  // their sum
   std::int64_t steps = 0;
+  MetricSums metrics = {};
 };
+// The member of a line of steps.jsonl that has an objective's metrics: sums and counts.
+inline constexpr const char* kMetricsKey = "metrics";
 
 // Where a recorder goes on that another process left.
 struct RecorderPosition {

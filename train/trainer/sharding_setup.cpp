@@ -46,6 +46,16 @@ DType frozen_dtype(const TrainConfig& config, const ModelConfig& model) {
   return narrow ? DType::kBF16 : DType::kF32;
 }
 
+bool drops_nothing(const TrainConfig& config) {
+  return config.method.stage == TrainingStage::kDpo || config.method.stage == TrainingStage::kKto;
+}
+
+ModelConfig trained_model(const TrainConfig& config, ModelConfig model) {
+  if (drops_nothing(config))
+    model.embedding_dropout = model.residual_dropout = model.attention_dropout = 0;
+  return model;
+}
+
 std::unique_ptr<Optimizer> optimizer_of(const TrainConfig& config, const ModelConfig& model) {
   const TrainingSection& training = config.training;
   const OptimizerMethodSection& method = config.optimizer;
@@ -139,15 +149,17 @@ EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model
                              bool overlaps, Offload offload) {
   const ShardingSection& sharding = config.sharding;
   EngineOptions options;
+  // A value head multiplies with no embedding.
+  const bool tied = model.tie_word_embeddings && config.method.stage != TrainingStage::kReward;
   options.reduction = {.order = order_of(sharding.deterministic),
                        .micro_batches = config.training.gradient_accumulation_steps,
                        .reduce = dtype_of(config.model.reduce),
-                       .tied = model.tie_word_embeddings,
+                       .tied = tied,
                        .overlaps = overlaps};
   options.compute = {.state = state_dtype(config),
                      .compute = compute_dtype(config),
                      .frozen = frozen_dtype(config, model)};
-  follow(options.compute, strategy, offload, model.tie_word_embeddings);
+  follow(options.compute, strategy, offload, tied);
   GatherLimits& limits = options.compute.limits;
   limits.max_live = sharding.max_live_parameters;
   limits.max_reuse_distance = sharding.max_reuse_distance;
@@ -160,7 +172,22 @@ EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model
 
 std::shared_ptr<const Objective> objective_of(const TrainConfig& config) {
   const MethodSection& method = config.method;
+  if (method.stage == TrainingStage::kReward) return make_reward_objective();
+  if (method.stage == TrainingStage::kKto)
+    return make_kto_objective({.beta = method.pref_beta,
+                               .chosen_weight = method.kto_chosen_weight,
+                               .rejected_weight = method.kto_rejected_weight,
+                               .sft_weight = method.pref_ftx});
+  if (method.stage == TrainingStage::kDpo)
+    return make_pair_objective(
+        {.loss = pair_loss_from_name(method.pref_loss).value_or(PairLoss::kSigmoid),
+         .beta = method.pref_beta,
+         .label_smoothing = method.dpo_label_smoothing,
+         .simpo_gamma = method.simpo_gamma,
+         .sft_weight = method.pref_ftx > 1e-6 ? method.pref_ftx : 0,
+         .ld_alpha = method.ld_alpha});
   ObjectiveOptions options{.dft = method.use_dft_loss};
+  if (method.use_asft_loss) options.anchored = method.asft_alpha;
   if (method.use_eaft_loss)
     options.entropy_adaptive = {
         .top = method.eaft_top, .divisor = method.eaft_divisor, .power = method.eaft_alpha};

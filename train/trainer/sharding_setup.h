@@ -26,6 +26,11 @@ DType compute_dtype(const TrainConfig& config);
 // (bf16), else fp32, which holds every other type's values.
 DType frozen_dtype(const TrainConfig& config, const ModelConfig& model);
 
+// Whether the stage turns every dropout off, that of adapters too.
+bool drops_nothing(const TrainConfig& config);
+// What it trains then: `model` without dropout.
+ModelConfig trained_model(const TrainConfig& config, ModelConfig model);
+
 std::unique_ptr<Optimizer> optimizer_of(const TrainConfig& config, const ModelConfig& model);
 // With what that optimizer asks of the layout.
 Trainables with_rule(Trainables trainables, const TrainConfig& config, const ModelConfig& model);

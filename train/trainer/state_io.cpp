@@ -25,9 +25,12 @@ namespace {
 // Of a list of tensors that do not fit: its beginning says what is wrong.
 constexpr std::size_t kMismatchBytesMax = 400;
 
-// The name that a trained tensor has in PEFT's files.
+bool is_of_value_head(std::string_view name) { return name.starts_with(kValueHeadPrefix); }
+
+// The name that a trained tensor has in PEFT's files; a value head lies beside them.
 std::string adapter_file_name(std::string_view name) {
-  return std::string(kAdapterPrefix) + std::string(name);
+  return is_of_value_head(name) ? std::string(name)
+                                : std::string(kAdapterPrefix) + std::string(name);
 }
 
 // A region, its buffer, and the prefix of its tensors' names.
@@ -118,18 +121,37 @@ class StateReader {
   bool unties_head_ = false;  // the files' model has its head tied to the embedding
 };
 
-// The tensors that the files of a model's folder hold: all but those of adapters.
+bool is_of_reference(std::string_view name) { return name.starts_with(kReferencePrefix); }
+
+// The tensor that a reference has a copy of.
+ParameterInfo copied_by(ParameterInfo copy) {
+  copy.name.erase(0, kReferencePrefix.size());
+  return copy;
+}
+
+// The tensors that the files of a model's folder hold: all but those of adapters, a reference's
+// copies, and a value head, which may be there.
 std::vector<const ParameterInfo*> of_model(const ModelLayout& model) {
   std::vector<const ParameterInfo*> tensors;
   for (const ParameterLayout* layout : {&model.trained(), &model.frozen()})
     for (const ParameterInfo& parameter : layout->parameters())
-      if (!is_adapter_tensor(parameter.name)) tensors.push_back(&parameter);
+      if (!is_adapter_tensor(parameter.name) && !is_of_reference(parameter.name) &&
+          !is_of_value_head(parameter.name))
+        tensors.push_back(&parameter);
   return tensors;
 }
 
-std::vector<const ParameterInfo*> all_of(const ParameterLayout& layout) {
+std::vector<const ParameterInfo*> all_but_value_head(const ParameterLayout& layout) {
   std::vector<const ParameterInfo*> tensors;
-  for (const ParameterInfo& parameter : layout.parameters()) tensors.push_back(&parameter);
+  for (const ParameterInfo& parameter : layout.parameters())
+    if (!is_of_value_head(parameter.name)) tensors.push_back(&parameter);
+  return tensors;
+}
+
+std::vector<const ParameterInfo*> value_head_of(const ParameterLayout& layout) {
+  std::vector<const ParameterInfo*> tensors;
+  for (const ParameterInfo& parameter : layout.parameters())
+    if (is_of_value_head(parameter.name)) tensors.push_back(&parameter);
   return tensors;
 }
 
@@ -193,7 +215,9 @@ class TrainedSource {
     TrainedSource opened(config, model, seed);
     if (!source.checkpoint) opened.base_ = source.base;
     const bool adapters_alone = source.checkpoint && model.trainables().adapters_only();
-    const auto expected = adapters_alone ? all_of(model.trained()) : of_model(model);
+    auto expected = adapters_alone ? all_but_value_head(model.trained()) : of_model(model);
+    const auto value_head = value_head_of(model.trained());
+    if (source.checkpoint) expected.insert(expected.end(), value_head.begin(), value_head.end());
     if (opened.base_)
       TROUPE_RETURN_IF_ERROR(opened.base_->open());
     else
@@ -208,13 +232,28 @@ class TrainedSource {
                                         .optimizer = false,
                                         .adapter = {},
                                         .base = nullptr},
-                                       config, all_of(model.trained()), false, true)));
+                                       config, all_but_value_head(model.trained()), false, true)));
+    }
+    // A reward model goes on with the head of the adapter, else of the model.
+    if (!value_head.empty() && !source.checkpoint) {
+      for (const std::string& folder : {source.adapter, source.path}) {
+        if (folder.empty() || !files.exists(join_path(folder, kValueHeadFile))) continue;
+        opened.value_head_.emplace(TROUPE_TRY(StateReader::open(files, StateSource{.path = folder},
+                                                                config, value_head, false, true)));
+        break;
+      }
     }
     return opened;
   }
 
   Status read(const std::string& prefix, const ParameterInfo& parameter, std::int64_t begin,
               std::span<std::byte> out, DType dtype) const {
+    if (is_of_value_head(parameter.name) && !holds_adapters_) {
+      if (value_head_) return value_head_->read(prefix, parameter.name, begin, out, dtype);
+      std::vector<float> values(out.size() / dtype_size(dtype));
+      initialize_parameter(parameter, config_->initializer_range, seed_, begin, values);
+      return convert_from_float(values, dtype, out);
+    }
     if (adapter_ && prefix.empty())
       return adapter_->read(prefix, parameter.name, begin, out, dtype);
     const auto magnitudes = module_of_magnitudes(parameter.name);
@@ -246,7 +285,7 @@ class TrainedSource {
   const ModelConfig* config_;
   const ModelLayout* model_;
   std::uint64_t seed_;
-  std::optional<StateReader> state_, adapter_;
+  std::optional<StateReader> state_, adapter_, value_head_;
   DerivedBase* base_ = nullptr;  // in place of `state_`
   bool holds_adapters_ = false;
 };
@@ -449,7 +488,11 @@ Status initialize_part(const ModelConfig& config, std::uint64_t seed, const Rank
     TROUPE_CHECK(!parameter.quantization, "{} has no stored values to quantise", parameter.name);
     const auto initialize = [&](const ParameterInfo& of, std::int64_t first,
                                 std::span<float> elements) {
-      initialize_parameter(of, config.initializer_range, seed, first, elements);
+      // Values follow from the name: a reference begins as the model does.
+      if (is_of_reference(of.name))
+        initialize_parameter(copied_by(of), config.initializer_range, seed, first, elements);
+      else
+        initialize_parameter(of, config.initializer_range, seed, first, elements);
       return Status();
     };
     const auto module = module_of_magnitudes(parameter.name);
@@ -580,25 +623,42 @@ Status check_checkpoint_fits(FileSystem& files, const std::string& checkpoint,
       checkpoint, opened.status().message().substr(0, kMismatchBytesMax));
 }
 
-Status load_frozen(FileSystem& files, const StateSource& source, const ModelConfig& config,
-                   const ModelLayout& model, const RankLayout& layout, const StateBuffers& buffers,
-                   DType type, HostAccess& access, collective::Communicator& world) {
-  if (source.base) {
-    if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(source.base->open());
-    TROUPE_CHECK(!model.trainables().base.quantization, "a derived base is not quantised");
-    const auto compute = [&](const std::string&, const auto&... what) {
-      return source.base->read(what...);
-    };
-    return read_for_all(compute, frozen_of(buffers), *layout.frozen(), type, access, world);
+Status load_frozen(FileSystem& files, const StateSource& source, const StateSource& reference,
+                   const ModelConfig& config, const ModelLayout& model, const RankLayout& layout,
+                   const StateBuffers& buffers, DType type, HostAccess& access,
+                   collective::Communicator& world) {
+  const bool derived = source.base || reference.base;
+  TROUPE_CHECK(!source.base || !model.trainables().base.quantization,
+               "a derived base is not quantised");
+  const auto open = [&](const StateSource& from, std::optional<StateReader>& reader) -> Status {
+    if (from.path.empty()) return {};
+    if (from.base) return from.base->open();
+    reader.emplace(TROUPE_TRY(StateReader::open(files, StateSource{.path = from.path}, config,
+                                                of_model(model), model.trainables().unties_head)));
+    return {};
+  };
+  std::optional<StateReader> own, other;
+  Status opened;
+  // What is derived rank 0 reads alone, for all.
+  if (!derived || world.rank() == 0) {
+    opened = open(source, own);
+    if (opened.ok()) opened = open(reference, other);
   }
-  const std::string& folder = source.path;
-  const auto reader = StateReader::open(files, StateSource{.path = folder}, config, of_model(model),
-                                        model.trainables().unties_head);
-  if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(reader);
-  const bool everybody_sees = TROUPE_TRY(all_see(files, folder, reader.ok(), world));
+  if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(opened);
+  bool everybody_sees = !derived;
+  for (const StateSource* from : {&source, &reference})
+    if (!derived && !from->path.empty())
+      everybody_sees = TROUPE_TRY(all_see(files, from->path, opened.ok(), world)) && everybody_sees;
+  ParameterInfo copied;
   const auto read = [&](const std::string& prefix, const ParameterInfo& parameter,
                         std::int64_t begin, std::span<std::byte> out, DType dtype) {
-    return reader->read(prefix, parameter.name, begin, out, dtype);
+    const bool is_copy = is_of_reference(parameter.name);
+    const bool from_other = is_copy && !reference.path.empty();
+    const ParameterInfo* wanted = &parameter;
+    if (is_copy) wanted = &(copied = copied_by(parameter));
+    DerivedBase* base = from_other ? reference.base : source.base;
+    if (base) return base->read(*wanted, begin, out, dtype);
+    return (from_other ? *other : *own).read(prefix, wanted->name, begin, out, dtype);
   };
   return read_part(QuantizingReader(read), frozen_of(buffers), *layout.frozen(), type, access,
                    everybody_sees, world);
@@ -628,8 +688,8 @@ std::vector<TensorPiece> weight_pieces(const ModelLayout& model, const RankLayou
   if (model.trainables().adapters_only()) {
     for (TensorPiece& piece : pieces) piece.name = adapter_file_name(piece.name);
   } else if (layout.frozen()) {
-    const auto rest = pieces_of(*layout.frozen(), frozen_of(buffers), frozen);
-    pieces.insert(pieces.end(), rest.begin(), rest.end());
+    for (TensorPiece& piece : pieces_of(*layout.frozen(), frozen_of(buffers), frozen))
+      if (!is_of_reference(piece.name)) pieces.push_back(std::move(piece));
   }
   return pieces;
 }

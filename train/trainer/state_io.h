@@ -25,7 +25,7 @@ struct StateSource {
   bool checkpoint = false;  // else weights alone
   bool optimizer = false;   // of a checkpoint: the optimizer's slots, too
   // A folder of adapters in PEFT's form, for what a model's folder does not hold; empty: they begin
-  // with initial values.
+  // with initial values, as does a value head that neither folder has.
   std::string adapter;
   // What of a model's folder takes its place; null: it is the base itself.
   DerivedBase* base = nullptr;
@@ -50,10 +50,12 @@ Status load_state(FileSystem& files, const StateSource& source, const ModelConfi
 Status check_checkpoint_fits(FileSystem& files, const std::string& checkpoint,
                              const ModelConfig& config, const ModelLayout& model);
 // Fills the frozen parameters of layout.frozen(), kept in `type`, from a model's folder, or from
-// what takes its place. Collective, as above; what is derived rank 0 computes for all.
-Status load_frozen(FileSystem& files, const StateSource& source, const ModelConfig& config,
-                   const ModelLayout& model, const RankLayout& layout, const StateBuffers& buffers,
-                   DType type, HostAccess& access, collective::Communicator& world);
+// what takes its place; copies of a reference from `reference`, where that has a path. Collective,
+// as above; what is derived rank 0 computes for all.
+Status load_frozen(FileSystem& files, const StateSource& source, const StateSource& reference,
+                   const ModelConfig& config, const ModelLayout& model, const RankLayout& layout,
+                   const StateBuffers& buffers, DType type, HostAccess& access,
+                   collective::Communicator& world);
 
 // Initial weights by the model's rule, seeded, of what is trained. Local: every rank makes its own,
 // on all threads of `arena`. Here and above `zeroed` says that the buffers are new memory, which

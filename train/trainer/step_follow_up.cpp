@@ -47,6 +47,8 @@ Status StepFollowUp::after(RunGeneration& generation, StepRecord record, bool sa
   const CommitRecord& committed = f.transaction().record();
   record.epoch = committed.cursor.epoch;
   record.next_sample = committed.cursor.next_sample;
+  if (const auto metrics = f.objective->metrics(); !metrics.empty())
+    record.extra[kMetricsKey] = metric_sums_to_json(metrics, record.metrics);
   f.progress.step_seconds(record.step, record.seconds);
   std::optional<double> logged_loss;
   if (follow_.recorder) {
@@ -96,7 +98,11 @@ Status StepFollowUp::evaluate(RunGeneration& generation) {
   const EvaluationCut cut(activations, f.compute->operators(), f.bundle.model,
                           *evaluation_of(f.bundle));
   const EvalResult result = TROUPE_TRY(unless_abandoned([&] {
-    return f.evaluator->run(*f.objective, *f.model, generation.engine->units(), activations,
+    return f.evaluator->run(*f.objective,
+                            {.model = *f.model,
+                             .reference = f.reference.get(),
+                             .units = generation.engine->units(),
+                             .activations = activations},
                             generation.world, f.clock, [&](std::int64_t, std::int64_t) -> Status {
                               if (!generation.observer.stop_requested()) return {};
                               return error(Code::kCancelled, "the run was told to stop");

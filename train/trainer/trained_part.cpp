@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "runtime/base/check.h"
+#include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
 #include "train/adapters/adapter_files.h"
 #include "train/adapters/adapter_targets.h"
@@ -73,16 +74,81 @@ std::vector<std::string> adapter_folders(const FinetuningSection& finetuning) {
   return folders;
 }
 
+// Whether `other` computes with the same tensors as the model.
+bool is_same_model(const ModelConfig& model, const ModelConfig& other) {
+  const auto tensors = [](const ModelConfig& config) {
+    std::vector<ExpectedTensor> list;
+    const ParameterLayout layout(config);
+    for (const ParameterInfo& parameter : layout.parameters())
+      list.push_back({parameter.name, parameter.shape});
+    return list;
+  };
+  return model.model_type == other.model_type && model.norm_eps == other.norm_eps &&
+         model.num_attention_heads == other.num_attention_heads &&
+         model.rope.theta == other.rope.theta &&
+         model.rope.scaling.kind == other.rope.scaling.kind &&
+         std::ranges::equal(tensors(model), tensors(other),
+                            [](const ExpectedTensor& a, const ExpectedTensor& b) {
+                              return a.name == b.name && a.shape == b.shape;
+                            });
+}
+
+// What the stage needs beside what is trained: a value head, a reference. `base`: the model before
+// its head is untied.
+Status add_stage_part(FileSystem& files, const TrainConfig& config, const ModelConfig& base,
+                      TrainedPart& part, std::string& key) {
+  const MethodSection& method = config.method;
+  if (method.stage == TrainingStage::kReward) {
+    part.trainables.value_head = true;
+    part.notes.push_back(
+        "the value head has no dropout here; LLaMA-Factory's has 0.1 unless config.json says "
+        "otherwise (summary_dropout_prob)");
+  }
+  // The stages dpo and kto have no dropout, as in LLaMA-Factory: the log-probabilities are
+  // compared.
+  if (drops_nothing(config))
+    for (LoraModule& lora : part.trainables.lora) lora.dropout = 0;
+  if (!method.has_reference()) return {};
+  part.trainables.reference = method.ref_model ? Reference::kOther : Reference::kBase;
+  if (!method.ref_model) {
+    if (!part.adapter.empty())
+      part.notes.push_back(
+          "the reference is the model without the adapter that is trained on, not with it as it "
+          "is: as in LLaMA-Factory");
+    return {};
+  }
+  key = "ref_model";
+  const std::string path = join_path(*method.ref_model, "config.json");
+  const ModelConfig other =
+      TROUPE_TRY(ModelConfig::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path));
+  if (!is_same_model(base, other))
+    return error(
+        Code::kUnsupported,
+        "{} is another kind of model than {}: a reference has the same tensors here; leave "
+        "ref_model out, or name another one",
+        *method.ref_model, config.model.model_name_or_path);
+  if (method.ref_model_adapters.empty()) return {};
+  key = "ref_model_adapters";
+  const auto merged =
+      TROUPE_TRY(AdaptedModel::open(files, *method.ref_model, method.ref_model_adapters));
+  if (merged.grown_by().empty() && !(merged.unties_head() && base.tie_word_embeddings)) return {};
+  return error(
+      Code::kUnsupported,
+      "{} has an embedding or a head of its own, which the model has not: export it into a "
+      "model first (troupe export) and name that in ref_model",
+      join_words(method.ref_model_adapters));
+}
+
 }  // namespace
 
 Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, ModelConfig& model,
                                  std::string& key) {
   const FinetuningSection& f = config.finetuning;
   TrainedPart part;
+  const ModelConfig base = model;
   switch (f.type) {
     case FinetuningType::kFull:
-      part.trainables = with_rule({}, config, model);
-      return part;
+      break;
     case FinetuningType::kFreeze:
       if (!f.trained_parameters.empty()) {
         key = "troupe.trained_parameters";
@@ -191,6 +257,7 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
       break;
     }
   }
+  TROUPE_RETURN_IF_ERROR(add_stage_part(files, config, base, part, key));
   if (part.trainables.unties_head) {
     model.tie_word_embeddings = false;
     part.notes.push_back(
@@ -201,7 +268,14 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
 }
 
 Status check_trained_part(const Trainables& trainables, bool on_gpus) {
-  if (trainables.everything || !on_gpus) return {};
+  if (!on_gpus) return {};
+  if (trainables.value_head || trainables.reference != Reference::kNone)
+    return error(Code::kUnsupported, "{} is not trained on GPUs yet; train on CPUs (use_cpu: true)",
+                 trainables.value_head
+                     ? "a value head (stage: rm)"
+                     : "a model beside a reference (stages dpo and kto, use_asft_loss)")
+        .with("key", "stage");
+  if (trainables.everything) return {};
   return error(Code::kUnsupported,
                "finetuning_type: {} is not trained on GPUs yet; train on CPUs (use_cpu: true), or "
                "use finetuning_type: full",

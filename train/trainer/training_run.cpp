@@ -76,6 +76,7 @@ TrainingStep step_of(RankParts& f, RunGeneration& generation,
   return TrainingStep({.config = f.config(),
                        .dataset = f.dataset(),
                        .model = *f.model,
+                       .reference = f.reference.get(),
                        .objective = *f.objective,
                        .activations = f.rank_compute->activations(),
                        .layout = *f.layout,
@@ -112,6 +113,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                                          const TrainingRunOptions& options,
                                                          ProgressRecorder& progress) {
   const TrainConfig& config = bundle.config;
+  bundle.model = trained_model(config, std::move(bundle.model));
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
   const PartChoices& own = bundle.parts;
   bundle.trainables = with_rule(std::move(bundle.trainables), config, bundle.model);
@@ -124,6 +126,9 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   auto model = own.model ? TROUPE_TRY(make_model(
                                TROUPE_TRY(make_own_model(options.parts, *own.model)), bundle.model))
                          : make_model(bundle.model, *observed, bundle.trainables);
+  auto reference = bundle.trainables.reference == Reference::kNone
+                       ? nullptr
+                       : make_reference(bundle.model, *observed, bundle.trainables);
   const std::int64_t samples = sample_count(bundle);
   auto sampler = TROUPE_TRY(Sampler::make(sampler_options(
       config, samples, options.batch_world(), makes_samples(bundle) ? nullptr : &bundle.dataset)));
@@ -171,6 +176,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                                .compute = std::move(compute),
                                                .observed = std::move(observed),
                                                .model = std::move(model),
+                                               .reference = std::move(reference),
                                                .objective = objective,
                                                .progress = progress,
                                                .operator_times = nullptr,
@@ -424,7 +430,8 @@ StepRecord RankParts::last_step_record() {
           .grad_norm = record.grad_norm,
           .learning_rate = record.learning_rate,
           .tokens = record.tokens,
-          .skipped = std::string(record.why())};
+          .skipped = std::string(record.why()),
+          .metrics = record.metrics};
 }
 
 FinishedStep told_step(const StepRecord& record) {

@@ -1,6 +1,7 @@
 #include "train/trainer/training_step.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 
@@ -34,7 +35,8 @@ MicroBatch view(const TokenBatch& batch, std::int64_t seed, std::int64_t epoch) 
           .dropout = {.seed = static_cast<std::uint32_t>(seed),
                       .epoch = static_cast<std::uint32_t>(epoch),
                       .samples = batch.samples,
-                      .places = batch.places}};
+                      .places = batch.places},
+          .desirable = batch.desirable};
 }
 
 // The last micro-batch of a rank that has none left: it takes part in the collectives of
@@ -47,7 +49,21 @@ TokenBatch empty_batch() {
           .position_ids = {},
           .segment_ids = {},
           .samples = {0},
-          .places = {0}};
+          .places = {0},
+          .desirable = {}};
+}
+
+// Of the ranks that have a number.
+Result<double> mean_over_ranks(collective::Communicator& world, std::optional<double> mine) {
+  const std::array<double, 2> own{mine.value_or(0), mine ? 1.0 : 0.0};
+  const auto ranks = static_cast<std::size_t>(world.world_size());
+  std::vector<double> all(2 * ranks);
+  const std::vector<std::size_t> counts(ranks, own.size());
+  TROUPE_RETURN_IF_ERROR(
+      world.all_gather(std::span<const double>(own), std::span<double>(all), counts));
+  double sum = 0, count = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) sum += all[2 * rank], count += all[2 * rank + 1];
+  return count > 0 ? sum / count : 0;
 }
 
 std::string layer_of(const ParameterLayout& layout, const ParameterInfo& parameter) {
@@ -64,38 +80,52 @@ auto TrainingStep::timed(double& seconds, Work&& work) {
   return result;
 }
 
-TokenBatch TrainingStep::batch_of(const StepPlan& plan, std::int64_t micro_batch) const {
+TrainingStep::Batches TrainingStep::batches_of(const StepPlan& plan,
+                                               std::int64_t micro_batch) const {
   const auto number =
       static_cast<std::size_t>(tools_.engine.reducer().number_in_step(micro_batch, data_rank()));
-  if (number >= plan.batches.size() || plan.batches[number].empty()) return empty_batch();
-  TokenBatch batch = collate_ragged(tools_.dataset, plan.batches[number]);
-  if (tools_.activations.dropout_samples)
-    add_places(tools_.dataset, plan.batches[number], batch, plan.first_sample);
-  return batch;
+  if (number >= plan.batches.size() || plan.batches[number].empty())
+    return {empty_batch(), empty_batch()};
+  const std::vector<std::uint32_t>& samples = plan.batches[number];
+  if (tools_.dataset.kind() == TokenDataset::Kind::kFeedback)
+    return {collate_answers(tools_.dataset, samples, Answers::kOwn),
+            collate_answers(tools_.dataset, samples, Answers::kOfOthers)};
+  Batches batches{collate_ragged(tools_.dataset, samples), {}};
+  if (tools_.activations.dropout_samples) 
+    add_places(tools_.dataset, samples, batches.own, plan.first_sample);
+  return batches;
 }
 
-Result<TargetLosses> TrainingStep::look(const StepPlan& plan, const TokenBatch& batch,
-                                        StepSeconds& seconds) {
-  if (tools_.objective.own_loss()) return TargetLosses();
+Result<Asked> TrainingStep::ask(const StepPlan& plan, const Batches& batches,
+                                StepSeconds& seconds) {
+  if (!tools_.objective.asks()) return Asked();
   tools_.engine.units().begin_pass(ShardedUnits::Pass::kForwardOnly);
   ComputedUnits computed(tools_.engine.units(), tools_.compute);
   ObservedUnits units(computed, tools_.progress, device_operators());
-  TargetLosses looked = TROUPE_TRY(unless_abandoned([&] {
-    return tools_.objective.look(tools_.model, micro_batch(plan, batch), units, tools_.activations);
+  collective::Communicator& world = tools_.engine.communicators().host_world();
+  Asked asked = TROUPE_TRY(unless_abandoned([&] {
+    return tools_.objective.ask(
+        {.model = tools_.model,
+         .reference = tools_.reference,
+         .units = units,
+         .activations = tools_.activations,
+         .mean_over_ranks =
+             [&](std::optional<double> mine) { return mean_over_ranks(world, mine); }},
+        micro_batch(plan, batches.own), micro_batch(plan, batches.others));
   }));
   TROUPE_RETURN_IF_ERROR(end_pass(seconds));
-  return looked;
+  return asked;
 }
 
-Result<double> TrainingStep::learn(const StepPlan& plan, const TokenBatch& batch,
-                                   const TargetLosses& looked, UnitAccess& units,
-                                   StepSeconds& seconds) {
-  const LossSum loss = TROUPE_TRY(unless_abandoned([&] {
-    return tools_.objective.learn(tools_.model, micro_batch(plan, batch), units, looked, scale_,
-                                  tools_.activations);
+Result<ObjectiveSum> TrainingStep::learn(const StepPlan& plan, const TokenBatch& batch,
+                                         const Asked& asked, UnitAccess& units,
+                                         StepSeconds& seconds) {
+  const ObjectiveSum sum = TROUPE_TRY(unless_abandoned([&] {
+    return tools_.objective.forward_backward(tools_.model, micro_batch(plan, batch), units, scale_,
+                                             tools_.activations, asked);
   }));
   TROUPE_RETURN_IF_ERROR(end_pass(seconds));
-  return loss.loss_sum;
+  return sum;
 }
 
 MicroBatch TrainingStep::micro_batch(const StepPlan& plan, const TokenBatch& batch) const {
@@ -113,19 +143,19 @@ Status TrainingStep::end_pass(StepSeconds& seconds) {
 }
 
 Status TrainingStep::pass_over(const StepPlan& plan, StepRecord& record,
-                               std::vector<double>& losses) {
+                               std::vector<ObjectiveSum>& sums) {
   tools_.engine.begin_step(static_cast<std::int64_t>(plan.batches.size()));
   const std::int64_t micro_batches = tools_.engine.reducer().micro_batches();
   for (std::int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
     tools_.progress.stage(record.step, Stage::kData);
-    const TokenBatch batch =
-        timed(record.seconds.data, [&] { return batch_of(plan, micro_batch); });
+    const Batches batches =
+        timed(record.seconds.data, [&] { return batches_of(plan, micro_batch); });
     tools_.progress.stage(record.step, Stage::kForward);
-    const TargetLosses looked = TROUPE_TRY(look(plan, batch, record.seconds));
+    const Asked asked = TROUPE_TRY(ask(plan, batches, record.seconds));
     tools_.engine.begin_micro_batch(micro_batch);
     ComputedUnits computed(tools_.engine.units(), tools_.compute);
     ObservedUnits units(computed, tools_.progress, device_operators());
-    losses.push_back(TROUPE_TRY(learn(plan, batch, looked, units, record.seconds)));
+    sums.push_back(TROUPE_TRY(learn(plan, batches.own, asked, units, record.seconds)));
   }
   return {};
 }
@@ -183,24 +213,36 @@ Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
 }
 
 Result<StepOutcome> TrainingStep::compute(const StepPlan& plan, StepRecord record) {
-  // Every rank knows every rank's samples, so the step's counts need no communication.
-  std::int64_t labels = 0;
-  for (const auto& samples : plan.batches) {
-    labels += label_count(tools_.dataset, samples);
-    record.tokens += real_tokens(tools_.dataset, samples);
-  }
-  labels = std::max<std::int64_t>(1, labels);
-  scale_ = static_cast<float>(1.0 / static_cast<double>(labels));
-  std::vector<double> losses;
-  TROUPE_RETURN_IF_ERROR(pass_over(plan, record, losses));
+  for (const auto& samples : plan.batches) record.tokens += real_tokens(tools_.dataset, samples);
+  const auto parts = static_cast<double>(divisor(plan));
+  scale_ = static_cast<float>(1.0 / parts);
+  std::vector<ObjectiveSum> sums;
+  TROUPE_RETURN_IF_ERROR(pass_over(plan, record, sums));
   tools_.progress.stage(record.step, Stage::kCommunication);
   TROUPE_RETURN_IF_ERROR(
       timed(record.seconds.communication, [&] { return tools_.engine.finish_gradients(); }));
   // What a device has not done is not believed.
   TROUPE_RETURN_IF_ERROR(tools_.compute.settle());
-  StepOutcome outcome = TROUPE_TRY(sum_up(plan, std::move(record), losses));
-  outcome.record.loss /= static_cast<double>(labels);
+  StepOutcome outcome = TROUPE_TRY(sum_up(plan, std::move(record), sums));
+  outcome.record.loss /= parts;
   return outcome;
+}
+
+// Every rank knows every rank's samples, so the step's counts need no communication.
+std::int64_t TrainingStep::divisor(const StepPlan& plan) const {
+  std::int64_t count = 0;
+  switch (tools_.objective.division()) {
+    case Objective::Division::kTargets:
+      for (const auto& samples : plan.batches) count += label_count(tools_.dataset, samples);
+      break;
+    case Objective::Division::kMicroBatches:
+      count = std::ranges::count_if(plan.batches, [](const auto& batch) { return !batch.empty(); });
+      break;
+    case Objective::Division::kRanks:
+      count = tools_.layout.mesh().size();
+      break;
+  }
+  return std::max<std::int64_t>(1, count);
 }
 
 Status TrainingStep::publish(StepRecord& record) {
@@ -228,6 +270,7 @@ Result<CommitRecord> TrainingStep::decide(const StepPlan& plan, StepRecord& reco
   next.loss = record.loss;
   next.learning_rate = record.learning_rate;
   next.tokens = record.tokens;
+  next.metrics = record.metrics;
   next.last_of_epoch = plan.last_of_epoch ? 1 : 0;
   next.cursor = plan.after;
   if (tools_.own_data) tools_.own_data->note(next);
@@ -260,11 +303,21 @@ Status TrainingStep::vote(StepSession& session) {
 // Losses of all micro-batches, added in the order of the micro-batches: the same bits under every
 // strategy and, with equal micro-batches, at every world size.
 Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record,
-                                         const std::vector<double>& losses) {
+                                         const std::vector<ObjectiveSum>& sums) {
   collective::Communicator& world = tools_.engine.communicators().host_world();
   const auto ranks = static_cast<std::size_t>(world.world_size());
-  const std::size_t width = losses.size() + 1;
-  std::vector<double> mine = losses;
+  const std::size_t metrics = tools_.objective.metrics().size();
+  // A micro-batch's loss, and a sum and a count of each metric.
+  const std::size_t numbers = 1 + 2 * metrics;
+  const std::size_t width = sums.size() * numbers + 1;
+  std::vector<double> mine;
+  for (const ObjectiveSum& sum : sums) {
+    mine.push_back(sum.loss_sum);
+    for (std::size_t i = 0; i < metrics; ++i) {
+      mine.push_back(sum.metrics.sums[i]);
+      mine.push_back(sum.metrics.counts[i]);
+    }
+  }
   const bool leads = world.rank() == 0;
   mine.push_back(leads && tools_.observer.save_and_stop_requested() ? kSavesAndStops
                  : leads && tools_.observer.pause_requested()       ? kPauses
@@ -274,16 +327,22 @@ Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record
   TROUPE_RETURN_IF_ERROR(timed(record.seconds.communication, [&] {
     return world.all_gather(std::span<const double>(mine), std::span<double>(all), counts);
   }));
-  std::vector<double> by_number(plan.batches.size(), 0.0);
+  std::vector<const double*> by_number(plan.batches.size(), nullptr);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const int data = tools_.layout.mesh().data_rank_of(static_cast<int>(rank));
-    for (std::size_t micro_batch = 0; micro_batch < losses.size(); ++micro_batch) {
+    for (std::size_t micro_batch = 0; micro_batch < sums.size(); ++micro_batch) {
       const auto number = static_cast<std::size_t>(
           tools_.engine.reducer().number_in_step(static_cast<std::int64_t>(micro_batch), data));
-      if (number < by_number.size()) by_number[number] = all[rank * width + micro_batch];
+      if (number < by_number.size()) by_number[number] = &all[rank * width + micro_batch * numbers];
     }
   }
-  for (const double loss : by_number) record.loss += loss;
+  for (const double* found : by_number) {
+    if (!found) continue;
+    record.loss += found[0];
+    MetricSums of_batch;
+    for (std::size_t i = 0; i < metrics; ++i) of_batch.set(i, found[1 + 2 * i], found[2 + 2 * i]);
+    record.metrics.add(of_batch);
+  }
   return StepOutcome{.record = std::move(record),
                      .save_and_stop = all[width - 1] == kSavesAndStops,
                      .pause = all[width - 1] == kPauses};
@@ -364,11 +423,11 @@ Result<std::string> TrainingStep::find_non_finite(const StepPlan& plan) {
   for (std::int64_t micro_batch = 0; micro_batch < tools_.engine.reducer().micro_batches();
        ++micro_batch) {
     StepSeconds ignored;
-    const TokenBatch batch = batch_of(plan, micro_batch);
-    const TargetLosses looked = TROUPE_TRY(look(plan, batch, ignored));
+    const Batches batches = batches_of(plan, micro_batch);
+    const Asked asked = TROUPE_TRY(ask(plan, batches, ignored));
     tools_.engine.begin_micro_batch(micro_batch);
     GradientProbe probe(tools_.engine, layout, tools_.compute.access());
-    const double loss = TROUPE_TRY(learn(plan, batch, looked, probe, ignored));
+    const double loss = TROUPE_TRY(learn(plan, batches.own, asked, probe, ignored)).loss_sum;
     const std::int64_t number = tools_.engine.reducer().number_in_step(micro_batch, data_rank());
     if ((std::isfinite(loss) && !probe.found()) || (finding[0] >= 0 && finding[0] < number))
       continue;

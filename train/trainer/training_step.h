@@ -38,6 +38,7 @@ struct StepTools {
   const TrainConfig& config;
   const TokenDataset& dataset;
   Model& model;
+  Model* reference;  // null: there is none
   const Objective& objective;
   Activations& activations;
   const RankLayout& layout;
@@ -78,18 +79,25 @@ class TrainingStep {
 
  private:
   struct Losses;
-  Status pass_over(const StepPlan& plan, StepRecord& record, std::vector<double>& losses);
-  // The objective's first pass, where it has two.
-  Result<TargetLosses> look(const StepPlan& plan, const TokenBatch& batch, StepSeconds& seconds);
+  Status pass_over(const StepPlan& plan, StepRecord& record, std::vector<ObjectiveSum>& sums);
+  // What a micro-batch is computed of.
+  struct Batches {
+    TokenBatch own;
+    TokenBatch others;  // answers to other questions, of objectives that ask for the drift
+  };
+  // What the objective asks before the pass that trains.
+  Result<Asked> ask(const StepPlan& plan, const Batches& batches, StepSeconds& seconds);
   // The pass that gives gradients; the loss.
-  Result<double> learn(const StepPlan& plan, const TokenBatch& batch, const TargetLosses& looked,
-                       UnitAccess& units, StepSeconds& seconds);
+  Result<ObjectiveSum> learn(const StepPlan& plan, const TokenBatch& batch, const Asked& asked,
+                             UnitAccess& units, StepSeconds& seconds);
   MicroBatch micro_batch(const StepPlan& plan, const TokenBatch& batch) const;
   Status end_pass(StepSeconds& seconds);
   // Gradients, reduced, and the step's loss.
   Result<StepOutcome> compute(const StepPlan& plan, StepRecord record);
   Result<StepOutcome> sum_up(const StepPlan& plan, StepRecord record,
-                             const std::vector<double>& losses);
+                             const std::vector<ObjectiveSum>& sums);
+  // What the step's losses are divided by.
+  std::int64_t divisor(const StepPlan& plan) const;
   Result<CommitRecord> decide(const StepPlan& plan, StepRecord& record);
   // Gathers the votes of all ranks.
   Status vote(StepSession& session);
@@ -101,7 +109,7 @@ class TrainingStep {
   Status replicate(StepRecord& record);
   // Who and what is not finite: the passes are done once more, looking at every local gradient.
   Result<std::string> find_non_finite(const StepPlan& plan);
-  TokenBatch batch_of(const StepPlan& plan, std::int64_t micro_batch) const;
+  Batches batches_of(const StepPlan& plan, std::int64_t micro_batch) const;
   // Null where gradients are memory of the host.
   Operators* device_operators() const {
     return tools_.compute.access().in_place() ? nullptr : &tools_.compute.operators();
@@ -111,7 +119,7 @@ class TrainingStep {
   auto timed(double& seconds, Work&& work);
 
   StepTools tools_;
-  float scale_ = 1.0f;  // 1 / targets of the step
+  float scale_ = 1.0f;  // 1 / divisor of the step
 };
 
 }  // namespace troupe::train

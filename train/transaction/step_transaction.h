@@ -21,6 +21,7 @@
 
 #include "train/data/sampler.h"
 #include "train/report/best_model_state.h"
+#include "train/report/step_metrics.h"
 
 namespace troupe::train {
 
@@ -37,6 +38,7 @@ struct CommitRecord {
   std::int64_t last_of_epoch = 0;       // 1: it ends an epoch
   SampleCursor cursor;                  // where the next step's samples begin
   std::array<char, 256> skipped_why{};  // empty: it was not skipped; cut to this length
+  MetricSums metrics;                   // of that step, as its objective lists them
   // Of a data source of the program's own: its arguments as JSON; empty: as the run began with.
   std::array<char, 512> data_arguments{};
   // Updates of the parameters so far: what the schedule counts.
@@ -59,6 +61,7 @@ struct FollowUp {
   std::int64_t input_tokens = 0;
   double loss_since_log = 0;
   std::int64_t steps_since_log = 0;
+  MetricSums metrics_since_log;
   std::int64_t end_run = 0;  // 1: a callback of the program's own ends the run behind this step
 };
 

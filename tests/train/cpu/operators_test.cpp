@@ -362,6 +362,43 @@ TEST_CASE("weighted cross-entropy: each row's gradient times its weight, in fp32
   }
 }
 
+TEST_CASE("cross-entropy times its target's probability, and the divergence from a reference") {
+  const std::int64_t rows = 3, classes = 53;
+  const std::vector<std::int32_t> labels = {1, 0, 52};
+  const Vector logits = random_vector(rows * classes, 1), other = random_vector(rows * classes, 2);
+  OperatorFixture f(2);
+  Vector found = logits, reference = other, losses(3), destroyed = logits, again(3);
+  f.operators->divergence_cross_entropy(found.data(), labels.data(), reference.data(),
+                                        losses.data(), 0.5f, 0.3f, nullptr, rows, classes);
+  std::vector<std::uint16_t> bf16(logits.size());
+  reference = other;
+  f.operators->divergence_cross_entropy(destroyed.data(), labels.data(), reference.data(),
+                                        again.data(), 0.5f, 0.3f, bf16.data(), rows, classes);
+  CHECK(again == losses);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto softmax = [&](const Vector& of) {
+      std::vector<double> p;
+      double sum = 0;
+      for (std::int64_t i = 0; i < classes; ++i) p.push_back(std::exp(of[row * classes + i]));
+      for (const double value : p) sum += value;
+      for (double& value : p) value /= sum;
+      return p;
+    };
+    const std::vector<double> p = softmax(logits), q = softmax(other);
+    const double target = p[labels[row]];
+    double divergence = 0;
+    for (std::int64_t i = 0; i < classes; ++i) divergence += q[i] * std::log(q[i] / p[i]);
+    CHECK(losses[row] == doctest::Approx(-target * std::log(target) + 0.3 * divergence));
+    for (std::int64_t i = 0; i < classes; ++i) {
+      const double one = i == labels[row] ? 1 : 0;
+      const double gradient = 0.5 * (target * (p[i] - one) + 0.3 * (p[i] - q[i]));
+      CHECK(found[row * classes + i] == doctest::Approx(gradient).epsilon(1e-4).scale(0.01));
+      CHECK(bf16_to_float(bf16[row * classes + i]) ==
+            doctest::Approx(gradient).epsilon(8e-3).scale(0.01));
+    }
+  }
+}
+
 TEST_CASE("cross-entropy weighted by the entropy of the greatest logits, in fp32 and bf16") {
   const std::int64_t rows = 4, classes = 53;
   const std::vector<std::int32_t> labels = {1, 0, 52, 7};

@@ -129,16 +129,25 @@ TEST_CASE("a batch without targets has no loss and no gradient") {
   CHECK(std::all_of(f.gradients.begin(), f.gradients.end(), [](float x) { return x == 0; }));
 }
 
-TEST_CASE("what an objective cannot train is refused before the first step") {
-  ObjectiveFixture f;
-  const auto sft = make_objective(), dft = make_objective({.dft = true});
-  const ModelConfig plain = objective_config();
-  const ModelConfig dropout = objective_config(R"(, "attention_dropout": 0.1)");
-  CHECK(sft->check(*f.operators, dropout).ok());
-  CHECK(dft->check(*f.operators, plain).ok());
-  const Status refused = dft->check(*f.operators, dropout);
-  CHECK(refused.code() == Code::kUnsupported);
-  CHECK(refused.message().find("set the dropouts of config.json to 0") != std::string::npos);
+TEST_CASE("dropout: log-probabilities are those of the very pass that is differentiated") {
+  const ModelConfig config = objective_config(R"(, "attention_dropout": 0.4)");
+  ModelFixture f(config);
+  f.initialize(3);
+  Batch batch(3, 20, 60);
+  std::vector<std::int32_t> samples, places;
+  for (std::int32_t i = 0; i < 60; ++i) samples.push_back(i / 20), places.push_back(i % 20);
+  batch.micro.dropout = {.seed = 1, .epoch = 0, .samples = samples, .places = places};
+  Activations activations(config, {3, 20, true, Recompute::kNothing}, *f.operators);
+  const auto pass = [&](const Objective& objective) {
+    std::fill(f.gradients.begin(), f.gradients.end(), 0.0f);
+    return objective.forward_backward(*f.model, batch.micro, f.units, 0.01f, activations).value();
+  };
+  const Function same([](double l) { return std::pair(-l, -1.0); });
+  CHECK(same.check(*f.operators, config).ok());
+  const LossSum expected = pass(*make_objective());
+  const std::vector<float> gradients = f.gradients;
+  CHECK(pass(same).loss_sum == doctest::Approx(expected.loss_sum).epsilon(1e-6));
+  CHECK(f.gradients == gradients);
 }
 
 }  // namespace

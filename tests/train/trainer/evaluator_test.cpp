@@ -97,8 +97,9 @@ struct Rank {
     Activations activations(golden.config, evaluator.activation_options(), *operators);
     MeetingUnits units(model->layout(), parameters, ranks);
     SystemClock clock;
-    auto result =
-        evaluator.run(*make_objective(), *model, units, activations, ranks, clock, progress);
+    auto result = evaluator.run(*make_objective(),
+                                {.model = *model, .units = units, .activations = activations},
+                                ranks, clock, progress);
     acquired = units.acquired;
     return result;
   }
@@ -251,7 +252,10 @@ TEST_CASE("what cannot be evaluated is refused") {
   ResidentUnits units(rank.model->layout(), rank.parameters, {});
   SystemClock clock;
   const auto refused =
-      evaluator.run(*make_objective(), *rank.model, units, small, *alone, clock).status();
+      evaluator
+          .run(*make_objective(), {.model = *rank.model, .units = units, .activations = small},
+               *alone, clock)
+          .status();
   CHECK(refused.code() == Code::kInvalidArgument);
   CHECK(refused.message().find("lower per_device_eval_batch_size") != std::string::npos);
 }

@@ -40,7 +40,8 @@ TEST_CASE("the built library has every function of the table") {
                             at == offsetof(TroupeCudaTable, add_scaled_columns) ||
                             at == offsetof(TroupeCudaTable, magnitude_factors) ||
                             at == offsetof(TroupeCudaTable, weighted_cross_entropy) ||
-                            at == offsetof(TroupeCudaTable, entropy_weighted_cross_entropy);
+                            at == offsetof(TroupeCudaTable, entropy_weighted_cross_entropy) ||
+                            at == offsetof(TroupeCudaTable, divergence_cross_entropy);
     CHECK((function == nullptr) == is_missing);
   }
   TroupeCudaVersions versions{};
