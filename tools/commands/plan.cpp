@@ -235,12 +235,15 @@ void print_facts(const Question& question, std::ostream& out) {
   const auto count = [](std::int64_t elements) {
     return train::format_count(static_cast<double>(elements));
   };
+  const bool has_reference = layout.reference_elements() > 0;
   out << fmt::format(
-      "{}: {} parameters{} ({} layers, hidden size {}, vocabulary {}), {}\n", model.model_type,
+      "{}: {} parameters{}{} ({} layers, hidden size {}, vocabulary {}), {}\n", model.model_type,
       count(layout.parameter_elements()),
       layout.has_frozen()
           ? fmt::format(", {} of them trained", count(layout.trained().parameter_elements()))
           : "",
+      has_reference ? fmt::format(", and {} of a reference", count(layout.reference_elements()))
+                    : "",
       model.num_hidden_layers, model.hidden_size, model.vocab_size, precision_of(request));
   out << fmt::format("micro-batches of {} rows of {} tokens ({}), {} a step; {}\n",
                      request.activations.rows_max, request.activations.length_max,

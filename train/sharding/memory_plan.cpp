@@ -166,22 +166,36 @@ std::int64_t runtime_bytes(const PlanRequest& request) {
 // "Ψ", "2Ψ".
 std::string times_psi(std::int64_t count) { return count == 1 ? "Ψ" : fmt::format("{}Ψ", count); }
 
-// Bytes that a rank sends of parameters that are gathered for the passes of a step.
-double gathered_bytes(const RankLayout& rank, const GatherOptions& options, double micro_batches) {
+// Bytes that a rank sends of parameters that are gathered for the passes of a step, with so many
+// forward passes alone of each micro-batch.
+double gathered_bytes(const RankLayout& rank, const GatherOptions& options, double micro_batches,
+                      int forward_passes) {
   std::vector<std::int64_t> sizes;
   for (int unit = 0; unit < rank.units(); ++unit) sizes.push_back(rank.unit_elements(unit));
+  double gathered = 0;
+  const auto add = [&](const GatherSchedule& schedule, double times) {
+    for (const GatherStep& step : schedule.steps())
+      for (const int unit : step.gathers)
+        gathered += times * static_cast<double>(sizes[static_cast<std::size_t>(unit)]);
+  };
   const GatherSchedule schedule(
       sizes, training_events(rank.units(), options.tied, rank.first_backward_unit()),
       options.limits);
-  double gathered = 0;
-  for (const GatherStep& step : schedule.steps())
-    for (const int unit : step.gathers)
-      gathered += micro_batches * static_cast<double>(sizes[static_cast<std::size_t>(unit)]);
+  add(schedule, micro_batches);
+  if (forward_passes > 0)
+    add(GatherSchedule(sizes, forward_events(rank.units(), options.tied), options.limits),
+        micro_batches * forward_passes);
   // Those that stay gathered change with an update, once a step.
   for (const int unit : schedule.persistent())
     gathered += static_cast<double>(sizes[static_cast<std::size_t>(unit)]);
   const double group = rank.mesh().dp_shard;
   return gathered * (group - 1) / group * size_of_type(options.compute);
+}
+
+// Of a micro-batch, before the pass that trains: by the reference, and of answers to other
+// questions by both.
+int asked_passes(const Objective& objective) {
+  return objective.asks_drift() ? 3 : objective.asks() ? 1 : 0;
 }
 
 // Whole gradients grow over the micro-batches and leave once.
@@ -339,10 +353,11 @@ TrafficPlan plan_traffic(const PlanRequest& request) {
   const ComputeOptions compute = compute_options(request);
   if (row.shards_parameters) {
     const RankLayout rank(layout, request.strategy, mesh, 0);
-    plan.gathered_parameters = gathered_bytes(rank, compute.of_trained(), micro_batches);
+    const int asked = asked_passes(*request.objective);
+    plan.gathered_parameters = gathered_bytes(rank, compute.of_trained(), micro_batches, asked);
     if (rank.frozen())
       plan.gathered_parameters +=
-          gathered_bytes(*rank.frozen(), compute.of_frozen(), micro_batches);
+          gathered_bytes(*rank.frozen(), compute.of_frozen(), micro_batches, asked);
   } else if (row.shards_optimizer) {
     plan.updated_parameters = elements * (group - 1) / group * size_of_type(compute.state);
   }

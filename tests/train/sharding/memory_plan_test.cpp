@@ -48,6 +48,23 @@ void check_near(std::int64_t bytes, double expected) {
   CHECK(std::abs(static_cast<double>(bytes) - expected) <= 4.0 * 4 * kTileElements);
 }
 
+TEST_CASE("a reference's copies are parameters that are neither trained nor reduced") {
+  for (const Strategy strategy : {Strategy::kDdp, Strategy::kZero3}) {
+    PlanRequest compared = request(strategy, 4);
+    const MemoryPlan alone = plan_memory(compared);
+    const double sent = plan_traffic(compared).gathered_parameters;
+    compared.trainables.reference = Reference::kBase;
+    compared.objective = make_pair_objective({});
+    const MemoryPlan plan = plan_memory(compared);
+    CHECK(plan.parameters == 2 * alone.parameters);
+    CHECK(plan.gradients == alone.gradients);
+    CHECK(plan.optimizer == alone.optimizer);
+    // Both are gathered for the reference's forward pass, and for the pass that trains.
+    CHECK(plan_traffic(compared).gathered_parameters >= 3 * sent);
+    CHECK(plan_traffic(compared).gathered_parameters <= 4 * sent);
+  }
+}
+
 TEST_CASE("state by the formulas of ZeRO in fp32") {
   const auto parameters = static_cast<double>(psi());
   for (const int world : {1, 2, 3, 4, 8}) {
