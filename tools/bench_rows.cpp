@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
     const Status read =
         read_records(files, data, -1, [&](const Record& record, const std::string&) -> Status {
           for (const auto& member : record) bytes += text_bytes(member.value());
-          if (++rows % 10'000 == 0) private_most = std::max(private_most, private_bytes());
+          if (++rows % 1'000 == 0) private_most = std::max(private_most, private_bytes());
           return {};
         });
     if (!read.ok()) must<int>(read);

@@ -2,7 +2,9 @@
 
 #include <arrow/c/bridge.h>
 #include <arrow/io/memory.h>
+#include <arrow/ipc/options.h>
 #include <arrow/ipc/reader.h>
+#include <arrow/memory_pool.h>
 #include <arrow/record_batch.h>
 #include <arrow/result.h>
 #include <arrow/status.h>
@@ -20,6 +22,9 @@ namespace {
 
 // Rows that are decoded at a time: memory is that of so many, however many a row group has.
 constexpr int64_t kBatchRows = 1024;
+
+// Arrow's own pool keeps much of what is given back to it.
+arrow::MemoryPool* pool() { return arrow::system_memory_pool(); }
 
 // Batches as they come from a file, refused where they are not what they say: whoever reads them
 // trusts offsets and texts.
@@ -67,8 +72,9 @@ ReaderResult open_parquet(const std::shared_ptr<arrow::io::BufferReader>& input)
   properties.set_batch_size(kBatchRows);
   properties.set_pre_buffer(false);
   parquet::arrow::FileReaderBuilder builder;
-  ARROW_RETURN_NOT_OK(builder.Open(input));
+  ARROW_RETURN_NOT_OK(builder.Open(input, parquet::ReaderProperties(pool())));
   builder.properties(properties);
+  builder.memory_pool(pool());
   std::unique_ptr<parquet::arrow::FileReader> file;
   ARROW_RETURN_NOT_OK(builder.Build(&file));
   ARROW_ASSIGN_OR_RAISE(auto batches, file->GetRecordBatchReader());
@@ -87,11 +93,14 @@ ReaderResult open_parquet(const std::shared_ptr<arrow::io::BufferReader>& input)
 ReaderResult open_ipc(const std::shared_ptr<arrow::io::BufferReader>& input, const char* data,
                       uint64_t size) {
   constexpr char kFileMagic[] = "ARROW1";
+  auto options = arrow::ipc::IpcReadOptions::Defaults();
+  options.memory_pool = pool();
+  options.use_threads = false;
   if (size >= sizeof(kFileMagic) && std::memcmp(data, kFileMagic, sizeof(kFileMagic) - 1) == 0) {
-    ARROW_ASSIGN_OR_RAISE(auto file, arrow::ipc::RecordBatchFileReader::Open(input));
+    ARROW_ASSIGN_OR_RAISE(auto file, arrow::ipc::RecordBatchFileReader::Open(input, options));
     return std::make_shared<FileBatches>(std::move(file));
   }
-  return arrow::ipc::RecordBatchStreamReader::Open(input);
+  return arrow::ipc::RecordBatchStreamReader::Open(input, options);
 }
 
 arrow::Status open_stream(const void* data, uint64_t size, int kind, ArrowArrayStream* out) {
