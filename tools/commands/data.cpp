@@ -95,7 +95,13 @@ Status data(std::vector<std::string> arguments, CommandContext& context) {
   for (const std::string& warning : run.loaded.warnings)
     context.err << "warning: " << warning << "\n";
   for (const std::string& notice : run.loaded.notices) context.err << "notice: " << notice << "\n";
-  const train::DataOptions options = train::data_options(run.loaded.config);
+  train::DataOptions options = train::data_options(run.loaded.config);
+  if (!run.loaded.config.trains()) {
+    context.err << "notice: do_predict alone: these are the rows of eval_dataset, and what is "
+                   "before their last answer is the prompt\n";
+    options.dataset = std::move(options.eval_dataset);
+    options.eval_dataset.clear();
+  }
   if (!run.contents.tokenizer) {
     train::EncodeReport report;
     const auto rows = TROUPE_TRY(train::load_training_rows(context.files, options, report));

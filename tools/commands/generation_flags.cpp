@@ -47,13 +47,13 @@ void add_sampling_flags(Command& command, GenerationFlags& flags) {
               fmt::format("at most N new tokens (default {})", flags.tokens))
       .option("--temperature", flags.temperature, "T",
               "temperature of the random choices (default 0: always the likeliest token)")
+      .option("--repetition-penalty", flags.repetition_penalty, "P",
+              "divide the logits of tokens that were there by P (default 1: not)")
       .option("--top-k", flags.top_k, "K",
               "choose among the K likeliest tokens (default 0: among all)")
       .option(
           "--top-p", flags.top_p, "P",
           "choose among the likeliest tokens whose probabilities sum to P (default 1: among all)")
-      .option("--repetition-penalty", flags.repetition_penalty, "P",
-              "divide the logits of tokens that were there by P (default 1)")
       .option("--seed", flags.seed, "N", "seed of the random choices (default 42)")
       .option("--threads", flags.threads, "N",
               "threads to compute with (default: one for each core)");

@@ -564,6 +564,13 @@ Result<TrainingSummary> predict_alone(const LoadedConfig& loaded, const std::str
       config, cluster.cores_per_node, trainers_per_node(config, cluster, *processes)));
   std::vector<std::string> adapters = config.finetuning.adapter_name_or_path;
   for (std::string& adapter : adapters) adapter = absolute_path(adapter);
+  RunSpec spec;
+  spec.run = run;
+  spec.output_dir = config.training.output_dir;
+  spec.started_unix_us = environment.clock.unix_time_us();
+  RunNote note(environment, spec);
+  note.begin();
+  note.started();
   const Status predicted =
       end(predict(config, *prepared,
                   {.run = run,
@@ -573,6 +580,7 @@ Result<TrainingSummary> predict_alone(const LoadedConfig& loaded, const std::str
                    .threads = threads,
                    .member = predictor_options(run, cpus_per_trainer(config, threads))},
                   cluster.cluster, environment));
+  note.end(predicted, 0);
   TROUPE_RETURN_IF_ERROR(predicted);
   if (environment.on_ended) environment.on_ended();
   return TrainingSummary{
