@@ -497,6 +497,10 @@ ActorOptions predictor_options(const std::string& run, double cpus) {
   return {.name = run + "/predictor", .num_cpus = cpus, .run = run};
 }
 
+void say_cpus_predict(DriverEnvironment& environment) {
+  environment.output.write("notice: text is generated on the CPUs, not on GPUs\n");
+}
+
 // By the model that the run has written, on the places that its trainers had.
 Status predict_after(const TrainConfig& config, const PreparedRun& prepared,
                      const PreparedPrediction& prediction, const TrainingCluster& cluster,
@@ -520,6 +524,7 @@ Status predict_after(const TrainConfig& config, const PreparedRun& prepared,
     predictor.adapters = bundle.merged_adapters;
     predictor.adapters.push_back(folder);
   }
+  if (spec.gpus_per_trainer > 0) say_cpus_predict(environment);
   if (!spec.bundles.empty()) predictor.member.placement_group = spec.places;
   return predict(config, prediction, predictor, cluster.cluster, environment);
 }
@@ -560,6 +565,7 @@ Result<TrainingSummary> predict_alone(const LoadedConfig& loaded, const std::str
                           cluster.memory ? cluster.memory : environment.memory, notice);
   if (!processes.ok()) return end(processes.status());
   if (!notice.empty()) environment.output.write(notice + "\n");
+  if (config.troupe.device == "cuda") say_cpus_predict(environment);
   const int threads = static_cast<int>(resolve_threads_per_worker(
       config, cluster.cores_per_node, trainers_per_node(config, cluster, *processes)));
   std::vector<std::string> adapters = config.finetuning.adapter_name_or_path;
