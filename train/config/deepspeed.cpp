@@ -236,6 +236,9 @@ std::vector<std::string> make_notes(const ResolvedDeepSpeed& resolved,
         fmt::format("ZeRO stage 0 is data parallelism{}",
                     more_than_stage ? "; its buckets and overlap settings have no effect" : ""));
   }
+  if (const auto* schedule = resolved.values.if_contains("scheduler"))
+    notes.push_back(fmt::format("the learning rate follows DeepSpeed's {}, not lr_scheduler_type",
+                                json::find_string(*schedule, "type").value_or("")));
   // DeepSpeed's own default is 0.0 or 1.0, depending on its version.
   const bool given = resolved.values.contains("gradient_clipping");
   notes.push_back(training.max_grad_norm > 0

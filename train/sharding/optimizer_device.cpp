@@ -67,6 +67,7 @@ OptimizerShard OptimizerShard::of(const RankLayout& layout, const StateBuffers& 
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const SlotBuffer& slot = buffers.slots[i];
     TROUPE_CHECK(slot.name == slots[i], "slot {} instead of {}", slot.name, slots[i]);
+    TROUPE_CHECK((slot.place != nullptr) == (optimizer.rule() != nullptr));
     TROUPE_CHECK(
         slot.data.size() ==
         (slot.place ? slot.place->bytes() : index(layout.elements(Region::kOptimizer)) * size));
