@@ -345,7 +345,10 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
                        .hand_over = [s] { return hand_over(s->cluster, s->controller, s->bundle); },
                        .on_line =
                            [s](const json::Value& line, const std::string& text) {
-                             if (s->on_event) s->on_event(told_event(line, text));
+                             if (!s->on_event) return;
+                             const TrainingEvent event = told_event(line, text);
+                             if (event.kind != TrainingEvent::Kind::kOther || !text.empty())
+                               s->on_event(event);
                            }});
   return Training(std::move(state));
 }
