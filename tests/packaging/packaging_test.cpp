@@ -124,7 +124,9 @@ bool trains(const string& program) { return program.find("<troupe/train.h>") != 
 
 TEST_CASE("every program in README and guide, linked as the guide says, runs") {
   const Installed& it = installed();
-  const auto programs = blocks("cpp"), ways = blocks("cmake");
+  auto programs = blocks("cpp");
+  const auto ways = blocks("cmake");
+  std::erase_if(programs, trains);  // the case below builds it, and runs it
   REQUIRE(programs.size() >= 2);
   REQUIRE(ways.size() == 2);  // find_package, FetchContent
   const string& found = ways[0].find("find_package") != string::npos ? ways[0] : ways[1];
@@ -142,7 +144,6 @@ TEST_CASE("every program in README and guide, linked as the guide says, runs") {
     string link = found;
     for (std::size_t at; (at = link.find("(app ")) != string::npos;)
       link.replace(at, 5, "(" + name + " ");
-    if (trains(programs[i])) link.replace(link.find("Troupe::actors"), 14, "Troupe::train");
     project += "add_executable(" + name + " " + name + ".cpp)\n" + link;
   }
   write_file(folder + "/CMakeLists.txt", project);
