@@ -1,5 +1,7 @@
 #include "train/data/cached_dataset.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <initializer_list>
 #include <optional>
@@ -339,6 +341,8 @@ class CachedMaking {
                    "{} changed while it was read; start again when nobody writes it any more",
                    wanted_.paths[i]);
     }
+    // Freed by threads that have ended: whoever tokenised lives as long as the run.
+    ::malloc_trim(0);
     return writer.finish(std::move(about), request_.folder);
   }
 
