@@ -41,7 +41,8 @@ std::string bar_of(const SamplesMade& made) {
 }  // namespace
 
 void TokenisingLines::end_set() {
-  if (std::exchange(written_, true)) return;
+  // What took no time is not told: its samples are.
+  if (std::exchange(written_, true) || !std::exchange(told_, false)) return;
   output_.write(output_.is_terminal() ? "\r\x1b[K" + last_ + "\n" : last_ + "\n");
 }
 
@@ -50,6 +51,7 @@ void TokenisingLines::show(const SamplesMade& made) {
   const TimePoint now = clock_.now();
   if (set_ != made.set) {
     end_set();
+    told_ = false;
     set_ = made.set;
     began_ = shown_ = now;
     bytes_before_ = made.text_bytes;
@@ -59,6 +61,7 @@ void TokenisingLines::show(const SamplesMade& made) {
   const bool draws = output_.is_terminal();
   if (now - shown_ < (draws ? Duration(kBarInterval) : Duration(kLineInterval))) return;
   shown_ = now;
+  told_ = true;
   if (draws) {
     std::string line = bar_of(made) + last_;
     line.resize(std::min(line.size(), static_cast<std::size_t>(std::max(1, output_.width() - 1))));

@@ -34,6 +34,7 @@ class TokenisingLines {
   TimePoint began_ TROUPE_GUARDED_BY(mutex_), shown_ TROUPE_GUARDED_BY(mutex_);
   std::int64_t bytes_before_ TROUPE_GUARDED_BY(mutex_) = 0;  // made when `began_` was taken
   std::string last_ TROUPE_GUARDED_BY(mutex_);               // what is so far
+  bool told_ TROUPE_GUARDED_BY(mutex_) = false;              // something of this set
   bool written_ TROUPE_GUARDED_BY(mutex_) = true;            // `last_` was, and ended
 };
 

@@ -41,12 +41,12 @@ TEST_CASE("how far the tokenising is: a bar on a terminal, a line now and then e
       return written.all.find(text) != std::string::npos;
     };
     CHECK(contains("tokenising: 3.3 MiB of 3.8 MiB  7.0k rows  700.0k tokens"));
-    CHECK(contains("tokenising (eval): "));
+    CHECK_FALSE(contains("tokenising (eval): "));  // it took no time
     CHECK(contains("488.3 KiB/s") == true);
     CHECK(contains("\r\x1b[K[=====") == terminal);
     CHECK(written.all.ends_with("\n"));
     const auto line_ends = std::ranges::count(written.all, '\n');
-    CHECK(line_ends == (terminal ? 2 : 3));
+    CHECK(line_ends == (terminal ? 1 : 2));
   }
 }
 
