@@ -112,22 +112,22 @@ void check_method(const TrainConfig& config, const json::Object& values, Problem
     wrong(is_true(values, "use_galore") ? "use_galore" : "use_apollo",
           "GaLore and APOLLO are incompatible with DeepSpeed yet.");
   }
-  const OptimizerMethodSection& method = config.optimizer;
-  if (method.use_galore + method.use_apollo + method.use_badam > 1)
-    wrong(method.use_badam ? "use_badam" : "use_apollo",
+  const OptimizerMethodSection& optimizer = config.optimizer;
+  if (optimizer.use_galore + optimizer.use_apollo + optimizer.use_badam > 1)
+    wrong(optimizer.use_badam ? "use_badam" : "use_apollo",
           "Cannot use GaLore, APOLLO or BAdam together.");
-  if (method.use_badam && !config.deepspeed.empty() && config.sharding.strategy != "zero3")
+  if (optimizer.use_badam && !config.deepspeed.empty() && config.sharding.strategy != "zero3")
     wrong("use_badam", "Layer-wise BAdam only supports DeepSpeed ZeRO-3 training.");
   if (updates_layerwise(config) && config.training.gradient_accumulation_steps != 1)
-    wrong(method.use_galore ? "galore_layerwise" : "apollo_layerwise",
+    wrong(optimizer.use_galore ? "galore_layerwise" : "apollo_layerwise",
           fmt::format("Per-layer {} does not support gradient accumulation.",
-                      method.use_galore ? "GaLore" : "APOLLO"));
-  if ((method.use_galore || method.use_apollo || method.use_badam) &&
+                      optimizer.use_galore ? "GaLore" : "APOLLO"));
+  if ((optimizer.use_galore || optimizer.use_apollo || optimizer.use_badam) &&
       !config.training.optim.starts_with("adamw_torch"))
     wrong("optim", fmt::format("{} is AdamW here, whatever optim says; use optim: adamw_torch",
-                               method.use_galore   ? "GaLore"
-                               : method.use_apollo ? "APOLLO"
-                                                   : "BAdam"));
+                               optimizer.use_galore   ? "GaLore"
+                               : optimizer.use_apollo ? "APOLLO"
+                                                      : "BAdam"));
 }
 
 void check_data(const TrainConfig& config, const json::Object& values, Problems& problems) {
@@ -173,9 +173,10 @@ void check_data(const TrainConfig& config, const json::Object& values, Problems&
     }
     const char* whole = "needs all data before the first step; leave it or streaming out";
     if (config.method.stage == TrainingStage::kKto)
-      wrong("streaming",
-            "stage: kto compares answers with those of other rows of a preprocessing batch, which a "
-            "stream does not have at once; leave streaming out");
+      wrong(
+          "streaming",
+          "stage: kto compares answers with those of other rows of a preprocessing batch, which a "
+          "stream does not have at once; leave streaming out");
     if (!rows.datasets.empty()) wrong("troupe.datasets", whole);
     if (config.data.sample_packing.on) wrong("troupe.sample_packing", whole);
     if (config.data.group_by_length) wrong("group_by_length", whole);

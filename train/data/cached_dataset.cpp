@@ -40,7 +40,8 @@ json::Object all_settings_of(const DataOptions& options, const std::string& toke
   const auto& [stage, dataset, eval_dataset, dataset_dir, hub_files, template_name, cutoff_len,
                packing, neat_packing, train_on_prompt, mask_history, max_samples, val_size,
                held_out, mix_strategy, interleave_probs, preprocessing_batch_size, seed,
-               default_system, enable_thinking, preserve_thinking, tool_format, rows] = options;
+               default_system, enable_thinking, preserve_thinking, tool_format, answers_optional,
+               rows] = options;
   static_cast<void>(dataset_dir), static_cast<void>(hub_files);  // the files tell
   static_cast<void>(packing);
   json::Object settings{{"version", kSampleVersion},
@@ -65,7 +66,8 @@ json::Object all_settings_of(const DataOptions& options, const std::string& toke
                         {"default_system", if_given(default_system)},
                         {"enable_thinking", if_given(enable_thinking)},
                         {"preserve_thinking", preserve_thinking},
-                        {"tool_format", if_given(tool_format)}};
+                        {"tool_format", if_given(tool_format)},
+                        {"answers_optional", answers_optional}};
   if (rows.datasets.empty()) return settings;
   settings["troupe.datasets"] = hash_text(xxh3_64(bytes_of(json::write(rows.datasets))));
   settings["troupe.eval_datasets"] = hash_text(xxh3_64(bytes_of(json::write(rows.eval_datasets))));

@@ -14,7 +14,7 @@ if(NOT TROUPE_SANITIZE)
   target_link_options(troupe_library_train PRIVATE -Wl,-z,defs)
 endif()
 target_link_libraries(troupe_library_train
-  PRIVATE fmt::fmt Boost::json OpenSSL::Crypto PkgConfig::xxhash TBB::tbb ZLIB::ZLIB PkgConfig::pcre2 PkgConfig::utf8proc
+  PRIVATE fmt::fmt Boost::json OpenSSL::Crypto PkgConfig::xxhash TBB::tbb ZLIB::ZLIB PkgConfig::zstd PkgConfig::pcre2 PkgConfig::utf8proc
           PkgConfig::yamlcpp PkgConfig::cairo troupe_dnnl ${GOMP_LIBRARY} ${CMAKE_DL_LIBS}
   PUBLIC troupe_library_actors)
 target_include_directories(troupe_library_train SYSTEM INTERFACE
