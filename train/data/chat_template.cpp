@@ -241,8 +241,8 @@ Result<ChatTemplate> chat_template(std::string_view name) {
     if (row.name == name) return from_row(row);
   }
   const auto names = chat_template_names();
-  return error(Code::kNotFound, "Template {} does not exist{}. (known: {})", name,
-               did_you_mean(name, names), join_words(names));
+  return error(Code::kNotFound, "Template {} does not exist. (known: {}){}", name,
+               join_words(names), did_you_mean(name, names));
 }
 
 Status set_tool_format(ChatTemplate& chat, const std::string& format) {
