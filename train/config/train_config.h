@@ -340,7 +340,7 @@ struct PredictionSection {
   double top_p = 0.7;
   std::int64_t top_k = 50;
   std::int64_t num_beams = 1;
-  std::int64_t max_length = 1024;      // with the prompt, where max_new_tokens is not above 0
+  std::int64_t max_length = 1024;  // with the prompt, where max_new_tokens is not above 0
   std::int64_t max_new_tokens = 1024;
   double repetition_penalty = 1.0;
   bool skip_special_tokens = true;  // in the texts of answers that are written

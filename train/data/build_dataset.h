@@ -63,7 +63,7 @@ struct DataOptions {
   std::optional<bool> enable_thinking = true;  // of reasoning templates: EncodeOptions
   bool preserve_thinking = false;
   std::optional<std::string> tool_format;  // instead of the template's
-  bool answers_optional = false;  // a row without an answer is one (prompts.h)
+  bool answers_optional = false;           // a row without an answer is one (prompts.h)
   RowOptions rows;  // used where it names data sets; then val_size keeps the last samples
 };
 

@@ -262,8 +262,7 @@ Result<SplitRows> find_split(FileSystem& files, const RowSource& source) {
       out.files.type = found.type;
       out.files.paths.insert(out.files.paths.end(), found.paths.begin(), found.paths.end());
     }
-    if (name != "train")
-      out.files = TROUPE_TRY(of_split(std::move(out.files), name, source.path));
+    if (name != "train") out.files = TROUPE_TRY(of_split(std::move(out.files), name, source.path));
     return out;
   }
   out.files = TROUPE_TRY(find_data_files(files, source.path, source.ds_type));

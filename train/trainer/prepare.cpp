@@ -850,11 +850,9 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   RunSamples samples = TROUPE_TRY(samples_of(files, of_data, tokenizer, companions, say, progress));
   CachedDataset& data = samples.data;
   DatasetModule& module = data.module;
-  TROUPE_RETURN_IF_ERROR(check_length(model, config.data.streaming
-                                                 ? config.data.cutoff_len
-                                                 : longest_sequence(module.train)));
-  if (module.eval)
-    TROUPE_RETURN_IF_ERROR(check_length(model, longest_sequence(*module.eval)));
+  TROUPE_RETURN_IF_ERROR(check_length(
+      model, config.data.streaming ? config.data.cutoff_len : longest_sequence(module.train)));
+  if (module.eval) TROUPE_RETURN_IF_ERROR(check_length(model, longest_sequence(*module.eval)));
   std::string stream =
       TROUPE_TRY(settle_stream(files, config, samples.stream, contents.resume_path, notes));
   TROUPE_RETURN_IF_ERROR(

@@ -293,9 +293,10 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
   const TrainConfig& config = bundle.config;
   const int world_size = static_cast<int>(loaded.world_size.value);
   if (config.data.streaming)
-    return error(Code::kUnsupported,
-                 "streaming reads data sets of dataset_info.json, and this training has data of its "
-                 "own; leave streaming out");
+    return error(
+        Code::kUnsupported,
+        "streaming reads data sets of dataset_info.json, and this training has data of its "
+        "own; leave streaming out");
   if (bundle.parts.data_source && config.data.sample_packing.on)
     return error(
         Code::kUnsupported,

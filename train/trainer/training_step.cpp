@@ -91,7 +91,7 @@ TrainingStep::Batches TrainingStep::batches_of(const StepPlan& plan,
     return {collate_answers(tools_.dataset, samples, Answers::kOwn),
             collate_answers(tools_.dataset, samples, Answers::kOfOthers)};
   Batches batches{collate_ragged(tools_.dataset, samples), {}};
-  if (tools_.activations.dropout_samples) 
+  if (tools_.activations.dropout_samples)
     add_places(tools_.dataset, samples, batches.own, plan.first_sample);
   return batches;
 }

@@ -28,7 +28,8 @@
 // - Methods run as calls do: on the actor's thread, between its other calls, saved after.
 // - An actor that dies is started anew as its ActorOptions say (max_restarts), takes its place in
 //   the pipeline, and goes on with what was not delivered: an item may come to its method again,
-//   unless the class is kExactlyOnce; not without end (PipelineOptions::item_tries). One that is dead for good ends the pipeline.
+//   unless the class is kExactlyOnce; not without end (PipelineOptions::item_tries). One that is
+//   dead for good ends the pipeline.
 // - The actors stay yours, and have processes of their own. Those on the node of the process that
 //   builds the pipeline share its memory; to those on other nodes items go over the network, by way
 //   of that process.

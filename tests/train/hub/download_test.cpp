@@ -107,7 +107,8 @@ TEST_CASE("a content that is not what its hash says is not kept") {
   CHECK(files == 0);
 }
 
-TEST_CASE("a content that is shorter than the hub says is an error, not asked for again and again") {
+TEST_CASE(
+    "a content that is shorter than the hub says is an error, not asked for again and again") {
   HubFixture f;
   const tests::TemporaryDirectory cache;
   auto hub = f.hub(cache.path());
