@@ -22,7 +22,7 @@ constexpr std::array kLlamaFactoryCommands{
 };
 
 constexpr std::array kLlamaFactoryNotHere{
-    NotHere{"api", "no model is served; 'troupe generate' continues a text"},
+    NotHere{"api", "no model is served; 'troupe chat' talks with one at the terminal"},
     NotHere{"webchat", "there is no page in a browser; 'troupe generate' continues a text"},
     NotHere{"webui", "there is no page in a browser; write a file, and 'troupe train' it"},
     NotHere{"eval", "LLaMA-Factory has given it up, too; use do_eval in a training's file"},

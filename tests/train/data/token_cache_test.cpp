@@ -101,6 +101,17 @@ TEST_CASE("a second start takes what the first one made, and it is what is made 
   }
 }
 
+TEST_CASE("settings that are objects have no order") {
+  Cached folder;
+  folder.options.dataset.clear();
+  folder.options.rows.datasets = {
+      {{"path", folder.directory.file("a.jsonl")}, {"type", "alpaca"}, {"ds_type", "json"}}};
+  folder.options.rows.special_tokens = {{"pad_token", "<p>"}, {"eos_token", "<e>"}};
+  const auto first = folder.get();
+  REQUIRE_MESSAGE(first.ok(), first.status().to_string());
+  CHECK_FALSE(folder.get().value().made);
+}
+
 TEST_CASE("many rows become the samples that they become at once, whatever is read together") {
   Cached folder(18'000);
   folder.options.stage = DataOptions::Stage::kPretrain;
