@@ -26,7 +26,7 @@ struct RemoteStageFrame {
   };
   Kind kind = Kind::kBind;
   std::uint32_t channel = 0;
-  std::uint64_t number = 0;  // of the item
+  std::uint64_t number = 0;  // of the item; of kBound a number that no other process has
   bool failed = false;       // its bytes are a Status
 };
 

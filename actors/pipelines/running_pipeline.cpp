@@ -541,7 +541,16 @@ void RunningPipeline::on_frame(std::size_t index, std::uint64_t attempt,
     Status good = frame.status();
     if (frame.ok() && frame->kind == Kind::kRefused) {
       refused = of_stage(failure_of(bytes), seat.stage);
+    } else if (frame.ok() && frame->kind == Kind::kBound && seat.process == frame->number) {
+      // The process lives, and what it gave by the connection before may be lost.
+      refused =
+          of_stage(error(Code::kUnavailable,
+                         "the connection to its actor on node {} broke, and the pipeline ends "
+                         "with it: what was under way may have run. Build it anew",
+                         seat.info.node_id.brief()),
+                   seat.stage);
     } else if (frame.ok() && frame->kind == Kind::kBound && !seat.bound) {
+      seat.process = frame->number;
       seat.waker = memory::Waker(&relay_page_->page().host_word);
       introduce_locked(seat);
     } else if (frame.ok()) {

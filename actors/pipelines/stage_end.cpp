@@ -44,12 +44,12 @@ StageEnd::StageEnd(StageBinding binding, memory::Segment segment, GiveFar give_f
     : binding_(std::move(binding)),
       segment_(std::move(segment)),
       memory_(segment_.data(), binding_.plan),
+      give_far_(std::move(give_far)),
       keeps_(keeps),
       clock_(clock),
       output_(binding_.stage + 1),
       gives_result_(binding_.plan.output == output_),
       progress_(binding_.plan, memory_, binding_.stage, binding_.actor, binding_.first),
-      give_far_(std::move(give_far)),
       owner_waker_(&memory_.page().owner_word),
       kept_(binding_.plan.in_flight) {
   for (const std::uint32_t stage : binding_.plan.takers(output_)) {
@@ -65,24 +65,8 @@ Status StageEnd::input(std::uint32_t channel, std::uint64_t number, bool failed,
       bytes.size() > binding_.plan.item_bytes_max) {
     return error(Code::kProtocol, "an item that the stage does not take");
   }
-  MutexLock lock(giving_);
-  if (memory_.has(output_, number)) {  // it was lost on the way to the owner
-    const PipelineMemory::Item made = memory_.read(output_, number);
-    give_far_(number, made.failed, made.bytes);
-  } else if (!memory_.has(channel, number)) {  // else the method may be reading it
-    memory_.publish(channel, number, failed, bytes);
-  }
+  memory_.publish(channel, number, failed, bytes);
   return {};
-}
-
-void StageEnd::given(std::uint64_t number) {
-  MutexLock lock(giving_);
-  if (!memory_.given(output_, number)) memory_.publish(output_, number, false, {});
-}
-
-void StageEnd::give_by(GiveFar give_far) {
-  MutexLock lock(giving_);
-  give_far_ = std::move(give_far);
 }
 
 Status StageEnd::set_page(std::uint32_t stage, std::uint32_t actor, UniqueFd fd) {

@@ -43,11 +43,8 @@ class StageEnd final : public ItemSource, public std::enable_shared_from_this<St
   // Of one on another node: an item that it takes has come, or what it makes of it is there
   // already. kProtocol. Loop thread.
   Status input(std::uint32_t channel, std::uint64_t number, bool failed,
-               std::span<const std::byte> bytes) TROUPE_EXCLUDES(giving_);
-  void given(std::uint64_t number) TROUPE_EXCLUDES(giving_);
-  // The owner has bound the same process again: it has done what it has done, and gives it by the
-  // new connection.
-  void give_by(GiveFar give_far) TROUPE_EXCLUDES(giving_);
+               std::span<const std::byte> bytes);
+  void given(std::uint64_t number) { memory_.publish(output_, number, false, {}); }
   // The HostPage of a taker of what this stage gives; wakes it.
   Status set_page(std::uint32_t stage, std::uint32_t actor, UniqueFd page) TROUPE_EXCLUDES(giving_);
   // No item is taken any more.
@@ -84,6 +81,7 @@ class StageEnd final : public ItemSource, public std::enable_shared_from_this<St
   const StageBinding binding_;
   memory::Segment segment_;
   const PipelineMemory memory_;
+  const GiveFar give_far_;  // null on the owner's node
   const bool keeps_;
   const Clock& clock_;
   const std::uint32_t output_;
@@ -92,7 +90,6 @@ class StageEnd final : public ItemSource, public std::enable_shared_from_this<St
   StageProgress progress_;  // the actor's thread
 
   Mutex giving_;
-  GiveFar give_far_ TROUPE_GUARDED_BY(giving_);  // null on the owner's node
   std::vector<Taker> takers_ TROUPE_GUARDED_BY(giving_);
   memory::Waker owner_waker_ TROUPE_GUARDED_BY(giving_);
   // By slot: what an output refers to, as long as it may be read.

@@ -1,6 +1,5 @@
 #include "actors/pipelines/stage_host.h"
 
-#include <chrono>
 #include <utility>
 
 #include "troupe/serialize.h"
@@ -9,8 +8,6 @@ namespace troupe::detail {
 namespace {
 
 constexpr std::size_t kPipelineLinesMax = 256;
-// How long an owner on another node that is cut off finds what was done.
-constexpr Duration kUnboundTime = std::chrono::seconds(60);
 
 }  // namespace
 
@@ -121,17 +118,12 @@ Status StageHost::take_frame(std::uint64_t number, std::span<const std::byte> en
       if (const auto self = weak.lock()) self->end_line(number);
     });
   };
-  const Status bound =
-      bind(line, bytes, [&](StageBinding binding) -> Result<std::shared_ptr<StageEnd>> {
-        if (auto known = unbound_.extract(binding.caller)) {
-          known.mapped()->give_by(give_far);
-          return std::move(known.mapped());
-        }
-        return StageEnd::create_remote(std::move(binding), give_far, keeps_answers_, loop_.clock());
-      });
-  TROUPE_RETURN_IF_ERROR(send_stage_frame(*line.connection,
-                                          {.kind = bound.ok() ? Kind::kBound : Kind::kRefused},
-                                          bound.ok() ? wire::Bytes() : encode_value(bound)));
+  const Status bound = bind(line, bytes, [&](StageBinding binding) {
+    return StageEnd::create_remote(std::move(binding), give_far, keeps_answers_, loop_.clock());
+  });
+  TROUPE_RETURN_IF_ERROR(send_stage_frame(
+      *line.connection, {.kind = bound.ok() ? Kind::kBound : Kind::kRefused, .number = process_},
+      bound.ok() ? wire::Bytes() : encode_value(bound)));
   // One that was refused is told so before its connection ends: the owner closes it.
   return {};
 }
@@ -140,35 +132,13 @@ void StageHost::end_line(std::uint64_t number) {
   auto line = lines_.extract(number);
   if (!line) return;
   if (line.mapped().socket.valid()) loop_.unwatch(line.mapped().socket.get());
-  const auto end = std::move(line.mapped().end);
-  if (!end) return;
-  const ClientId caller = end->binding().caller;
-  if (line.mapped().connection) {
-    keep_unbound(caller, end);
-  } else {
-    end->detach();
-  }
-  server_->unbind_items(end, caller);
-}
-
-void StageHost::keep_unbound(ClientId caller, const std::shared_ptr<StageEnd>& end) {
-  if (closed_ || unbound_.size() >= kPipelineLinesMax) return end->detach();
-  unbound_[caller] = end;
-  loop_.call_after(kUnboundTime, [weak = weak_from_this(), caller, gone = std::weak_ptr(end)] {
-    const auto self = weak.lock();
-    const auto kept = gone.lock();
-    if (!self || !kept) return;
-    const auto found = self->unbound_.find(caller);
-    if (found == self->unbound_.end() || found->second != kept) return;
-    kept->detach();
-    self->unbound_.erase(found);
-  });
+  if (!line.mapped().end) return;
+  line.mapped().end->detach();
+  server_->unbind_items(line.mapped().end, line.mapped().end->binding().caller);
 }
 
 void StageHost::close() {
-  closed_ = true;
   while (!lines_.empty()) end_line(lines_.begin()->first);
-  unbound_.clear();
 }
 
 }  // namespace troupe::detail

@@ -11,6 +11,7 @@
 #include "actors/call_server.h"
 #include "actors/pipelines/remote_line.h"
 #include "actors/pipelines/stage_end.h"
+#include "runtime/base/random.h"
 #include "runtime/memory/wait_word.h"
 #include "runtime/net/event_loop.h"
 #include "troupe/unique_fd.h"
@@ -50,19 +51,16 @@ class StageHost : public std::enable_shared_from_this<StageHost> {
   Status take_frame(std::uint64_t number, std::span<const std::byte> frame,
                     std::span<const std::byte> bytes);
   void end_line(std::uint64_t number);
-  void keep_unbound(ClientId caller, const std::shared_ptr<StageEnd>& end);
 
   net::EventLoop& loop_;
   const std::shared_ptr<CallServer> server_;
   const std::shared_ptr<HostPageSegment> host_page_;
   const bool keeps_answers_;
+  // Tells this process from one in its place.
+  const std::uint64_t process_ = SystemRandom().next_u64() | 1;
   memory::Waker waker_;  // of the actor's thread, for what comes by connections
   std::map<std::uint64_t, Line> lines_;
   std::uint64_t next_line_ = 0;
-  bool closed_ = false;
-  // Whose connection to another node has ended, by caller: the owner may bind them again, and must
-  // find what they have done.
-  std::map<ClientId, std::shared_ptr<StageEnd>> unbound_;
 };
 
 }  // namespace troupe::detail

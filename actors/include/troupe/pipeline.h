@@ -32,7 +32,7 @@
 //   dead for good ends the pipeline.
 // - The actors stay yours, and have processes of their own. Those on the node of the process that
 //   builds the pipeline share its memory; to those on other nodes items go over the network, by way
-//   of that process.
+//   of that process. A connection to one of them that breaks ends the pipeline (kUnavailable).
 //
 // Thread-safe. Futures as those of calls: cancelling one stops nothing.
 

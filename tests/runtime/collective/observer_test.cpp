@@ -67,7 +67,8 @@ TEST_CASE("an observer is told of every operation, of subgroups too, and of all 
               .ok());
       CHECK(group->barrier().ok());
       CHECK(watcher.moved_bytes.load() == wire_bytes(c) - before + wire_bytes(*group));
-      CHECK(watcher.moves.load() > 4);  // also while the large one was under way
+      // (While the large one was under way, too, unless all of it was there at once.)
+      CHECK(watcher.moves.load() >= 4);
       c.observe(nullptr);
       CHECK(c.barrier().ok());
       CHECK(watcher.told ==
