@@ -420,7 +420,7 @@ void ObjectStore::get(const Waiter& waiter, ObjectId id, TimePoint now) {
   object.getting.push_back(waiter);
   tell_pending(object.getting.back());
   if (segment != segments_.end()) {
-    // Who was there before has asked already.
+    // Whoever waited for the object before this one has asked for it already.
     if (segment->second.place == Place::kSpilled && object.getting.size() == 1) {
       want({.kind = Want::Kind::kRestore, .bytes = come_back_with(id).bytes, .object = id}, now);
     }

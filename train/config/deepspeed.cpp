@@ -129,7 +129,7 @@ Status check_own_schedule(json::Object& values, double learning_rate) {
   if (!find_path(values, "scheduler.type"))
     return error(Code::kInvalidArgument, "scheduler.type: missing");
   json::Value alone = *scheduler;
-  // What follows from the steps of the run.
+  // These values follow from the number of steps of the run.
   if (auto* params = alone.as_object().if_contains("params"); params && params->is_object())
     for (const char* key : {"total_num_steps", "warmup_num_steps"}) params->get_object().erase(key);
   return Schedule::make_deepspeed(alone, learning_rate, 0, 0).status();

@@ -284,8 +284,8 @@ class CachedMaking {
         .with("key", "tokenized_path");
   }
 
-  // Nothing where the file system has no locks: then everybody writes into a folder of his own, and
-  // the last one's stays.
+  // The result is empty where the file system has no locks: then everybody writes into a folder of
+  // his own, and the last one's stays.
   Result<std::optional<FileLock>> take_lock(bool& waited) {
     const auto give_up = std::chrono::steady_clock::now() + request_.wait_max;
     for (;; std::this_thread::sleep_for(kLockRetry)) {
@@ -303,7 +303,7 @@ class CachedMaking {
     }
   }
 
-  // What writers left that were killed.
+  // Removes the folders that killed writers have left.
   Status remove_leftovers() {
     const std::string prefix = std::string(name_in(request_.folder)) + kBuilding;
     for (const auto& entry : TROUPE_TRY(files_.list(parent_folder())))

@@ -119,7 +119,7 @@ Status encode_preferences(std::span<const Conversation> conversations, const Cha
     Made& row = made[i % kRowsAtOnce];
     if (!row.status.ok()) return row.status.prefixed(fmt::format("sample {}", i));
     report.tokens += std::ssize(row.first.ids) + (pairs ? std::ssize(row.second.ids) : 0);
-    // What no token of its sequence predicts counts for nothing.
+    // The first token of a sequence is predicted by none, and its label does not count.
     for (AnsweredIds* answer : {&row.first, &row.second})
       if (!answer->labels.empty()) answer->labels.front() = kIgnoredLabel;
     if (!has_labels(row.first) || !has_labels(row.second)) {

@@ -84,7 +84,7 @@ Status check_stage(const DatasetAttributes& attributes, DataOptions::Stage stage
 constexpr const char* kHowRowsAreRead =
     "formatting, columns and tags of its entry in dataset_info.json say how rows are read";
 
-// What was read of a data set.
+// How much of a data set was read.
 struct ReadRows {
   std::int64_t rows = 0;
   bool all = true;  // there are none behind these

@@ -40,7 +40,7 @@ std::int64_t StreamedSamples::samples_of_step() const {
   return steps.world_size * steps.per_device_batch_size * steps.gradient_accumulation_steps;
 }
 
-// What it failed with is met again by whoever wants those samples.
+// Whoever wants those samples meets the same failure.
 void StreamedSamples::end_ahead() {
   if (!ahead_.valid()) return;
   while (ahead_.wait_for(kBeat) != std::future_status::ready)

@@ -43,7 +43,7 @@ class StreamedSamples {
   // The step that begins at `cursor`. Its batches name samples of dataset(). As LLaMA-Factory's
   // ranks see a stream: rank r has the r-th part of each batch of all ranks; the last one of an
   // epoch is completed to a multiple of the ranks with its own first samples.
-  // What the step behind it needs is made beside its computation.
+  // The samples of the next step are made while this step is computed.
   Result<StepPlan> next_step(const SampleCursor& cursor);
   const TokenDataset& dataset() const { return step_; }
   // Why rows were dropped, since the last call.

@@ -117,7 +117,7 @@ Status OutputHead::run_chunk(const Pass& pass, std::int64_t begin, std::int64_t 
 
 Status OutputHead::run_chunks(const Pass& pass, std::int64_t target_count, const Loss& loss,
                               float scale, Activations& activations, LossSum& sum) const {
-  // What is not rounded into a place of its own stays where it was computed.
+  // Values that are not rounded into a place of their own stay where they were computed.
   const std::int64_t rows =
       value_head_ ? std::min(activations.head_rows, activations.logit_rows) : activations.head_rows;
   for (std::int64_t at = 0; at < target_count; at += rows)

@@ -13,7 +13,7 @@ namespace troupe::train {
 
 class TrainController;
 
-// What a controller makes a trainer with.
+// The arguments with which a controller makes a trainer.
 struct StartedTrainer {
   ActorHandle<TrainController> controller;
   RankSetup setup;

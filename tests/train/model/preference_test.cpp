@@ -228,7 +228,7 @@ TEST_CASE("a reference shares what is frozen, and has of the rest its own") {
   const ModelLayout adapted(small_config(), adapters);
   CHECK(adapted.reference_elements() == 0);
   CHECK(adapted.of_reference().adapter("model.layers.0.mlp.up_proj") == nullptr);
-  // Of another model everything is copied.
+  // A reference that is another model is copied whole.
   const ModelLayout other(small_config(), {.everything = false,
                                            .lora = {{.module = "model.layers.0.mlp.up_proj"}},
                                            .reference = Reference::kOther});
@@ -244,7 +244,7 @@ TEST_CASE("kto: gradients, and the drift of answers to other questions") {
   Asked drifted = asked;
   drifted.drift = 0.7;
   check_gradients(f, *objective, batch, drifted);
-  // Of more ranks the mean counts.
+  // The mean over all ranks counts.
   const Asked shared =
       objective
           ->ask({.model = *f.model,

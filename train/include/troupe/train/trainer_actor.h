@@ -48,7 +48,7 @@ struct Sealed {
 struct StartedTrainer;
 struct GenerationPlan;
 struct TrainerStatus;
-// What a controller makes a trainer with.
+// The arguments with which a controller makes a trainer.
 using TrainerSetup = Sealed<StartedTrainer>;
 
 // What between_steps() returns for what its work gives.
