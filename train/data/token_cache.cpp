@@ -94,15 +94,13 @@ Result<std::span<const T>> map_column(FileSystem& files, const std::string& path
   return std::span(reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T));
 }
 
-Status check_column(FileSystem& files, const std::string& path, CacheCheck check,
-                    CachedColumn& column) {
+Status check_column(FileSystem& files, const std::string& path, CachedColumn& column) {
   const auto size = files.size(path);
   if (!size.ok())
     return error(Code::kDataLoss, "{} is not there: {}", path, size.status().message());
   if (*size != column.size_bytes)
     return error(Code::kDataLoss, "{} has {} bytes, and was written with {}", path, *size,
                  column.size_bytes);
-  if (check == CacheCheck::kSizes) return {};
   const auto stamp = file_stamp(path);
   if (stamp.ok() && *stamp == column.stamp) return {};
   const std::uint64_t hash =
@@ -160,8 +158,7 @@ Result<TokenCache> TokenCache::parse(std::string_view text, const std::string& n
   return cache;
 }
 
-Result<TokenCache> read_token_cache(FileSystem& files, const std::string& folder,
-                                    CacheCheck check) {
+Result<TokenCache> read_token_cache(FileSystem& files, const std::string& folder) {
   const std::string path = join_path(folder, kTokenCacheFile);
   if (!files.exists(path)) return error(Code::kNotFound, "{} holds no tokenised data", folder);
   auto cache =
@@ -170,7 +167,7 @@ Result<TokenCache> read_token_cache(FileSystem& files, const std::string& folder
   for (auto& [name, set] : cache.sets)
     for (CachedColumn& column : set.columns)
       TROUPE_RETURN_IF_ERROR(
-          check_column(files, join_path(folder, file_of(name, column.name)), check, column));
+          check_column(files, join_path(folder, file_of(name, column.name)), column));
   // It was copied here: the next start need not read it again. Not where others own it.
   if (const std::string now = cache.to_text(); now != before)
     static_cast<void>(write_file_atomically(files, path, now));

@@ -53,11 +53,9 @@ struct TokenCache {
 };
 
 // What is in the folder. kNotFound: no cache. kDataLoss: it is damaged; the message names the file.
-// Sizes are compared, and with kStamps the hashes of files whose stamp is not the one they were
-// written with (which reads them whole).
-enum class CacheCheck { kSizes, kStamps };
-Result<TokenCache> read_token_cache(FileSystem& files, const std::string& folder,
-                                    CacheCheck check = CacheCheck::kStamps);
+// Sizes are compared, and the hashes of files whose stamp is not the one they were written with
+// (which reads them whole).
+Result<TokenCache> read_token_cache(FileSystem& files, const std::string& folder);
 // The samples of a set, mapped; kNotFound where there is none of that name.
 Result<TokenDataset> map_cached_set(FileSystem& files, const std::string& folder,
                                     const TokenCache& cache, const std::string& set);

@@ -253,7 +253,7 @@ Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
 
 Status map_samples(FileSystem& files, RunBundle& bundle) {
   if (bundle.token_cache.empty() || bundle.dataset.is_mapped()) return {};
-  const auto cache = TROUPE_TRY(read_token_cache(files, bundle.token_cache, CacheCheck::kSizes));
+  const auto cache = TROUPE_TRY(read_token_cache(files, bundle.token_cache));
   const auto map = [&](const char* set, TokenDataset& into) -> Status {
     auto samples = TROUPE_TRY(map_cached_set(files, bundle.token_cache, cache, set));
     if (samples.known_hash() != into.known_hash() || samples.kind() != into.kind())

@@ -431,16 +431,20 @@ Status read_part(const Read& read, const Part& part, const RankLayout& layout, D
                         : read_for_all(read, part, layout, dtype, access, world);
 }
 
-// Some blocks of a file, evenly spread: other weights differ everywhere.
+// Hashes of blocks of a file, evenly spread, so many that no layer of a large model lies between
+// two of them: a copy of which a part was not written, or was trained on, is told from the others.
+// All bytes would be read twice for it, by every rank.
 Status append_samples(FileSystem& files, const std::string& path, std::string& text) {
-  constexpr std::uint64_t kBlock = 4096, kBlocks = 16;
+  constexpr std::uint64_t kBlock = 4096, kApart = 1 << 20, kBlocksMin = 16, kBlocksMax = 1 << 14;
   const auto file = TROUPE_TRY(files.open_readable(path));
   const std::uint64_t size = file->size();
-  for (std::uint64_t i = 0; i < kBlocks && size > 0; ++i) {
-    const std::uint64_t at = size > kBlock ? (size - kBlock) / (kBlocks - 1) * i : 0;
-    std::string block(static_cast<std::size_t>(std::min(kBlock, size)), '\0');
-    TROUPE_RETURN_IF_ERROR(file->read_at(at, std::as_writable_bytes(std::span(block))));
-    text += block;
+  const std::uint64_t blocks = std::clamp(size / kApart, kBlocksMin, kBlocksMax);
+  std::array<std::byte, kBlock> block{};
+  for (std::uint64_t i = 0; i < blocks && size > 0; ++i) {
+    const std::uint64_t at = size > kBlock ? (size - kBlock) / (blocks - 1) * i : 0;
+    const auto read = std::span(block).first(static_cast<std::size_t>(std::min(kBlock, size)));
+    TROUPE_RETURN_IF_ERROR(file->read_at(at, read));
+    text += fmt::format("{:016x}", xxh3_64(read));
     if (size <= kBlock) break;
   }
   return {};
