@@ -87,6 +87,10 @@ struct RunMemory {
   // The controller came without memory, and no step stood since: it does not know which machines
   // lost what they held meanwhile.
   bool found = false;
+  // Machines that are at an end of every link that failed in the last `unmet_attempts` lost
+  // generations. Nothing died since the last step then, so that every state has its copy.
+  std::vector<std::int32_t> unmet;
+  int unmet_attempts = 0;
   std::string newcomers_failed;  // what the last attempt with them ended by
   LostBy lost_by = LostBy::kRun;
   // The status with which the run ends once a checkpoint of what its memory holds is written.

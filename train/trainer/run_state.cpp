@@ -369,6 +369,7 @@ void RunState::step_stands(const StepFinished& event, TimePoint now) {
     known_.farthest_step = event.step;
     known_.fruitless_failures = 0;
   }
+  known_.unmet_attempts = 0;
   // What was finished before and told only now is no step further.
   if (!recovery_ || event.step <= recovery_->resumed().value_or(0)) return;
   // A step needs every rank: who has not told that it loaded has done so, its word is on the way.
@@ -426,7 +427,7 @@ void RunState::on(const TrainerStopped& event, TimePoint now) {
   rank->phase = RankPhase::kReady;
   rank->stuck_since.reset();
   if (known_.running && !recovery_) recovery(now).add_fault(event.rank, short_cause(event.cause));
-  lose_generation(event.cause, {.is_cause = false}, now);
+  lose_generation(event.cause, {.is_cause = false, .told_by = event.rank}, now);
   if (!ended()) begin_when_ready(now);
 }
 
@@ -723,7 +724,9 @@ void RunState::lose_generation(const Status& cause, const Loss& loss, TimePoint 
   const bool first_sign = known_.running;
   if (first_sign) give_up_generation(cause, now);
   if (known_.verdict && loss.is_cause) return end_having_saved(limit_reached(cause), now);
+  if (loss.is_cause) known_.unmet_attempts = 0;
   if (!counts(cause, loss, first_sign)) return;
+  note_unmet(cause, loss);
   ++known_.failures;
   ++known_.fruitless_failures;
   Status verdict = limit_reached(cause);

@@ -162,6 +162,7 @@ class RunState {
     int rank = -1;         // that failed; -1: not known
     bool is_cause = true;  // false: it followed from another rank's failure
     bool again = false;    // of a process whose predecessor's failure was counted
+    int told_by = -1;      // the rank that lost a peer
   };
   // The current generation is lost: everybody leaves it. Counts the failure; may end the run, at
   // once where this is the cause.
@@ -182,6 +183,10 @@ class RunState {
   void withdraw_leaves(TimePoint now);
   void try_barred_again(TimePoint now);
   void do_without_newcomers(TimePoint now);
+  // A generation was lost: what is known of a link that does not work.
+  void note_unmet(const Status& cause, const Loss& loss);
+  void do_without_unmet(TimePoint now);
+  void bar(int machine, const std::string& why, TimePoint now);
   // A process of it is on another node than those before; or its memory is gone.
   void machine_came(int machine);
   bool was_on(int machine, const std::string& node) const;

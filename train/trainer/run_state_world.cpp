@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/text.h"
 #include "train/report/run_event.h"
 #include "train/trainer/run_state.h"
 
@@ -12,6 +13,8 @@ namespace {
 
 // Of a world with machines that have just come, before the others go on without them.
 constexpr int kAttemptsWithNewcomers = 2;
+// Of a world in which two machines do not reach each other.
+constexpr int kAttemptsWithUnmet = 2;
 
 }  // namespace
 
@@ -226,20 +229,65 @@ void RunState::do_without_newcomers(TimePoint now) {
   for (const int machine : newcomers_to_spare()) {
     RunMemory::Newcomer& tried = newcomer(machine);
     if (tried.attempts < kAttemptsWithNewcomers) continue;
-    tried.barred = true;
-    const std::string why = fmt::format(
-        "machine {} is done without: no step came of {} attempts with it{}{}; start it anew when "
-        "the others reach it",
-        machine, tried.attempts,
-        known_.newcomers_failed.empty() ? "" : ", the last one: ", known_.newcomers_failed);
-    record({.event = events::kNotice,
-            .generation = known_.generation,
-            .step = known_.last_step,
-            .text = why,
-            .cause = why},
-           now);
+    bar(machine,
+        fmt::format(
+            "no step came of {} attempts with it{}{}", tried.attempts,
+            known_.newcomers_failed.empty() ? "" : ", the last one: ", known_.newcomers_failed),
+        now);
   }
   withdraw_leaves(now);  // they may be needed in its place
+}
+
+void RunState::bar(int machine, const std::string& why, TimePoint now) {
+  newcomer(machine).barred = true;
+  const std::string text = fmt::format(
+      "machine {} is done without: {}; start it anew when the others reach it", machine, why);
+  record({.event = events::kNotice,
+          .generation = known_.generation,
+          .step = known_.last_step,
+          .text = text,
+          .cause = text},
+         now);
+}
+
+void RunState::note_unmet(const Status& cause, const Loss& loss) {
+  if (!elastic()) return;
+  std::vector<std::int32_t> ends;
+  const auto peer = parse_integer<int>(cause.context("peer").value_or(""));
+  if (loss.told_by >= 0 && peer && rank_of(*peer)) {
+    for (const int rank : {loss.told_by, *peer})
+      ends.push_back(machine_of(places_.trainer_of(rank)));
+    if (ends.front() == ends.back()) ends.clear();
+  }
+  std::vector<std::int32_t> of_both = ends;
+  if (known_.unmet_attempts > 0)
+    std::erase_if(of_both, [this](std::int32_t machine) {
+      return std::ranges::find(known_.unmet, machine) == known_.unmet.end();
+    });
+  known_.unmet_attempts = ends.empty() ? 0 : of_both.empty() ? 1 : known_.unmet_attempts + 1;
+  known_.unmet = of_both.empty() ? ends : of_both;
+}
+
+// Two of the machines do not reach each other, though the head reaches both: the others go on
+// without one of them, as if it were lost. Not while more than a link failed since the last step:
+// the only copy of a state may lie on either.
+void RunState::do_without_unmet(TimePoint now) {
+  if (known_.unmet_attempts < kAttemptsWithUnmet ||
+      known_.unmet_attempts < known_.fruitless_failures || !known_.former.empty() || known_.found)
+    return;
+  const std::vector<int> in_it = machines();
+  if (std::ssize(in_it) <= settings_.machines_min ||
+      !std::ranges::all_of(in_it, [this](int machine) { return machine_alive(machine); }))
+    return;
+  // Who has rank 0 has the run's history, and writes its files.
+  std::vector<std::int32_t> ends = known_.unmet;
+  std::erase(ends, machine_of(places_.trainer_of(0)));
+  if (ends.empty()) return;
+  const int machine = std::ranges::max(ends);
+  known_.unmet_attempts = 0;
+  if (!is_new(machine)) known_.newcomers.push_back({machine, known_.generation});
+  bar(machine, "it and another one of the run's machines do not reach each other", now);
+  withdraw_leaves(now);
 }
 
 bool RunState::settle_world(TimePoint now) {
@@ -247,6 +295,7 @@ bool RunState::settle_world(TimePoint now) {
   try_barred_again(now);
   if (!running_ranks().empty()) return false;
   do_without_newcomers(now);
+  do_without_unmet(now);
   const auto wanted = wanted_machines(now);
   if (!wanted) return false;
   if (*wanted != machines()) change_world(*wanted, now);
@@ -264,7 +313,11 @@ void RunState::change_world(const std::vector<int>& wanted, TimePoint now) {
       say(machine, leaves(machine) ? "leaves" : "is lost");
   }
   for (const int machine : wanted) {
-    if (std::ranges::find(before, machine) == before.end()) say(machine, "came");
+    if (std::ranges::find(before, machine) != before.end()) continue;
+    say(machine, "came");
+    // It was cut off, and steps stood without it: its process is the one that it was.
+    if (known_.generation > 0 && !is_new(machine) && !in_former(machine))
+      known_.newcomers.push_back({machine, known_.generation});
   }
   const int ranks_before = places_.world_size();
   if (known_.generation > 0) known_.former.insert(known_.former.begin(), world());

@@ -296,6 +296,63 @@ TEST_CASE("of two machines that came the one that crashes is done without") {
   CHECK(elastic.run.failures() == 0);
 }
 
+// The ranks of a generation leave it, as that rank has lost that peer.
+run_state_test::Commands all_lose(ElasticRun& elastic, int rank, int peer) {
+  Status lost = error(Code::kUnavailable, "rank {} is not to be reached", peer);
+  lost.with("peer", peer);
+  run_state_test::Commands all = elastic.tell(TrainerStopped{rank, elastic.run.generation(), lost});
+  for (auto& command : elastic.all_stop()) all.push_back(std::move(command));
+  return all;
+}
+
+TEST_CASE("of two machines that do not reach each other one is done without") {
+  ElasticRun elastic({0, 1, 2});
+  elastic.tell(StepFinished{1, 4});
+  SUBCASE("the link is cut, and stays cut") {
+    // While it trains the end of one link is told by those that wait behind it.
+    CHECK_FALSE(record(all_lose(elastic, 0, 4), "resize"));
+    const auto without = all_lose(elastic, 2, 4);
+    check_resize(without, 4, "machine 2 leaves");
+    REQUIRE(record(without, "notice"));
+    CHECK(record(without, "notice")->text ==
+          "machine 2 is done without: it and another one of the run's machines do not reach each "
+          "other; start it anew when the others reach it");
+    const auto* begun = find<BeginGeneration>(without);
+    REQUIRE(begun);
+    REQUIRE(begun->former.size() == 1);  // from which its copy is taken
+    CHECK(elastic.trainers() == std::vector<int>{0, 1, 2, 3});
+    elastic.tell(StepFinished{elastic.run.generation(), 5});
+    CHECK_FALSE(find<PauseAfterStep>(elastic.later(seconds(60))));
+    CHECK(find<PauseAfterStep>(elastic.come_on_new_node(2)));
+  }
+  SUBCASE("a machine is lost as well: both are waited for") {
+    all_lose(elastic, 0, 4);
+    elastic.die(1);
+    elastic.all_stop();
+    CHECK_FALSE(record(elastic.come_on_new_node(1), "resize"));
+    CHECK_FALSE(record(all_lose(elastic, 0, 4), "resize"));
+  }
+  SUBCASE("other links each time") {
+    all_lose(elastic, 0, 2);
+    CHECK_FALSE(record(all_lose(elastic, 4, 4), "resize"));
+  }
+}
+
+TEST_CASE("a machine that was cut off and comes back is tried, and done without") {
+  ElasticRun elastic({0, 1, 2});
+  elastic.tell(StepFinished{1, 4});
+  elastic.die(2);
+  elastic.nowhere(2);
+  elastic.all_stop();
+  check_resize(elastic.later(seconds(1)), 4, "machine 2 is lost");
+  elastic.tell(StepFinished{2, 5});
+  elastic.come_again(2);  // on its node
+  check_resize(elastic.all_pause(6), 6, "machine 2 came");
+  REQUIRE(find<BeginGeneration>(elastic.all_stop()));
+  check_resize(elastic.all_stop(), 4, "machine 2 leaves");
+  CHECK(elastic.run.failures() == 1);
+}
+
 TEST_CASE("a machine that was done without is tried again where too few are left") {
   ElasticRun elastic({0, 1}, 2);
   elastic.tell(StepFinished{1, 4});
