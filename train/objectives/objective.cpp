@@ -200,16 +200,13 @@ Result<Asked> Objective::ask(const AskedModels& models, const MicroBatch& batch,
   const auto policy =
       TROUPE_TRY(log_probabilities(models.model, others, models.units, models.activations));
   const auto reference = TROUPE_TRY(by_reference(others));
-  std::optional<double> mine;
   if (!policy.empty()) {
     double sum = 0;
     for (std::size_t i = 0; i < policy.size(); ++i) sum += double{policy[i]} - reference[i];
     const auto sequences = targets_by_sequence(others, {});
-    mine = sum / static_cast<double>(sequences.size());
+    asked.own_drift = sum / static_cast<double>(sequences.size());
   }
-  const double mean =
-      models.mean_over_ranks ? TROUPE_TRY(models.mean_over_ranks(mine)) : mine.value_or(0);
-  asked.drift = std::max(0.0, mean);
+  asked.drift = std::max(0.0, asked.own_drift.value_or(0));
   return asked;
 }
 

@@ -19,8 +19,10 @@ namespace troupe::train {
 struct Asked {
   std::vector<float> reference;         // log-probabilities of the targets by the reference model
   std::vector<float> reference_logits;  // (targets, classes), where those are asked for
-  // How much more probable than to the reference answers are that belong to other questions: the
-  // mean over all ranks, at least 0.
+  // How much more probable than to the reference answers are that belong to other questions. ask()
+  // gives that of its own micro-batch, nothing where there are none, and `drift` is that or 0, at
+  // least 0; who trains on several ranks makes `drift` the mean of theirs.
+  std::optional<double> own_drift;
   double drift = 0;
 };
 
@@ -54,8 +56,6 @@ struct AskedModels {
   Model* reference = nullptr;  // null: there is none
   UnitAccess& units;
   Activations& activations;
-  // The mean of all ranks' numbers, of which some have none; collective. Empty: this rank is all.
-  std::function<Result<double>(std::optional<double>)> mean_over_ranks = {};
 };
 
 // Holds no state: one object serves steps, evaluations and memory estimates of a run, and any

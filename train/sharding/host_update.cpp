@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "train/optimizer/whole_tensors.h"
 #include "train/sharding/index.h"
 
 namespace troupe::train {
@@ -37,19 +38,30 @@ class Parts {
   std::size_t count_ = 0;
 };
 
+void add_part(std::span<const std::byte> part, TileSum& sum) {
+  constexpr std::size_t kSummed = 64;
+  const std::size_t whole = part.size() / kSummed * kSummed;
+  sum.add(part.first(whole));
+  if (whole == part.size()) return;
+  // Scales of blocks are fewer, and tensors' numbers any.
+  std::array<std::byte, kSummed> rest{};
+  std::ranges::copy(part.subspan(whole), rest.begin());
+  sum.add(rest);
+}
+
 }  // namespace
 
 void add_chunk(const StateBuffers& buffers, const UpdateRange& chunk, TileSum& sum) {
   const Parts parts(buffers, chunk);
-  constexpr std::size_t kSummed = 64;
-  for (const std::span<std::byte> part : parts.all()) {
-    const std::size_t whole = part.size() / kSummed * kSummed;
-    sum.add(part.first(whole));
-    if (whole == part.size()) continue;
-    // Scales of blocks are fewer.
-    std::array<std::byte, kSummed> rest{};
-    std::ranges::copy(part.subspan(whole), rest.begin());
-    sum.add(rest);
+  for (const std::span<std::byte> part : parts.all()) add_part(part, sum);
+}
+
+void add_tensors(const StateBuffers& buffers, const UpdateRange& tile, std::int64_t updates,
+                 TileSum& sum) {
+  std::size_t number = 0;
+  for (const SlotBuffer& slot : buffers.slots) {
+    if (!slot.place || !slot.place->by_tensor()) continue;
+    if (number++ == written_slot(updates)) add_part(slot.part(tile, buffers.state), sum);
   }
 }
 
@@ -67,7 +79,10 @@ void HostUpdate::for_each_tile(const PreparedUpdate& prepared, std::int64_t numb
   parallel_for(std::ssize(shard_.blocks), [&](std::int64_t number_of_block, int slot) {
     const UpdateBlock& block = shard_.blocks[index(number_of_block)];
     std::vector<float> made;
-    if (!block.tensors.empty() && !is_done(number, block)) made = directions(prepared, block);
+    bool done = true;
+    for (std::int64_t tile = 0; done && tile < block.tiles; ++tile)
+      done = is_done(number, block.first_tile + tile);
+    if (!block.tensors.empty() && !done) made = directions(prepared, block);
     for (std::int64_t tile = 0; tile < block.tiles; ++tile) {
       update(block.first_tile + tile, slot,
              made.empty() ? std::span<const float>()
@@ -77,10 +92,9 @@ void HostUpdate::for_each_tile(const PreparedUpdate& prepared, std::int64_t numb
   });
 }
 
-bool HostUpdate::is_done(std::int64_t number, const UpdateBlock& block) const {
+bool HostUpdate::is_done(std::int64_t number, std::int64_t tile) const {
   if (!log_) return false;
-  const std::int64_t first = block.first_tile * kChunksPerTile;
-  for (std::int64_t chunk = first; chunk < first + block.tiles * kChunksPerTile; ++chunk)
+  for (std::int64_t chunk = tile * kChunksPerTile; chunk < (tile + 1) * kChunksPerTile; ++chunk)
     if (!log_->done(number, chunk)) return false;
   return true;
 }

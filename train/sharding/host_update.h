@@ -15,6 +15,11 @@ namespace troupe::train {
 
 // Adds what the update of a chunk changes.
 void add_chunk(const StateBuffers& buffers, const UpdateRange& chunk, TileSum& sum);
+// Adds what is kept by tensor of the tensors that begin in the tile, as update number `updates` of
+// the optimizer wrote it (CommitRecord::moment_updates). Of the two slots the other one, which the
+// next update writes, has no part in it.
+void add_tensors(const StateBuffers& buffers, const UpdateRange& tile, std::int64_t updates,
+                 TileSum& sum);
 
 class HostUpdate {
  public:
@@ -44,11 +49,13 @@ class HostUpdate {
                      const ParallelFor& parallel_for, const TileUpdate& update) const;
   // Before an update of `number` ≥ 1: what a killed process left half written of it is restored.
   void restore(std::int64_t number);
-  // Nothing of the tile has been updated by that number yet, once restore() is done.
+  // Nothing of the tile has been updated by that number yet, or all of it has, once restore() is
+  // done.
   bool is_untouched(std::int64_t number, std::int64_t tile) const;
+  bool is_done(std::int64_t number, std::int64_t tile) const;
   // What of a tile the update of that number has not done. `slot`: no two calls at a time have the
   // same. `gradients`: the tile's. `before`, `after`: sums of what it held and holds, chunk by
-  // chunk (add_chunk()); null: not wanted.
+  // chunk (add_chunk()), without what is kept by tensor; null: not wanted.
   void update_tile(const PreparedUpdate& prepared, std::int64_t number, int slot, std::int64_t tile,
                    std::span<const float> gradients, std::span<const float> directions = {},
                    TileSum* before = nullptr, TileSum* after = nullptr);
@@ -57,7 +64,6 @@ class HostUpdate {
  private:
   // Of all of the block's elements.
   std::vector<float> directions(const PreparedUpdate& prepared, const UpdateBlock& block) const;
-  bool is_done(std::int64_t number, const UpdateBlock& block) const;
   void update_chunk(const PreparedUpdate& prepared, std::int64_t number, int slot,
                     std::int64_t chunk, std::span<const float> gradients,
                     std::span<const float> directions);

@@ -19,10 +19,11 @@ std::span<std::byte> slice(std::span<std::byte> buffer, std::int64_t offset, std
                         static_cast<std::size_t>(elements) * element_bytes);
 }
 
-std::uint64_t tile_sum(const UpdatedPart& part, const UpdateRange& tile) {
+std::uint64_t tile_sum(const UpdatedPart& part, const UpdateRange& tile, std::int64_t updates) {
   TileSum sum;
   for (std::int64_t at = 0; at < kTileElements; at += kUpdateElements)
     add_chunk(part.buffers, part_of(tile, at, kUpdateElements), sum);
+  add_tensors(part.buffers, tile, updates, sum);
   return sum.value();
 }
 
@@ -43,11 +44,13 @@ class FirstTile {
 
 }  // namespace
 
-std::vector<std::uint64_t> UpdatedPart::tile_sums(const ParallelFor& parallel_for) const {
+std::vector<std::uint64_t> UpdatedPart::tile_sums(std::int64_t updates,
+                                                  const ParallelFor& parallel_for) const {
   const std::vector<UpdateRange> cut = tiles();
   std::vector<std::uint64_t> sums(cut.size());
   parallel_for(std::ssize(cut), [&](std::int64_t tile, int) {
-    sums[static_cast<std::size_t>(tile)] = tile_sum(*this, cut[static_cast<std::size_t>(tile)]);
+    const auto at = static_cast<std::size_t>(tile);
+    sums[at] = tile_sum(*this, cut[at], updates);
   });
   return sums;
 }
@@ -102,11 +105,21 @@ BuddyState::Damage BuddyState::update(const OptimizerStep& step, std::int64_t nu
   update_.for_each_tile(
       *prepared, number, parallel_for_,
       [&](std::int64_t tile, int slot, std::span<const float> directions) {
+        const UpdateRange& place = update_.tile(tile);
+        // A process before this one has updated all of it.
+        if (update_.is_done(number, tile)) {
+          const std::uint64_t sum = tile_sum(part_, place, step.updates);
+          const auto noted = sums_.last(tile);
+          if (noted && !sums_.before(tile, number) && *noted != sum) damaged.note(tile);
+          return sums_.note(tile, number, sum);
+        }
         const auto noted =
             update_.is_untouched(number, tile) ? sums_.before(tile, number) : std::nullopt;
         TileSum before, after;
         update_.update_tile(*prepared, number, slot, tile, update_.gradients(tile, 1), directions,
                             &before, &after);
+        add_tensors(part_.buffers, place, step.updates - 1, before);
+        add_tensors(part_.buffers, place, step.updates, after);
         if (noted && *noted != before.value()) damaged.note(tile);
         sums_.note(tile, number, after.value());
       });
@@ -116,10 +129,11 @@ BuddyState::Damage BuddyState::update(const OptimizerStep& step, std::int64_t nu
 BuddyState::Damage BuddyState::verify() {
   const RankPosition at = transaction().position();
   if (!at.loaded || at.phase == CommitPhase::kCommitted) return std::nullopt;
+  const std::int64_t updates = transaction().record().moment_updates;
   FirstTile damaged;
   parallel_for_(update_.tiles(), [&](std::int64_t tile, int) {
     const auto noted = sums_.last(tile);
-    if (noted && *noted != tile_sum(part_, update_.tile(tile))) damaged.note(tile);
+    if (noted && *noted != tile_sum(part_, update_.tile(tile), updates)) damaged.note(tile);
   });
   return damaged.found() ? Damage(damage_text(damaged.tile())) : std::nullopt;
 }
@@ -143,10 +157,10 @@ void BuddyState::forget() {
   sums_.forget();
 }
 
-void BuddyState::written(std::int64_t step) {
-  const std::vector<std::uint64_t> sums = part_.tile_sums(parallel_for_);
+void BuddyState::written(const CommitRecord& as_of) {
+  const std::vector<std::uint64_t> sums = part_.tile_sums(as_of.moment_updates, parallel_for_);
   for (std::size_t tile = 0; tile < sums.size(); ++tile)
-    sums_.note(static_cast<std::int64_t>(tile), step, sums[tile]);
+    sums_.note(static_cast<std::int64_t>(tile), as_of.step, sums[tile]);
 }
 
 std::string BuddyState::damage_text(std::int64_t tile) {

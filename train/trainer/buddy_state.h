@@ -29,8 +29,9 @@ struct UpdatedPart {
 
   static UpdatedPart of(const RankLayout& layout, const StateBuffers& buffers);
   std::vector<UpdateRange> tiles() const { return tiles_of(ranges); }
-  // Of its parameters and slots, tile by tile in the order of the ranges (TileSums).
-  std::vector<std::uint64_t> tile_sums(const ParallelFor& parallel_for) const;
+  // Of its parameters and slots after so many updates (CommitRecord::moment_updates), tile by tile
+  // in the order of the ranges (TileSums).
+  std::vector<std::uint64_t> tile_sums(std::int64_t updates, const ParallelFor& parallel_for) const;
 };
 // Collective in a group: all members get the root's parameters and slots (broadcast_pieces()).
 Status broadcast_state(collective::Communicator& group, int root, const UpdatedPart& part);
@@ -74,8 +75,8 @@ class BuddyState {
   Damage compare(std::span<const std::uint64_t> sums);
   // Before it is written anew, as StepTransaction::load() wants it.
   void forget();
-  // It was written: as of `step`.
-  void written(std::int64_t step);
+  // It was written.
+  void written(const CommitRecord& as_of);
 
  private:
   BuddyState(RankLayout layout, TrainingState state, const BuddyTask& task);

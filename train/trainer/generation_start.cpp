@@ -358,7 +358,7 @@ Status GenerationStart::renew(RunGeneration& generation, RecoverySession& sessio
         return f.kept->owner() == 0 && goes_on ? share(group) : Status();
       },
       renews));
-  if (mine) f.kept->written(f.transaction().record().step);
+  if (mine) f.kept->written(f.transaction().record());
   session.renewed(mine ? &f.kept->transaction() : nullptr);
   return {};
 }

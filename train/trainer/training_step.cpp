@@ -53,19 +53,6 @@ TokenBatch empty_batch() {
           .desirable = {}};
 }
 
-// Of the ranks that have a number.
-Result<double> mean_over_ranks(collective::Communicator& world, std::optional<double> mine) {
-  const std::array<double, 2> own{mine.value_or(0), mine ? 1.0 : 0.0};
-  const auto ranks = static_cast<std::size_t>(world.world_size());
-  std::vector<double> all(2 * ranks);
-  const std::vector<std::size_t> counts(ranks, own.size());
-  TROUPE_RETURN_IF_ERROR(
-      world.all_gather(std::span<const double>(own), std::span<double>(all), counts));
-  double sum = 0, count = 0;
-  for (std::size_t rank = 0; rank < ranks; ++rank) sum += all[2 * rank], count += all[2 * rank + 1];
-  return count > 0 ? sum / count : 0;
-}
-
 std::string layer_of(const ParameterLayout& layout, const ParameterInfo& parameter) {
   return layout.units()[static_cast<std::size_t>(parameter.unit)].name;
 }
@@ -102,19 +89,83 @@ Result<Asked> TrainingStep::ask(const StepPlan& plan, const Batches& batches,
   tools_.engine.units().begin_pass(ShardedUnits::Pass::kForwardOnly);
   ComputedUnits computed(tools_.engine.units(), tools_.compute);
   ObservedUnits units(computed, tools_.progress, device_operators());
-  collective::Communicator& world = tools_.engine.communicators().host_world();
   Asked asked = TROUPE_TRY(unless_abandoned([&] {
-    return tools_.objective.ask(
-        {.model = tools_.model,
-         .reference = tools_.reference,
-         .units = units,
-         .activations = tools_.activations,
-         .mean_over_ranks =
-             [&](std::optional<double> mine) { return mean_over_ranks(world, mine); }},
-        micro_batch(plan, batches.own), micro_batch(plan, batches.others));
+    return tools_.objective.ask({.model = tools_.model,
+                                 .reference = tools_.reference,
+                                 .units = units,
+                                 .activations = tools_.activations},
+                                micro_batch(plan, batches.own), micro_batch(plan, batches.others));
   }));
   TROUPE_RETURN_IF_ERROR(end_pass(seconds));
   return asked;
+}
+
+Result<std::vector<Asked>> TrainingStep::ask_all(const StepPlan& plan, StepSeconds& seconds) {
+  std::vector<Asked> asked;
+  if (!tools_.objective.asks_drift()) return asked;
+  const std::int64_t micro_batches = tools_.engine.reducer().micro_batches();
+  std::vector<double> mine;  // of each micro-batch: the drift, and whether it has one
+  for (std::int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+    asked.push_back(TROUPE_TRY(ask(plan, batches_of(plan, micro_batch), seconds)));
+    mine.push_back(asked.back().own_drift.value_or(0));
+    mine.push_back(asked.back().own_drift ? 1 : 0);
+  }
+  const std::vector<double> all =
+      TROUPE_TRY(timed(seconds.communication, [&] { return gather(mine); }));
+  struct Mean {
+    double sum = 0, count = 0;
+  };
+  const auto round_of = [&](std::size_t number) {
+    return number / static_cast<std::size_t>(tools_.batch_world);
+  };
+  std::vector<Mean> rounds(plan.batches.empty() ? 0 : round_of(plan.batches.size() - 1) + 1);
+  const auto found = by_number(plan, all, mine.size(), asked.size(), 2);
+  for (std::size_t number = 0; number < found.size(); ++number) {
+    if (!found[number]) continue;
+    Mean& mean = rounds[round_of(number)];
+    mean.sum += found[number][0];
+    mean.count += found[number][1];
+  }
+  for (std::size_t micro_batch = 0; micro_batch < asked.size(); ++micro_batch) {
+    const auto number = static_cast<std::size_t>(tools_.engine.reducer().number_in_step(
+        static_cast<std::int64_t>(micro_batch), data_rank()));
+    if (number >= plan.batches.size()) continue;
+    const Mean& mean = rounds[round_of(number)];
+    asked[micro_batch].drift = mean.count > 0 ? std::max(0.0, mean.sum / mean.count) : 0;
+  }
+  return asked;
+}
+
+Result<Asked> TrainingStep::ask_before(const StepPlan& plan, std::int64_t micro_batch,
+                                       const Batches& batches, std::vector<Asked>& asked,
+                                       StepSeconds& seconds) {
+  if (asked.empty()) return ask(plan, batches, seconds);
+  return std::move(asked[static_cast<std::size_t>(micro_batch)]);
+}
+
+Result<std::vector<double>> TrainingStep::gather(std::span<const double> mine) const {
+  collective::Communicator& world = tools_.engine.communicators().host_world();
+  const auto ranks = static_cast<std::size_t>(world.world_size());
+  std::vector<double> all(ranks * mine.size());
+  const std::vector<std::size_t> counts(ranks, mine.size());
+  TROUPE_RETURN_IF_ERROR(world.all_gather(mine, std::span<double>(all), counts));
+  return all;
+}
+
+std::vector<const double*> TrainingStep::by_number(const StepPlan& plan,
+                                                   const std::vector<double>& all,
+                                                   std::size_t width, std::size_t micro_batches,
+                                                   std::size_t numbers) const {
+  std::vector<const double*> found(plan.batches.size(), nullptr);
+  for (std::size_t rank = 0; rank < all.size() / width; ++rank) {
+    const int data = tools_.layout.mesh().data_rank_of(static_cast<int>(rank));
+    for (std::size_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+      const auto number = static_cast<std::size_t>(
+          tools_.engine.reducer().number_in_step(static_cast<std::int64_t>(micro_batch), data));
+      if (number < found.size()) found[number] = &all[rank * width + micro_batch * numbers];
+    }
+  }
+  return found;
 }
 
 Result<ObjectiveSum> TrainingStep::learn(const StepPlan& plan, const TokenBatch& batch,
@@ -146,12 +197,15 @@ Status TrainingStep::pass_over(const StepPlan& plan, StepRecord& record,
                                std::vector<ObjectiveSum>& sums) {
   tools_.engine.begin_step(static_cast<std::int64_t>(plan.batches.size()));
   const std::int64_t micro_batches = tools_.engine.reducer().micro_batches();
+  tools_.progress.stage(record.step, Stage::kForward);
+  std::vector<Asked> asked_first = TROUPE_TRY(ask_all(plan, record.seconds));
   for (std::int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
     tools_.progress.stage(record.step, Stage::kData);
     const Batches batches =
         timed(record.seconds.data, [&] { return batches_of(plan, micro_batch); });
     tools_.progress.stage(record.step, Stage::kForward);
-    const Asked asked = TROUPE_TRY(ask(plan, batches, record.seconds));
+    const Asked asked =
+        TROUPE_TRY(ask_before(plan, micro_batch, batches, asked_first, record.seconds));
     tools_.engine.begin_micro_batch(micro_batch);
     ComputedUnits computed(tools_.engine.units(), tools_.compute);
     ObservedUnits units(computed, tools_.progress, device_operators());
@@ -239,7 +293,7 @@ std::int64_t TrainingStep::divisor(const StepPlan& plan) const {
       count = std::ranges::count_if(plan.batches, [](const auto& batch) { return !batch.empty(); });
       break;
     case Objective::Division::kRanks:
-      count = tools_.layout.mesh().size();
+      count = tools_.batch_world;
       break;
   }
   return std::max<std::int64_t>(1, count);
@@ -304,8 +358,6 @@ Status TrainingStep::vote(StepSession& session) {
 // strategy and, with equal micro-batches, at every world size.
 Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record,
                                          const std::vector<ObjectiveSum>& sums) {
-  collective::Communicator& world = tools_.engine.communicators().host_world();
-  const auto ranks = static_cast<std::size_t>(world.world_size());
   const std::size_t metrics = tools_.objective.metrics().size();
   // A micro-batch's loss, and a sum and a count of each metric.
   const std::size_t numbers = 1 + 2 * metrics;
@@ -318,25 +370,13 @@ Result<StepOutcome> TrainingStep::sum_up(const StepPlan& plan, StepRecord record
       mine.push_back(sum.metrics.counts[i]);
     }
   }
-  const bool leads = world.rank() == 0;
+  const bool leads = tools_.engine.communicators().host_world().rank() == 0;
   mine.push_back(leads && tools_.observer.save_and_stop_requested() ? kSavesAndStops
                  : leads && tools_.observer.pause_requested()       ? kPauses
                                                                     : 0.0);
-  std::vector<double> all(ranks * width);
-  const std::vector<std::size_t> counts(ranks, width);
-  TROUPE_RETURN_IF_ERROR(timed(record.seconds.communication, [&] {
-    return world.all_gather(std::span<const double>(mine), std::span<double>(all), counts);
-  }));
-  std::vector<const double*> by_number(plan.batches.size(), nullptr);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const int data = tools_.layout.mesh().data_rank_of(static_cast<int>(rank));
-    for (std::size_t micro_batch = 0; micro_batch < sums.size(); ++micro_batch) {
-      const auto number = static_cast<std::size_t>(
-          tools_.engine.reducer().number_in_step(static_cast<std::int64_t>(micro_batch), data));
-      if (number < by_number.size()) by_number[number] = &all[rank * width + micro_batch * numbers];
-    }
-  }
-  for (const double* found : by_number) {
+  const std::vector<double> all =
+      TROUPE_TRY(timed(record.seconds.communication, [&] { return gather(mine); }));
+  for (const double* found : by_number(plan, all, width, sums.size(), numbers)) {
     if (!found) continue;
     record.loss += found[0];
     MetricSums of_batch;
@@ -375,7 +415,8 @@ Status TrainingStep::compare_states(collective::Communicator& group) {
   const UpdatedPart& part = keeps ? tools_.kept->part() : tools_.own_part;
   std::vector<std::uint64_t> sums = keeps
                                         ? std::vector<std::uint64_t>(part.tiles().size())
-                                        : part.tile_sums(parallel_for_on(tools_.compute.threads()));
+                                        : part.tile_sums(tools_.transaction.record().moment_updates,
+                                                         parallel_for_on(tools_.compute.threads()));
   TROUPE_RETURN_IF_ERROR(group.broadcast(std::as_writable_bytes(std::span(sums)), 0));
   BuddyState::Damage difference;
   if (keeps) difference = tools_.kept->compare(sums);
@@ -420,11 +461,12 @@ Result<std::string> TrainingStep::find_non_finite(const StepPlan& plan) {
   // What this rank found first: micro-batch, whether its loss is finite, and a parameter or −1.
   std::int64_t finding[3] = {-1, 1, -1};
   tools_.engine.begin_step(static_cast<std::int64_t>(plan.batches.size()));
+  StepSeconds ignored;
+  std::vector<Asked> asked_first = TROUPE_TRY(ask_all(plan, ignored));
   for (std::int64_t micro_batch = 0; micro_batch < tools_.engine.reducer().micro_batches();
        ++micro_batch) {
-    StepSeconds ignored;
     const Batches batches = batches_of(plan, micro_batch);
-    const Asked asked = TROUPE_TRY(ask(plan, batches, ignored));
+    const Asked asked = TROUPE_TRY(ask_before(plan, micro_batch, batches, asked_first, ignored));
     tools_.engine.begin_micro_batch(micro_batch);
     GradientProbe probe(tools_.engine, layout, tools_.compute.access());
     const double loss = TROUPE_TRY(learn(plan, batches.own, asked, probe, ignored)).loss_sum;

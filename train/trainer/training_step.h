@@ -42,6 +42,8 @@ struct StepTools {
   const Objective& objective;
   Activations& activations;
   const RankLayout& layout;
+  // The ranks that the samples of a step are dealt to, of however many there are.
+  int batch_world;
   const Schedule& schedule;
   std::int64_t schedule_offset;  // of its steps behind the updates, see RunSchedule
   const OwnData* own_data;       // null: none
@@ -87,6 +89,21 @@ class TrainingStep {
   };
   // What the objective asks before the pass that trains.
   Result<Asked> ask(const StepPlan& plan, const Batches& batches, StepSeconds& seconds);
+  // The same of all of this rank's micro-batches, for objectives that ask for the drift, else none.
+  // The drift is the mean over the micro-batches that the ranks of `batch_world` would compute at
+  // the same time, as trl.KTOTrainer has it: it does not depend on how many ranks there are.
+  // Collective.
+  Result<std::vector<Asked>> ask_all(const StepPlan& plan, StepSeconds& seconds);
+  // What ask_all() found for the micro-batch, or, where it asked nothing, ask().
+  Result<Asked> ask_before(const StepPlan& plan, std::int64_t micro_batch, const Batches& batches,
+                           std::vector<Asked>& asked, StepSeconds& seconds);
+  // All ranks' numbers, in the order of ranks. Collective.
+  Result<std::vector<double>> gather(std::span<const double> mine) const;
+  // Of what gather() gave, `width` for a rank: where those of each of the step's micro-batches
+  // begin, `numbers` each; null where nobody computed it.
+  std::vector<const double*> by_number(const StepPlan& plan, const std::vector<double>& all,
+                                       std::size_t width, std::size_t micro_batches,
+                                       std::size_t numbers) const;
   // The pass that gives gradients; the loss.
   Result<ObjectiveSum> learn(const StepPlan& plan, const TokenBatch& batch, const Asked& asked,
                              UnitAccess& units, StepSeconds& seconds);

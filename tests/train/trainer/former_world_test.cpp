@@ -1,5 +1,5 @@
 // Runs whose ranks become more and fewer: the state of one world becomes that of the next.
-#include "tests/train/trainer/run_fixture.h"
+#include "tests/train/trainer/judged_fixture.h"
 
 namespace troupe::train::tests {
 namespace {
@@ -166,6 +166,35 @@ TEST_CASE("worlds of 4, 2, 3 and 4 machines in one run: the bits of an undisturb
       return lines;
     };
     CHECK(log(dir.file("run")) == log(dir.file("oracle")));
+  }
+}
+
+TEST_CASE("a loss that is divided by ranks, or asks what other samples have, is any world's") {
+  const RunChange anchored{
+      .world = 4, .batch = 1, .accumulation = 1, .change = [](RunBundle& bundle) {
+        elastic_change("ddp").change(bundle);
+        bundle.config.method.stage = TrainingStage::kSupervised;
+        bundle.config.method.use_asft_loss = true;
+        bundle.trainables.reference = Reference::kBase;
+      }};
+  RunChange judged = judged_change({.stage = TrainingStage::kKto, .world = 4});
+  judged.batch = 1;
+  judged.accumulation = 2;
+  judged.change = [change = judged.change](RunBundle& bundle) {
+    change(bundle);
+    bundle.config.sharding.deterministic = Deterministic::kAcrossWorldSizes;
+    bundle.config.training.max_steps = 8;
+  };
+  for (const RunChange& change : {anchored, judged}) {
+    troupe::tests::TemporaryDirectory dir;
+    train(dir.file("oracle"), change);
+    Machines machines(dir.file("run"), change);
+    check_paused(machines.run({0, 1, 2, 3}, 2), 2);
+    check_paused(machines.run({0, 1, 2}, 4), 4);
+    check_paused(machines.run({0}, 6), 6);
+    for (const Status& status : machines.run({0, 2}, -1))
+      CHECK_MESSAGE(status.ok(), status.to_string());
+    CHECK(losses(dir.file("run")) == losses(dir.file("oracle")));
   }
 }
 

@@ -1,8 +1,12 @@
 // Ranks that die at any point of a run and go on from the memory that survives them.
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 
 #include "tests/train/trainer/run_fixture.h"
+#include "train/optimizer/whole_tensors.h"
+#include "train/trainer/sharding_setup.h"
+#include "train/trainer/training_state.h"
 
 namespace troupe::train::tests {
 namespace {
@@ -359,26 +363,38 @@ TEST_CASE("a machine lost while states are copied: what is half copied counts fo
   }
 }
 
-// Changes a bit of the state of `owner` in the memory of `rank`, where it is called `name`: of its
-// parameters or slots.
-void flip_bit(Ranks& ranks, int rank, const char* name, int owner, SeededRandom& random) {
-  auto found = ranks.memories[static_cast<std::size_t>(rank)]->take(name);
-  REQUIRE((found.ok() && found->has_value()));
-  memory::Segment& segment = **found;
-  const ParameterLayout layout(tiny_model());
-  const auto world = static_cast<int>(ranks.runs.size());
-  const RankLayout of(layout, Strategy::kZero3, Mesh{.dp_shard = world}, owner);
-  const auto bytes = static_cast<std::size_t>(of.elements(Region::kOptimizer)) * sizeof(float);
-  // The segment ends with parameters, gradients and two slots.
-  std::size_t at = random.below(3 * bytes);
-  if (at >= bytes) at += bytes;
-  segment.data()[segment.size() - 4 * bytes + at] ^= std::byte{1} << random.below(8);
+// Changes a bit of the state of `owner` in the memory of `rank`, its own or what it keeps of
+// another's: of its parameters, or of a slot that the next update reads.
+void flip_bit(Ranks& ranks, int rank, int owner, const World& world, SeededRandom& random) {
+  RunBundle bundle = bundle_for("", 1, 1);
+  change_of(world).change(bundle);
+  const auto optimizer = optimizer_of(bundle.config, bundle.model);
+  const ModelLayout model(bundle.model, with_rule(bundle.trainables, bundle.config, bundle.model));
+  const RankLayout layout(model.trained(), Strategy::kZero3, Mesh{.dp_shard = world.ranks}, owner);
+  auto state = TrainingState::find(
+      layout, {.optimizer = optimizer.get(), .kept_of = rank == owner ? -1 : owner},
+      *ranks.memories[static_cast<std::size_t>(rank)]);
+  REQUIRE((state.ok() && state->has_value()));
+  const StateBuffers buffers = (*state)->kept();
+  std::vector<std::span<std::byte>> parts{buffers.parameters};
+  // Of two slots by tensor the last update has written one.
+  std::size_t by_tensor = 0;
+  for (const SlotBuffer& slot : buffers.slots) {
+    if (!slot.place || !slot.place->by_tensor() ||
+        by_tensor++ == written_slot((*state)->transaction().record().moment_updates))
+      parts.push_back(slot.data);
+  }
+  std::erase_if(parts, [](std::span<std::byte> part) { return part.empty(); });
+  // As often in a small part as in a large one.
+  const std::span<std::byte> part = parts[random.below(parts.size())];
+  part[random.below(part.size())] ^= std::byte{1} << random.below(8);
 }
 
 TEST_CASE("a copy in which a single bit was changed is found out, named, and never taken") {
-  const World world{.strategy = "zero3", .ranks = 2, .machines = 2};
+  const std::vector<std::string> optimizers{"adamw_torch", "adamw_torch", "adamw_8bit", "muon",
+                                            "adafactor"};
   troupe::tests::TemporaryDirectory folder;
-  const Oracle oracle = undisturbed(folder.file("oracle"), world);
+  std::map<std::string, Oracle> oracles;
   SeededRandom random(5);
   const auto warned = [](const Ranks& ranks, std::size_t rank) {
     const auto& warnings = ranks.observers[rank].warnings;
@@ -391,11 +407,19 @@ TEST_CASE("a copy in which a single bit was changed is found out, named, and nev
   };
   for (int place = 0; place < 100; ++place) {
     CAPTURE(place);
+    const World world{.strategy = "zero3",
+                      .ranks = 2,
+                      .machines = 2,
+                      .optim = optimizers[static_cast<std::size_t>(place / 2) % 5]};
+    CAPTURE(world.optim);
+    if (!oracles.contains(world.optim))
+      oracles.emplace(world.optim, undisturbed(folder.file(world.optim), world));
+    const Oracle& oracle = oracles.at(world.optim);
     const std::size_t keeper = random.below(2), owner = 1 - keeper;
     troupe::tests::TemporaryDirectory dir;
     auto ranks = make_ranks_of(dir.file("out"), world);
     const auto flip = [&] {
-      flip_bit(*ranks, static_cast<int>(keeper), "kept", static_cast<int>(owner), random);
+      flip_bit(*ranks, static_cast<int>(keeper), static_cast<int>(owner), world, random);
     };
     std::uint64_t generation = 1;
     if (place % 2 == 0) {
@@ -437,7 +461,7 @@ TEST_CASE("states that differ from their copies are not gone on from: nobody kno
   ranks->machines = {"one", "another"};
   SeededRandom random(6);
   ranks->observers[1].look = [&](const TrainingView& view) {
-    if (view.step() == 3) flip_bit(*ranks, 1, "state", 1, random);
+    if (view.step() == 3) flip_bit(*ranks, 1, 1, world, random);
   };
   for (const Status& status : run_generation(*ranks, 1)) CHECK_FALSE(status.ok());
   REQUIRE(ranks->observers[0].warnings.size() == 1);
