@@ -53,15 +53,23 @@ class OnBoth {
     for (const pid_t pid : elsewhere.processes()) ::kill(pid, SIGKILL);
     CHECK(second->wait(kStart) == 128 + SIGKILL);
   }
-  // From the first one, by the name that the second one was told.
-  CommandResult drain_second() {
-    const std::string before = ", as ";
-    const std::string& said = second->output();
-    const auto name = said.find(before, said.find("is part of the run of")) + before.size();
-    return run_command(machines_.inside(0, {troupe_program(), "drain",
-                                            said.substr(name, said.find(',', name) - name),
-                                            "--address", machines_.address(0) + ":6379"}),
-                       tiny_.options());
+  // From the first one, by the id of the machine's node.
+  CommandResult drain(int machine) {
+    const auto troupe = [this](std::vector<std::string> command) {
+      command.insert(command.begin(), troupe_program());
+      command.insert(command.end(), {"--address", machines_.address(0) + ":6379"});
+      return run_command(machines_.inside(0, command), tiny_.options());
+    };
+    const auto listed = json::parse(troupe({"nodes", "--json"}).out);
+    REQUIRE(listed.ok());
+    std::string id;
+    for (const auto& node : listed->as_object().at("nodes").as_array()) {
+      if (json::find_string(node, "state") == "alive" &&
+          json::find_string(*json::find(node, "labels"), "troupe-node-rank") ==
+              std::to_string(machine))
+        id = json::find_string(node, "node_id").value_or("");
+    }
+    return troupe({"drain", id});
   }
   void finish() {
     REQUIRE_MESSAGE(first->wait(kRun) == 0, first->output());
@@ -253,7 +261,7 @@ TEST_CASE("a machine joins a run, is lost, joins again and leaves: the bits of a
   becomes("1 rank on 1 machine from here on, it had 2 on 2: machine 1 leaves");
   run.start_second();
   becomes("2 ranks on 2 machines from here on, it had 1 on 1: machine 1 came");
-  const CommandResult drained = run.drain_second();
+  const CommandResult drained = run.drain(1);
   CHECK_MESSAGE(drained.exit_code == 0, drained.err);
   CHECK(drained.out.find("has left the training, which goes on without it") != std::string::npos);
   CHECK_MESSAGE(run.second->wait(kStart) == 0, run.second->output());
@@ -268,7 +276,7 @@ TEST_CASE("a machine joins a run, is lost, joins again and leaves: the bits of a
   check_same_result(tiny.file("elastic"), tiny.file("one"));
 }
 
-TEST_CASE("SIGTERM to the second machine, or to both at once, saves and ends the whole run") {
+TEST_CASE("no machine of a fixed world is drained; SIGTERM to one, or to both, saves and ends the run") {
   const auto machines = TwoMachines::make();
   if (!machines) return;
   for (const bool both : {false, true}) {
@@ -276,6 +284,14 @@ TEST_CASE("SIGTERM to the second machine, or to both at once, saves and ends the
     const TinyRun tiny;
     OnBoth run(*machines, tiny, "two", kLongRun);
     REQUIRE_MESSAGE(run.first->wait_for_output("step 3/300 ", kStart), run.first->output());
+    for (const int machine : {0, 1}) {
+      if (both) break;
+      const CommandResult drained = run.drain(machine);
+      CHECK(drained.exit_code != 0);
+      CHECK_MESSAGE(drained.err.find("cannot do without it: its machines are as many as NNODES "
+                                     "says") != std::string::npos,
+                    drained.err);
+    }
     run.second->kill(SIGTERM);
     if (both) run.first->kill(SIGTERM);
     CHECK(run.first->wait(seconds(20)) == 143);

@@ -54,6 +54,13 @@ Status drain(CommandContext& context, const DrainOptions& options) {
                  "stop'",
                  node.name);
   }
+  if (leaving == Leaving::kFixed) {
+    return error(Code::kFailedPrecondition,
+                 "the training on node {} cannot do without it: its machines are as many as NNODES "
+                 "says; save and end it with 'troupe stop' (with MIN_NNODES and MAX_NNODES machines "
+                 "may leave)",
+                 node.name);
+  }
   // The command that joined for the training has nothing left to do there.
   const bool ends = leaving == Leaving::kGone;
   const std::string by = fmt::format("'troupe drain' on {}", scheduler::host_name());

@@ -25,6 +25,7 @@ constexpr auto kLeaveLook = std::chrono::milliseconds(10);
 struct FoundController {
   Cluster cluster;
   ActorHandle<train::TrainController> handle;
+  std::vector<NodeId> nodes;  // of the run's actors
   Deadline deadline;
 };
 
@@ -39,6 +40,11 @@ Result<std::optional<FoundController>> find_controller(CommandContext& context,
     return actor.name.starts_with(train::kControllerPrefix);
   });
   if (controller == actors.end()) return std::optional<FoundController>();
+  std::vector<NodeId> nodes;
+  for (const wire::ActorInfo& actor : actors) {
+    if (!actor.run.empty() && train::kControllerPrefix + actor.run == controller->name)
+      nodes.push_back(actor.node_id);
+  }
   Cluster cluster = TROUPE_TRY(Cluster::connect({.host = found->place.address.host,
                                                  .port = found->place.address.port,
                                                  .token = found->place.token.token,
@@ -48,7 +54,8 @@ Result<std::optional<FoundController>> find_controller(CommandContext& context,
                                                  .follow_output = false}));
   const auto handle = TROUPE_TRY(cluster.get_actor<train::TrainController>(controller->name));
   return std::optional(FoundController{std::move(cluster),
-                                       handle.with({.despite_state_loss = true}), found->deadline});
+                                       handle.with({.despite_state_loss = true}), std::move(nodes),
+                                       found->deadline});
 }
 
 }  // namespace
@@ -77,6 +84,10 @@ Result<Leaving> leave_run(CommandContext& context, const ClusterOptions& cluster
   if (!machine) return Leaving::kNoPart;
   // Asked again and again: a machine that is lost meanwhile may make this one needed.
   const auto controller = run->handle.with({.timeout = kLeaveAnswer, .despite_state_loss = true});
+  if (!TROUPE_TRY(run->handle.call<&train::TrainController::changes_world>().get(
+          run->deadline.remaining())))
+    return std::ranges::find(run->nodes, self) != run->nodes.end() ? Leaving::kFixed
+                                                                   : Leaving::kNoPart;
   const Deadline deadline = Deadline::after(kLeaveTimeout);
   for (int unanswered = 0;;) {
     const auto may =

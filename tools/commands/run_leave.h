@@ -23,6 +23,7 @@ enum class Leaving {
   kGone,    // it was one of the training's machines; the others go on without it
   kNoPart,  // no training runs in the cluster, or it runs on nodes that did not join for it
   kNeeded,  // the training cannot do with fewer machines (MIN_NNODES)
+  kFixed,   // trainers are there, and the training's machines may not change
 };
 
 // Tells the training of a cluster that node `self` goes, and waits until the step under way has

@@ -56,6 +56,7 @@ class TrainController {
   // From the driver: ends the run.
   void stop(Status reason);
 
+  bool changes_world() const { return session_.changes_world(); }
   // A machine of a run whose world may change announces its end. False: the run cannot do without
   // it, or does not change. True: has_machine() will be false once it is needed no more.
   bool machine_leaves(std::int32_t machine);
@@ -72,7 +73,8 @@ class TrainController {
       troupe::methods<&TrainController::start, &TrainController::report,
                       &TrainController::fault_fired, &TrainController::save_and_stop,
                       &TrainController::save_to, &TrainController::stop,
-                      &TrainController::machine_leaves, &TrainController::has_machine>;
+                      &TrainController::changes_world, &TrainController::machine_leaves,
+                      &TrainController::has_machine>;
 
  private:
   void take_bundle(ByteStream stream, bool same_node);

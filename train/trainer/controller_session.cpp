@@ -249,12 +249,12 @@ ControllerActions ControllerSession::time_passed(TimePoint now) {
 }
 
 ControllerActions ControllerSession::machine_leaves(int machine, TimePoint now) {
-  if (leads(machine) || processes_.size() == 0) return {};
+  if (!changes_world() || leads(machine) || processes_.size() == 0) return {};
   return tell(MachineLeaves{machine}, now);
 }
 
 bool ControllerSession::may_leave(int machine) const {
-  if (leads(machine)) return false;
+  if (!changes_world() || leads(machine)) return false;
   // Without trainers it looks for its run: it is asked again.
   return processes_.size() == 0 || !has_machine(machine) || state_.announced(machine);
 }

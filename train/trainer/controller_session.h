@@ -89,6 +89,8 @@ class ControllerSession {
                                const std::string& gpu, TimePoint now);
   // About once a second.
   ControllerActions time_passed(TimePoint now);
+  // Machines may come and go.
+  bool changes_world() const { return settings_.ranks_per_machine > 0; }
   // The machine announces its end, and asks again until it may go. may_leave(), after it: it is
   // not needed, and goes once has_machine() is false.
   ControllerActions machine_leaves(int machine, TimePoint now);
@@ -109,8 +111,8 @@ class ControllerSession {
   // Says that this is another process of the controller than the one before.
   void tell_replaced(const std::string& cause, const std::string& text, TimePoint now);
   ControllerActions take();
-  // Of a run whose world may change: the head, the controller and the run's output are there.
-  bool leads(int machine) const { return settings_.ranks_per_machine > 0 && machine == 0; }
+  // The head, the controller and the run's output are there.
+  static bool leads(int machine) { return machine == 0; }
 
   const RunSettings settings_;
   const std::uint64_t incarnation_;

@@ -180,6 +180,19 @@ TEST_CASE("a controller without memory asks, adopts, ends the silent, then hears
   CHECK(session.state().memory().ranks[0].phase == RunMemory::RankPhase::kReady);
 }
 
+TEST_CASE("no machine of a fixed world may leave, whether or not the run has begun") {
+  ControllerSession session(two_ranks(), 1);
+  CHECK_FALSE(session.changes_world());
+  for (const bool placed : {false, true}) {
+    CAPTURE(placed);
+    if (placed) session.add_trainers(2);
+    for (const int machine : {0, 1}) {
+      CHECK(session.machine_leaves(machine, at(1)).empty());
+      CHECK_FALSE(session.may_leave(machine));
+    }
+  }
+}
+
 TEST_CASE("any machine may be needed by a run that is looked for") {
   RunSettings settings = two_ranks();
   settings.ranks_per_machine = 1;
