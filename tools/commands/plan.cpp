@@ -297,7 +297,11 @@ void print_rest(const Row& row, std::ostream& out) {
       "\n* as configured; its rest: {} gradients on their way, {} workspaces, {} rings between "
       "trainers, {}{} data set, {} program\nmachine: {} and {} beside them\n",
       bytes(plan.reduction), bytes(plan.workspaces), bytes(plan.rings),
-      plan.kept > 0 ? bytes(plan.kept) + " copy of another machine's rank (troupe.replicas), " : "",
+      (plan.kept > 0 ? bytes(plan.kept) + " copy of another machine's rank (troupe.replicas), "
+                     : "") +
+          (plan.former > 0
+               ? bytes(plan.former) + " of the world before, until a step of the next one stands, "
+               : ""),
       bytes(plan.dataset), bytes(plan.runtime), trainers_text(row.request),
       bytes(row.machine_bytes - row.request.ranks_on_node * plan.total()));
 }
@@ -322,6 +326,7 @@ json::Object json_of(const Row& row) {
                                       {"workspaces", plan.workspaces},
                                       {"rings", plan.rings},
                                       {"kept", plan.kept},
+                                      {"former", plan.former},
                                       {"dataset", plan.dataset},
                                       {"runtime", plan.runtime},
                                       {"total", plan.total()}}},

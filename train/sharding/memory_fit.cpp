@@ -53,11 +53,6 @@ std::optional<PlanRequest> with_ranks(PlanRequest request, Strategy strategy, in
   return request;
 }
 
-int machines_of(const PlanRequest& request) {
-  const int ranks = std::max(1, request.ranks_on_node);
-  return (request.mesh.size() + ranks - 1) / ranks;
-}
-
 PlanRequest with_rows(PlanRequest request, std::int64_t rows) {
   const std::int64_t sequences = request.activations.rows_max * request.reduction.micro_batches;
   if (request.evaluation)
@@ -93,6 +88,7 @@ class Search {
       : request_(request), memory_(memory), device_is_short_(!fits_device(request, memory)) {}
 
   std::vector<FittingChange> run() {
+    try_more_machines();
     try_strategies();
     try_offload();
     try_without_spares();
@@ -111,6 +107,15 @@ class Search {
         {std::move(settings), std::move(note),
          device_is_short_ ? plan_device_memory(*changed).total() : node_bytes(*changed)});
     return true;
+  }
+
+  // A world that may not shrink so far.
+  void try_more_machines() {
+    for (int machines = machines_of(request_) + 1; machines <= request_.machines_max; ++machines) {
+      const auto changed =
+          with_ranks(request_, request_.strategy, std::max(1, request_.ranks_on_node), machines);
+      if (add(changed, fmt::format("MIN_NNODES={}", machines), "as it is configured")) return;
+    }
   }
 
   void try_strategies() {
@@ -155,7 +160,8 @@ class Search {
   }
 
   void try_without_copies() {
-    if (!keeps_copies(request_)) return;
+    // Where machines come and go, none could without a copy of what it holds.
+    if (!keeps_copies(request_) || changes_world()) return;
     PlanRequest changed = request_;
     changed.copies = false;
     add(changed, "troupe.replicas=0", "a lost machine costs the steps since the last checkpoint");
@@ -183,8 +189,10 @@ class Search {
       const auto changed = with_fewer_ranks(request_, request_.strategy, ranks);
       if (!changed) continue;
       const int world = changed->mesh.size();
+      const std::string trainers = changes_world() ? fmt::format("NPROC_PER_NODE={}", ranks)
+                                                   : fmt::format("troupe.workers={}", world);
       if (add(changed,
-              fmt::format("troupe.workers={} gradient_accumulation_steps={}{}", world,
+              fmt::format("{} gradient_accumulation_steps={}{}", trainers,
                           changed->reduction.micro_batches, mesh_text(*changed, request_))))
         return;
     }
@@ -213,13 +221,21 @@ class Search {
             with_ranks(least, Strategy::kZero3, std::max(1, request_.ranks_on_node), machines);
         std::string text = changed ? settings(*changed) : "";
         if (machines > machines_of(request_))
-          text += fmt::format(" on {} machines (NNODES={})", machines, machines);
+          text += on_machines(machines);
         if (add(changed, text)) return;
       }
     }
     least.offload = request_.offload;
     const auto alone = with_ranks(least, Strategy::kZero3, 1, kMachinesMax);
     add(alone, alone ? settings(*alone) + fmt::format(" on {} machines", kMachinesMax) : "");
+  }
+
+  bool changes_world() const { return request_.machines_max > 0; }
+  std::string on_machines(int machines) const {
+    if (!changes_world()) return fmt::format(" on {0} machines (NNODES={0})", machines);
+    return machines <= request_.machines_max
+               ? fmt::format(" MIN_NNODES={}", machines)
+               : fmt::format(" on {0} machines (MIN_NNODES={0}, MAX_NNODES above it)", machines);
   }
 
   const PlanRequest& request_;
@@ -262,17 +278,23 @@ std::vector<FittingChange> fitting_changes(const PlanRequest& request, const Nod
 
 Status check_fits(const PlanRequest& request, const NodeMemory& memory) {
   if (fits(request, memory)) return {};
-  std::string text =
-      !fits_device(request, memory)
-          ? device_shortage(request, memory)
-          : fmt::format(
-                "the run needs {} of a machine's memory ({} trainers of {} with {}, {} rows of {} "
-                "tokens), {} of {} are available{}",
-                readable(node_bytes(request)), request.ranks_on_node,
-                readable(plan_memory(request).total()), describe(request.strategy, request.mesh),
-                request.activations.rows_max, request.activations.length_max,
-                readable(memory.available_bytes), readable(memory.total_bytes),
-                memory.limit.empty() ? "" : " (" + memory.limit + ")");
+  std::string text;
+  if (!fits_device(request, memory)) {
+    text = device_shortage(request, memory);
+  } else {
+    const MemoryPlan plan = plan_memory(request);
+    text = fmt::format(
+        "the run needs {} of a machine's memory ({} trainers of {}{} with {}, {} rows of {} "
+        "tokens), {} of {} are available{}",
+        readable(node_bytes(request)), request.ranks_on_node, readable(plan.total()),
+        plan.former > 0
+            ? fmt::format(", {} of it held of the world before until a step of the next one stands,",
+                          readable(plan.former))
+            : "",
+        describe(request.strategy, request.mesh), request.activations.rows_max,
+        request.activations.length_max, readable(memory.available_bytes),
+        readable(memory.total_bytes), memory.limit.empty() ? "" : " (" + memory.limit + ")");
+  }
   const auto changes = fitting_changes(request, memory);
   if (changes.empty()) {
     text += "; a smaller model or a shorter cutoff_len is needed";

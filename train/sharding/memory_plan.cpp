@@ -226,6 +226,30 @@ bool keeps_copies(const PlanRequest& request) {
   return !BuddyPlan::make(request.mesh.replicas(), machines).none();
 }
 
+int machines_of(const PlanRequest& request) {
+  const int ranks = std::max(1, request.ranks_on_node);
+  return (request.mesh.size() + ranks - 1) / ranks;
+}
+
+namespace {
+
+// The world before may have had a machine more, which left or was lost; that of all machines comes
+// from one that had one fewer. Nothing: there is none.
+std::optional<PlanRequest> world_before(const PlanRequest& request) {
+  const int machines = machines_of(request);
+  const int before = machines < request.machines_max ? machines + 1 : machines - 1;
+  if (request.machines_max == 0 || before < 1) return std::nullopt;
+  PlanRequest former = request;
+  former.machines_max = 0;
+  const auto mesh = make_mesh(request.strategy, before * std::max(1, request.ranks_on_node),
+                              request.ranks_on_node, 0, 0);
+  if (!mesh.ok()) return std::nullopt;  // a world that this strategy does not have
+  former.mesh = *mesh;
+  return former;
+}
+
+}  // namespace
+
 MemoryPlan plan_memory(const PlanRequest& request) {
   const ModelLayout layout(request.model, request.trainables);
   const RankLayout rank(layout, request.strategy, request.mesh,
@@ -261,6 +285,10 @@ MemoryPlan plan_memory(const PlanRequest& request) {
   if (keeps_copies(request)) {
     plan.kept = rank.elements(Region::kOptimizer) * (size_of_type(DType::kF32) + state_size) +
                 optimizer_bytes(request, rank) + update_log_bytes(request, rank);
+  }
+  if (const auto before = world_before(request)) {
+    const MemoryPlan former = plan_memory(*before);
+    plan.former = former.state() + former.kept;
   }
   plan.dataset = request.dataset_bytes;
   plan.runtime = runtime_bytes(request);

@@ -59,6 +59,9 @@ struct PlanRequest {
   std::shared_ptr<const Optimizer> optimizer = nullptr;
   bool saves_optimizer = true;  // in checkpoints; with a GPU it is copied to the host first
   bool copies = false;          // what only one machine holds has a copy on another (BuddyPlan)
+  // > 0: machines come and go, up to so many. A rank keeps what it held in the world before until a
+  // step of the present one stands.
+  int machines_max = 0;
 };
 
 // Bytes of one trainer, in the host's memory. With a GPU the first six are 0, see DevicePlan, but
@@ -73,17 +76,21 @@ struct MemoryPlan {
   std::int64_t workspaces = 0;  // of the threads: attention scores, packed operands, saves
   std::int64_t rings = 0;       // shared memory between the ranks of a machine
   std::int64_t kept = 0;        // of the state of another machine's rank, with its gradients
+  std::int64_t former = 0;      // of the world before: its state and what it kept
   std::int64_t dataset = 0;
   std::int64_t runtime = 0;  // the program: code, libraries, threads, heap
 
   // The four that the formulas of ZeRO are about, and all.
   std::int64_t state() const { return parameters + gradients + optimizer; }
-  std::int64_t rest() const { return reduction + workspaces + rings + kept + dataset + runtime; }
+  std::int64_t rest() const { return reduction + workspaces + rings + kept + former + dataset + runtime; }
   std::int64_t total() const { return state() + gathered + activations + rest(); }
 };
 
 // Whether ranks keep copies of each other's states: they are asked for, and BuddyPlan has some.
 bool keeps_copies(const PlanRequest& request);
+
+// Machines of the request's world.
+int machines_of(const PlanRequest& request);
 
 // Of the rank that owns most.
 MemoryPlan plan_memory(const PlanRequest& request);

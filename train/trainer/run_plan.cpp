@@ -21,6 +21,8 @@ PlanFacts launch_facts(const LoadedConfig& loaded, std::int64_t machines, std::i
   PlanFacts facts;
   facts.world_size = static_cast<int>(loaded.world_size.value);
   facts.machines = static_cast<int>(std::max<std::int64_t>(1, machines));
+  facts.machines_max =
+      loaded.launch.elastic() ? static_cast<int>(loaded.launch.node_count()) : 0;
   facts.cores = cores;
   facts.threads =
       static_cast<int>(resolve_threads_per_worker(loaded.config, cores, facts.ranks_on_machine()));
@@ -94,6 +96,7 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   request.optimizer = optimizer_of(config, model);
   request.saves_optimizer = !config.training.save_only_model;
   request.copies = config.troupe.replicas != "0";
+  request.machines_max = facts.machines_max;
   return request;
 }
 
@@ -200,6 +203,10 @@ Status check_world(const LoadedConfig& loaded, bool on_gpus) {
   TROUPE_RETURN_IF_ERROR(strategy_of(config));
   if (resolve_address(config, loaded.launch)) return {};
   const auto nodes = static_cast<int>(loaded.launch.node_count());
+  if (config.troupe.replicas == "1" && nodes == 1)
+    return error(Code::kInvalidArgument,
+                 "troupe.replicas=1: all ranks are on one machine; use auto or 0")
+        .with("key", "troupe.replicas");
   const int ranks_per_machine = (world_size + nodes - 1) / nodes;
   if (loaded.launch.elastic())
     TROUPE_RETURN_IF_ERROR(check_changing_world(loaded, ranks_per_machine, on_gpus));
@@ -216,7 +223,8 @@ Result<std::string> check_run_fits(RunBundle& bundle, const LoadedConfig& loaded
   PlanRequest request = TROUPE_TRY(plan_request(config, bundle.model, facts));
   const Status fits = check_fits(request, memory);
   if (fits.ok()) return std::string();
-  if (!keeps_copies(request) || config.troupe.replicas != "auto") return fits;
+  if (!keeps_copies(request) || config.troupe.replicas != "auto" || loaded.launch.elastic())
+    return fits;
   const std::int64_t kept = plan_memory(request).kept;
   request.copies = false;
   if (!check_fits(request, memory).ok()) return fits;

@@ -19,6 +19,7 @@ struct PlanFacts {
   Trainables trainables = {};  // of the model
   int world_size = 1;
   int machines = 1;
+  int machines_max = 0;         // PlanRequest::machines_max
   int threads = 1;              // of a trainer
   std::int64_t cores = 1;       // of a machine
   std::int64_t length_max = 1;  // of training's rows
@@ -55,7 +56,8 @@ Status check_world(const LoadedConfig& loaded, bool on_gpus = false);
 
 // Whether the trainers of a run that is about to begin fit into the memory of each of so many
 // machines: check_fits() of all that. Where they do without copies of each other's states alone,
-// troupe.replicas=auto becomes 0 in the bundle, and the notice that says so is returned.
+// troupe.replicas=auto becomes 0 in the bundle, and the notice that says so is returned; a world
+// that may change is refused then, for no machine could leave it.
 Result<std::string> check_run_fits(RunBundle& bundle, const LoadedConfig& loaded,
                                    std::int64_t machines, std::int64_t cores,
                                    const NodeMemory& memory, bool on_gpus = false);

@@ -469,11 +469,30 @@ void RunState::on(const TrainerFailed& event, TimePoint now) {
   if (elastic() && event.generation != known_.generation) return;
   if (rank_of(event.rank) && on_new_node(event.rank))
     return cannot_serve(event.rank, event.cause, now);
+  if (elastic() && event.cause.code() == Code::kOutOfMemory && rank_of(event.rank) &&
+      !known_.ending)
+    return without_memory(event.rank, event.cause, now);
   Status cause = event.cause;
   if (known_.purpose == GenerationPurpose::kSaveAlone)
     return end(error(Code::kCancelled, "{}rank 0 cannot save alone: {}",
                      known_.ending ? "" : "the run was told to stop, and ", cause.message()));
   end(cause.with("rank", event.rank));
+}
+
+// A larger share of the state, beside what it held in the world before, was too much for a machine.
+// Where enough others are there one of them has a copy of that; else the run ends with what its
+// ranks hold.
+void RunState::without_memory(int number, const Status& cause, TimePoint now) {
+  const int machine = machine_of(places_.trainer_of(number));
+  const auto others = std::ranges::count_if(machines(), [&](int other) {
+    return other != machine && machine_alive(other) && !leaves(other);
+  });
+  if (others >= settings_.machines_min) return cannot_serve(number, cause, now);
+  rank_of(number)->phase = RankPhase::kReady;
+  Status why = cause;
+  why.with("rank", number);
+  if (known_.running) give_up_generation(why, now);
+  end_having_saved(std::move(why), now);
 }
 
 void RunState::on(const TrainerSaving& event, TimePoint now) {

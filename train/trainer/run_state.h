@@ -153,6 +153,7 @@ class RunState {
   bool on_new_node(int rank) const;
   // Its process cannot take part there, as it says: it counts as one that is not there.
   void cannot_serve(int rank, const Status& cause, TimePoint now);
+  void without_memory(int rank, const Status& cause, TimePoint now);
   void spare_died(const TrainerDied& event, TimePoint now);
   // The rank's new process was told of before the death of the one on `node`.
   void rank_replaced(int rank, const std::string& node, TimePoint now);

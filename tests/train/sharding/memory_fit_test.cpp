@@ -55,6 +55,38 @@ TEST_CASE("the refusal says what is needed, what there is and what would fit") {
   CHECK(text.find("troupe.strategy=zero1") == std::string::npos);
 }
 
+TEST_CASE("where machines come and go, what a rank held in the world before is counted") {
+  // Of one machine of up to three.
+  PlanRequest run = large_request(Strategy::kZero3, 2);
+  run.copies = true;
+  const auto on_machines = [&](int machines) {
+    PlanRequest changed = run;
+    changed.mesh = make_mesh(run.strategy, 2 * machines, 2, 0, 0).value();
+    return changed;
+  };
+  const auto held = [](const PlanRequest& request) {
+    const MemoryPlan plan = plan_memory(request);
+    return plan.state() + plan.kept;
+  };
+  const MemoryPlan fixed = plan_memory(run);
+  const std::int64_t of_two = held(on_machines(2));
+  CHECK(fixed.former == 0);
+  run.machines_max = 3;
+  const MemoryPlan plan = plan_memory(run);
+  CHECK(plan.former == of_two);
+  CHECK(plan.total() == fixed.total() + of_two);
+  // The largest world is come to from that of a machine less.
+  CHECK(plan_memory(on_machines(3)).former == of_two);
+
+  // One that may not shrink so far would fit, and no copy can be gone without.
+  const Status refused = check_fits(run, memory_of(node_bytes(on_machines(3))));
+  for (const char* words : {"of the world before until a step", "what would fit: MIN_NNODES=",
+                            "as it is configured", "NPROC_PER_NODE=1 "})
+    CHECK_MESSAGE(refused.message().find(words) != std::string::npos, refused.message());
+  CHECK(refused.message().find("troupe.replicas=0") == std::string::npos);
+  CHECK(refused.message().find("troupe.workers") == std::string::npos);
+}
+
 TEST_CASE("a GPU's memory is asked for where it is known, the host's for what stays there") {
   PlanRequest run = large_request(Strategy::kDdp, 2);
   run.on_gpu = true;

@@ -120,6 +120,20 @@ TEST_CASE("machines share the ranks, evaluation has rows of its own") {
   CHECK(doubled.ranks_on_node == 4);
 }
 
+TEST_CASE("copies of one machine's states are refused before anything is started") {
+  LoadedConfig loaded = loaded_config();
+  loaded.config.troupe.replicas = "1";
+  const Status refused = check_world(loaded);
+  CHECK(refused.code() == Code::kInvalidArgument);
+  CHECK(refused.message() == "troupe.replicas=1: all ranks are on one machine; use auto or 0");
+  loaded.launch.nnodes = 2;
+  CHECK(check_world(loaded).ok());
+  // Where the trainers go is the cluster's to decide.
+  loaded.launch = {};
+  loaded.config.troupe.address = "head:6379";
+  CHECK(check_world(loaded).ok());
+}
+
 TEST_CASE("a mesh that does not fit the world is refused") {
   LoadedConfig loaded = loaded_config();
   loaded.config.sharding.strategy = "hsdp";
@@ -180,6 +194,27 @@ TEST_CASE("copies of other machines' states are planned, and given up where ther
   const Status refused = check(needed - 1).status();
   CHECK(refused.code() == Code::kOutOfMemory);
   CHECK(refused.message().find("troupe.replicas=0") != std::string::npos);
+}
+
+TEST_CASE("a world that may change is refused where copies have no room, and not given up") {
+  LoadedConfig loaded = loaded_config();
+  loaded.launch.nodes_min = 2;
+  loaded.launch.nnodes = 4;
+  loaded.world_size.value = 2;  // of the fewest machines
+  RunBundle bundle = bundle_of({10});
+  bundle.model = small_model();
+  const PlanRequest request =
+      plan_request(loaded.config, bundle.model, facts_of(bundle, loaded, 2, 16)).value();
+  CHECK(keeps_copies(request));
+  CHECK(plan_memory(request).former > 0);
+  const auto check = [&](std::int64_t bytes) {
+    return check_run_fits(bundle, loaded, 2, 16, {.available_bytes = bytes, .total_bytes = bytes});
+  };
+  CHECK(check(node_bytes(request)).value().empty());
+  const Status refused = check(node_bytes(request) - 1).status();
+  CHECK(refused.code() == Code::kOutOfMemory);
+  CHECK(refused.message().find("troupe.replicas=0") == std::string::npos);
+  CHECK(bundle.config.troupe.replicas == "auto");
 }
 
 }  // namespace

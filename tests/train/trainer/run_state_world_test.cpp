@@ -392,5 +392,44 @@ TEST_CASE("below machines_min the run waits, up to the limit for a rank without 
   }
 }
 
+TEST_CASE("a member without memory for its new share is done without, or the run saves and ends") {
+  ElasticRun elastic({0, 1, 2}, 2);
+  elastic.tell(StepFinished{1, 1});
+  elastic.die(2);
+  elastic.nowhere(2);
+  elastic.all_stop();
+  elastic.later(seconds(2));
+  REQUIRE(elastic.run.running());
+  REQUIRE(elastic.run.world_size() == 4);
+  const auto fails = [&](int rank) {
+    return elastic.tell(TrainerFailed{rank, elastic.run.generation(),
+                                      error(Code::kOutOfMemory, "no room for its part")});
+  };
+  SUBCASE("fewer are not allowed") {
+    fails(3);
+    CHECK_FALSE(elastic.run.ended());
+    const auto begun = elastic.all_stop();
+    const auto* save = find<BeginGeneration>(begun);
+    REQUIRE(save);
+    CHECK(save->purpose == GenerationPurpose::kSave);
+    // It has none for that either.
+    fails(3);
+    REQUIRE(elastic.run.ended());
+    CHECK(elastic.run.memory().ended->message().find("no room for its part") != std::string::npos);
+  }
+  SUBCASE("a third one has come") {
+    elastic.come_on_new_node(2);
+    elastic.tell(StepFinished{elastic.run.generation(), 2});
+    elastic.all_pause(3);
+    REQUIRE(elastic.run.world_size() == 6);
+    elastic.tell(StepFinished{elastic.run.generation(), 4});
+    fails(3);
+    elastic.all_stop();
+    elastic.later(seconds(2));
+    CHECK(elastic.run.running());
+    CHECK(elastic.trainers() == std::vector<int>{0, 1, 4, 5});
+  }
+}
+
 }  // namespace
 }  // namespace troupe::train
