@@ -26,6 +26,7 @@ BuddyPlan BuddyPlan::make(std::span<const int> states, std::span<const std::uint
     return plan;
   }
   if (std::ranges::all_of(machines_of_state, [](const auto& at) { return at.second.size() > 1; })) {
+    plan.lies_on_several_ = true;
     plan.why_none_ = "every state lies on several machines anyway";
     return plan;
   }

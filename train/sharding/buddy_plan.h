@@ -31,6 +31,8 @@ class BuddyPlan {
   const std::string& why_none() const { return why_none_; }
   // Some state lies on one of several machines alone, and nobody keeps a copy of it.
   bool leaves_some_alone() const { return leaves_some_alone_; }
+  // Nobody needs to keep a copy: every state lies on several machines.
+  bool lies_on_several() const { return lies_on_several_; }
   // Buddies are in different failure domains.
   bool across_domains() const { return across_domains_; }
   // Who keeps the rank's state, and whose state the rank keeps; −1: nobody, nobody's.
@@ -50,6 +52,7 @@ class BuddyPlan {
   std::vector<int> buddy_of_, kept_by_, turns_;
   std::string why_none_ = "nothing was planned";
   bool leaves_some_alone_ = false;
+  bool lies_on_several_ = false;
   bool across_domains_ = false;
 };
 

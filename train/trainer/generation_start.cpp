@@ -303,25 +303,31 @@ Status GenerationStart::plan_buddies(RunGeneration& generation, BuddyPlan plan) 
   const bool on_cpu = f.options.compute.kind == ComputeKind::kCpu;
   const bool alone = plan.leaves_some_alone() || (!plan.none() && !on_cpu);
   const std::string why = plan.none() ? plan.why_none() : "states on GPUs have no copies yet";
-  const bool first = generation.number == 1;
-  const bool says = f.leads() && first;
-  if (plan.none() || !on_cpu) {
-    if (wanted == "1" && first)
+  const bool keeps = !plan.none() && on_cpu;
+  const bool safe = keeps || plan.lies_on_several();
+  const auto before = f.leads() ? generation.observer.safe_before(safe) : std::optional<bool>();
+  if (!keeps) {
+    // Where machines come and go there may be copies in the next world.
+    if (wanted == "1" && generation.number == 1 && !generation.observer.world_changes())
       return error(Code::kInvalidArgument, "troupe.replicas=1: {}; use auto or 0", why)
           .with("key", "troupe.replicas");
-    if (alone && says)
+    if (f.leads() && safe && before == false)
       generation.observer.notice(fmt::format(
-          "the loss of a machine costs the steps since the last checkpoint: no state has a copy "
-          "on another (troupe.replicas=auto): {}",
-          why));
+          "the loss of a machine costs no step from here on: {} (troupe.replicas)", why));
+    if (f.leads() && !safe && before.value_or(alone || wanted == "1"))
+      generation.observer.notice(fmt::format(
+          "the loss of a machine costs the steps since the last checkpoint{}: no state has a copy "
+          "on another (troupe.replicas={}): {}",
+          before ? " from here on" : "", wanted, why));
     return {};
   }
   f.buddies = std::move(plan);
   generation.buddies = TROUPE_TRY(BuddyLinks::make(generation.world, f.buddies));
-  if (says)
+  if (f.leads() && !before.value_or(generation.number > 1))
     generation.observer.notice(fmt::format(
-        "each rank's state has a copy on another machine{}, which takes every step, too: the loss "
-        "of a machine costs no step (troupe.replicas)",
+        "each rank's state has a copy on another machine{}{}, which takes every step, too: the "
+        "loss of a machine costs no step (troupe.replicas)",
+        before ? " from here on" : "",
         f.buddies.across_domains()
             ? fmt::format(" with another label '{}'", f.config().troupe.failure_domain)
             : ""));

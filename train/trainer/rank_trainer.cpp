@@ -95,6 +95,10 @@ class RankTrainer::Observer final : public TrainingObserver {
     trainer_.tell(AbandonedReport{step, path});
   }
   void notice(const std::string& text) override { trainer_.tell(NoticeReport{text}); }
+  bool world_changes() const override { return !plan_.world.trainers.empty(); }
+  std::optional<bool> safe_before(bool safe) override {
+    return std::exchange(trainer_.states_safe_, safe);
+  }
   void model_held(const std::string& folder, const Status& cause) override {
     trainer_.tell(ModelHeldReport{folder, cause});
   }

@@ -34,6 +34,11 @@ class TrainingObserver {
   virtual void checkpoint_abandoned(std::int64_t step, const std::string& path) = 0;
   // Rank 0 only, for the user: what the run does that the configuration alone does not say.
   virtual void notice(const std::string& text) = 0;
+  // Machines may come and go while the run goes on.
+  virtual bool world_changes() const { return false; }
+  // Rank 0 only: whether every state is on more than one machine from here on. What this process
+  // was told before; nothing: it was not asked yet.
+  virtual std::optional<bool> safe_before(bool /*safe*/) { return std::nullopt; }
   // Rank 0 only: the finished model could not be written to `folder`, and is kept in memory.
   virtual void model_held(const std::string& folder, const Status& cause) = 0;
   // Asked of rank 0 while it is: the folder that the user names for it; once.

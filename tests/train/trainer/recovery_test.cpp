@@ -291,6 +291,14 @@ TEST_CASE(
   CHECK(ranks->observers[1].load.how == LoadedFrom::kReplica);
   CHECK(file(dir.file("out/model.safetensors")) == oracle.model);
   CHECK(step_lines(dir.file("out")) == oracle.steps);
+  // Each change is told once.
+  const auto& told = ranks->observers[0].notices;
+  REQUIRE(told.size() == 3);
+  CHECK(told[0].starts_with("each rank's state has a copy on another machine, which"));
+  CHECK(told[1] ==
+        "the loss of a machine costs the steps since the last checkpoint from here on: no state "
+        "has a copy on another (troupe.replicas=auto): all ranks are on one machine");
+  CHECK(told[2].starts_with("each rank's state has a copy on another machine from here on, "));
 }
 
 TEST_CASE("copies that were asked for and cannot be are refused at the start") {
@@ -306,6 +314,14 @@ TEST_CASE("copies that were asked for and cannot be are refused at the start") {
     CHECK(status.code() == Code::kInvalidArgument);
     CHECK(status.message() == "troupe.replicas=1: all ranks are on one machine; use auto or 0");
   }
+  // Others may come where machines come and go.
+  auto elastic = make_ranks(dir.file("elastic"), change);
+  for (auto& observer : elastic->observers) observer.elastic = true;
+  for (const Status& status : run_generation(*elastic, 1))
+    CHECK_MESSAGE(status.ok(), status.to_string());
+  REQUIRE(elastic->observers[0].notices.size() == 1);
+  CHECK(elastic->observers[0].notices[0].ends_with(
+      "(troupe.replicas=1): all ranks are on one machine"));
 }
 
 TEST_CASE("a state lost with its copy: the last checkpoint, said so") {

@@ -92,6 +92,8 @@ class TestObserver final : public TrainingObserver {
   void checkpoint_written(std::int64_t step, const std::string&) override { saved = step; }
   void checkpoint_abandoned(std::int64_t step, const std::string&) override { abandoned = step; }
   void notice(const std::string& text) override { notices.push_back(text); }
+  bool world_changes() const override { return elastic; }
+  std::optional<bool> safe_before(bool now) override { return std::exchange(safe, now); }
   void warning(const std::string& text) override { warnings.push_back(text); }
   std::optional<std::string> data_wish() override {
     if (!wish_at || steps_done < wish_at->first) return std::nullopt;
@@ -109,6 +111,8 @@ class TestObserver final : public TrainingObserver {
   bool save_and_stop_requested() override { return save_and_stop; }
   bool pause_requested() override { return pauses; }
 
+  bool elastic = false;
+  std::optional<bool> safe;
   std::int64_t loaded_step = -1;
   std::int64_t saved = -1;
   std::int64_t abandoned = -1;
