@@ -38,7 +38,7 @@ constexpr Duration kLeaveGrace = std::chrono::seconds(2);
 // nothing.
 constexpr double kLeaveTellS = 2;
 constexpr Duration kTellAgain = std::chrono::seconds(10);
-// The label of the machine that leads a run whose others are numbered as they come.
+// The label of the machine that leads a run: what the others' launch variables have to say, too.
 constexpr const char* kVariablesLabel = "troupe-run-variables";
 
 Result<std::int64_t> cpus_here(CommandContext& context) {
@@ -277,7 +277,7 @@ Result<train::TrainingCluster> first_of_several(CommandContext& context,
   options.port = static_cast<std::uint16_t>(launch.master_port.value_or(0));
   options.token = token.token;
   options.labels[train::kNodeRankLabel] = "0";
-  if (launch.numbered_on_arrival()) options.labels[kVariablesLabel] = common_variables(launch);
+  options.labels[kVariablesLabel] = common_variables(launch);
   auto cluster = TROUPE_TRY(Cluster::start_embedded(options));
   const auto& address = cluster.head_address();
   const std::string numbers = launch.numbered_on_arrival()

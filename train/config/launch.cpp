@@ -10,6 +10,7 @@ namespace troupe::train {
 namespace {
 
 constexpr std::int64_t kNodesMax = 1 << 16;
+constexpr std::int64_t kEndpointPort = 29400;  // torchrun's, where an endpoint has none
 
 class LaunchReader {
  public:
@@ -21,7 +22,10 @@ class LaunchReader {
     const auto rank = number({"NODE_RANK", "PET_NODE_RANK"}, 0, kNodesMax - 1);
     out_.node_rank = rank.value_or(0);
     out_.node_rank_given = rank.has_value();
-    if (const auto id = text({"RDZV_ID"})) out_.rendezvous = id->value;
+    if (const auto id = text({"RDZV_ID", "PET_RDZV_ID"})) {
+      out_.rendezvous = id->value;
+      out_.rendezvous_from = id->name;
+    }
     // torchrun counts for itself what is named so.
     if (const auto given = text({"PET_NPROC_PER_NODE"});
         given && given->value != "auto" && given->value != "gpu") {
@@ -32,6 +36,7 @@ class LaunchReader {
     if (const auto given = text({"MASTER_ADDR", "PET_MASTER_ADDR"}))
       out_.master_addr = given->value;
     out_.master_port = number({"MASTER_PORT", "PET_MASTER_PORT"}, 1, 65535);
+    read_endpoint();
     out_.max_restarts = number({"MAX_RESTARTS", "PET_MAX_RESTARTS"}, 0, 1'000'000);
     out_.wait_timeout_s = number({"AXOLOTL_NCCL_TIMEOUT"}, 1, std::int64_t{1} << 32);
     if (const auto given = text({"TROUPE_ADDRESS"})) out_.address = given->value;
@@ -87,6 +92,35 @@ class LaunchReader {
     return std::nullopt;
   }
 
+  // torchrun's HOST[:PORT] of node 0, with an IPv6 address in brackets. On one node it is its own
+  // affair.
+  void read_endpoint() {
+    const auto given = text({"PET_RDZV_ENDPOINT"});
+    if (!given || out_.node_count() == 1) return;
+    std::string_view host = given->value;
+    const auto bracket = host.starts_with('[') ? host.find(']') : std::string_view::npos;
+    const auto colon = host.find(':', bracket == std::string_view::npos ? 0 : bracket);
+    std::optional<std::int64_t> port = kEndpointPort;
+    if (colon != std::string_view::npos) {
+      port = number_in(given->name, host.substr(colon + 1), 1, 65535);
+      host = host.substr(0, colon);
+    }
+    if (bracket != std::string_view::npos) host = host.substr(1, bracket - 1);
+    if (host.empty())
+      wrong(given->name, fmt::format("environment {}={}: no address before the port; write "
+                                     "HOST:PORT", given->name, given->value));
+    const auto same = [&](const char* name, const std::string& other, const std::string& own) {
+      if (other != own)
+        wrong(given->name, fmt::format("environment {}={} and {}={} disagree; unset one of them",
+                                       name, other, given->name, given->value));
+    };
+    if (out_.master_addr) same("MASTER_ADDR", *out_.master_addr, std::string(host));
+    if (out_.master_port && port)
+      same("MASTER_PORT", std::to_string(*out_.master_port), std::to_string(*port));
+    out_.master_addr = std::string(host);
+    out_.master_port = port;
+  }
+
   // NNODES, or the numbers between which it may change.
   void read_nodes() {
     auto least = number({"MIN_NNODES"}, 1, kNodesMax);
@@ -122,6 +156,9 @@ class LaunchReader {
     } else {
       out_.nnodes = most;
       if (*least < *most) out_.nodes_min = least;
+      out_.nodes_from = colon == std::string::npos
+                            ? fmt::format("MIN_NNODES={} and MAX_NNODES={}", *least, *most)
+                            : "PET_NNODES=" + pet->value;
     }
   }
 
@@ -155,24 +192,25 @@ void check_launch(const LaunchEnvironment& launch, const TrainConfig& config,
   if (launch.numbered_on_arrival() && !resolve_address(config, launch) &&
       (!launch.master_addr || !launch.master_port)) {
     problems.add_named(
-        Code::kInvalidArgument, "RDZV_ID",
-        fmt::format("environment RDZV_ID={}: {} nodes meet at MASTER_ADDR and MASTER_PORT; set "
+        Code::kInvalidArgument, launch.rendezvous_from,
+        fmt::format("environment {}={}: {} nodes meet at MASTER_ADDR and MASTER_PORT; set "
                     "both, to the same on all of them (the one at MASTER_ADDR is node 0)",
-                    environment.get("RDZV_ID").value_or(""), launch.node_count()));
+                    launch.rendezvous_from, *launch.rendezvous, launch.node_count()));
   }
   if (launch.elastic() && !launch.rendezvous) {
     problems.add_named(
         Code::kInvalidArgument, "MIN_NNODES",
-        fmt::format("environment MIN_NNODES={} and MAX_NNODES={}: nodes that come and go need "
-                    "RDZV_ID, MASTER_ADDR and MASTER_PORT, the same on all of them; or use NNODES",
-                    *launch.nodes_min, launch.node_count()));
+        fmt::format("environment {}: nodes that come and go need RDZV_ID, MASTER_ADDR and "
+                    "MASTER_PORT (torchrun's PET_RDZV_ID and PET_RDZV_ENDPOINT say the same), equal "
+                    "on all of them; or use NNODES",
+                    launch.nodes_from));
   }
   if (launch.elastic() && resolve_address(config, launch)) {
     problems.add_named(
         Code::kUnsupported, "MIN_NNODES",
-        fmt::format("environment MIN_NNODES={} and MAX_NNODES={}: on a running cluster a training "
-                    "keeps its number of trainers; unset both",
-                    *launch.nodes_min, launch.node_count()));
+        fmt::format("environment {}: on a running cluster a training keeps its number of trainers; "
+                    "unset that",
+                    launch.nodes_from));
   }
   if (!launch.gpu_ids_key.empty() && resolve_address(config, launch)) {
     problems.add_named(

@@ -18,9 +18,12 @@ struct LaunchEnvironment {
   std::optional<std::int64_t> nnodes;  // NNODES, or MAX_NNODES
   // MIN_NNODES below MAX_NNODES, which `nnodes` is then: nodes may come and go.
   std::optional<std::int64_t> nodes_min;
+  // What said so: "MIN_NNODES=1 and MAX_NNODES=4", "PET_NNODES=1:4".
+  std::string nodes_from = "MIN_NNODES below MAX_NNODES";
   std::int64_t node_rank = 0;  // NODE_RANK
   bool node_rank_given = false;
   std::optional<std::string> rendezvous;       // RDZV_ID
+  std::string rendezvous_from = "RDZV_ID";     // the variable that said so
   std::optional<std::int64_t> nproc_per_node;  // NPROC_PER_NODE
   std::optional<std::string> master_addr;      // MASTER_ADDR
   std::optional<std::int64_t> master_port;     // MASTER_PORT

@@ -137,17 +137,19 @@ void add_torchrun(Rows& t) {
       .used("PET_MASTER_ADDR", "10.0.0.2", "as MASTER_ADDR")
       .used("PET_MASTER_PORT", "6379", "as MASTER_PORT")
       .used("PET_MAX_RESTARTS", "3", "as MAX_RESTARTS")
-      .inert("PET_RDZV_ID|PET_RDZV_CONF|PET_STANDALONE|PET_LOCAL_ADDR", "1",
+      .used("PET_RDZV_ID", "job", "as RDZV_ID")
+      .used("PET_RDZV_ENDPOINT", "10.0.0.2:29400",
+            "as MASTER_ADDR and MASTER_PORT (29400 where it has none); on one node nothing")
+      .inert("PET_RDZV_CONF|PET_STANDALONE|PET_LOCAL_ADDR", "1",
              "nodes meet at MASTER_ADDR and MASTER_PORT")
       .refused("PET_RDZV_BACKEND", "etcd", "static|c10d",
                "nodes meet at node 0, and no other service is asked; unset it, and give "
                "MASTER_ADDR and MASTER_PORT")
-      .refused("PET_RDZV_ENDPOINT", "10.0.0.2:29400", "",
-               "use MASTER_ADDR and MASTER_PORT for its two halves, and RDZV_ID or NODE_RANK")
       .inert(
           "PET_MONITOR_INTERVAL|PET_START_METHOD|PET_EVENT_LOG_HANDLER|PET_LOGS_SPECS|PET_ROLE|"
           "PET_LOG_DIR|PET_REDIRECTS|PET_TEE|PET_LOCAL_RANKS_FILTER|PET_MODULE|PET_NO_PYTHON|"
-          "PET_RUN_PATH",
+          "PET_RUN_PATH|PET_DUPLICATE_STDOUT_FILTERS|PET_DUPLICATE_STDERR_FILTERS|"
+          "PET_SIGNALS_TO_HANDLE|PET_VIRTUAL_LOCAL_RANK|PET_NUMA_BINDING",
           "1", "trainers are started and watched by Troupe");
 }
 

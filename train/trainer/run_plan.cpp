@@ -165,11 +165,10 @@ namespace {
 // Refuses what is not supported where machines, with so many ranks each, come and go.
 Status check_changing_world(const LoadedConfig& loaded, int ranks_per_machine, bool on_gpus) {
   const TrainConfig& config = loaded.config;
-  const auto refused = [](const std::string& what) {
+  const auto refused = [&](const std::string& what) {
     return error(Code::kUnsupported,
-                 "MIN_NNODES below MAX_NNODES: {}; use NNODES (with RDZV_ID, machines beyond it "
-                 "stand by for lost ones)",
-                 what)
+                 "{}: {}; use NNODES (with RDZV_ID, machines beyond it stand by for lost ones)",
+                 loaded.launch.nodes_from, what)
         .with("key", "MIN_NNODES");
   };
   if (on_gpus)

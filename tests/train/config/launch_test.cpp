@@ -65,6 +65,38 @@ TEST_CASE("torchrun's own variables say the same") {
         "environment NNODES=2 and PET_NNODES=3 disagree; unset one of them");
 }
 
+TEST_CASE("torchrun's rendezvous says where nodes meet, and by which name") {
+  using Values = std::map<std::string, std::string, std::less<>>;
+  const Values pet = {
+      {"PET_NNODES", "1:4"}, {"PET_RDZV_ID", "job"}, {"PET_RDZV_ENDPOINT", "h:2000"}};
+  const auto with = [&](Values more) {
+    more.insert(pet.begin(), pet.end());
+    return read(std::move(more));
+  };
+  const auto [launch, status] = with({});
+  REQUIRE_MESSAGE(status.ok(), status.message());
+  CHECK(launch.rendezvous == "job");
+  CHECK(launch.numbered_on_arrival());
+  CHECK(launch.master_addr == "h");
+  CHECK(launch.master_port == 2000);
+  CHECK(with({{"PET_RDZV_ENDPOINT", "[fd00::1]:7"}}).launch.master_addr == "fd00::1");
+  CHECK(with({{"PET_RDZV_ENDPOINT", "[fd00::1]"}}).launch.master_port == 29400);
+  CHECK(with({{"MASTER_ADDR", "h"}, {"MASTER_PORT", "2000"}}).status.ok());
+  CHECK(with({{"MASTER_PORT", "2001"}}).status.message() ==
+        "environment MASTER_PORT=2001 and PET_RDZV_ENDPOINT=h:2000 disagree; unset one of them");
+  CHECK(contains(with({{"PET_RDZV_ENDPOINT", ":7"}}).status.message(), "no address before"));
+  CHECK(contains(with({{"PET_RDZV_ENDPOINT", "h:x"}}).status.message(), "'x' is no whole number"));
+  CHECK(contains(with({{"RDZV_ID", "other"}}).status.message(),
+                 "RDZV_ID=other and PET_RDZV_ID=job disagree"));
+  // What torchrun has on one node.
+  CHECK(read({{"PET_RDZV_ENDPOINT", "localhost:0"}}).status.ok());
+  // What was set is what is named.
+  CHECK(contains(read({{"PET_NNODES", "1:4"}}).status.message(),
+                 "environment PET_NNODES=1:4: nodes that come and go need RDZV_ID"));
+  CHECK(contains(read({{"PET_NNODES", "2"}, {"PET_RDZV_ID", "job"}}).status.message(),
+                 "environment PET_RDZV_ID=job: 2 nodes meet at MASTER_ADDR"));
+}
+
 TEST_CASE("bad values name their variable") {
   const auto message = [](const char* name, const char* value) {
     const auto status = read({{name, value}}).status;
