@@ -100,7 +100,7 @@ struct ChaosCluster::State {
   Result<Cluster> connect(ConnectOptions options) const;
   bool is_up(int node) const;
   Status kill_node(int node);
-  Status leave(int node);
+  Status leave(int node, Duration patience);
   Status join(int node);
   Status wait_for_node(int node, Deadline deadline);
   void cut(int node);
@@ -308,10 +308,13 @@ Status ChaosCluster::State::kill_node(int number) {
   }
 }
 
-Status ChaosCluster::State::leave(int number) {
+Status ChaosCluster::State::leave(int number, Duration patience) {
   Node* node = TROUPE_TRY(node_that_is(true, number));
   node->worker->signal(SIGTERM);
-  static_cast<void>(node->worker->wait(Deadline::after(kLeaveTimeout)));
+  if (const auto ended = node->worker->wait(Deadline::after(patience)); !ended.ok())
+    return ended.status().prefixed(fmt::format(
+        "node {} did not leave (kill_node() takes it away, its output is {})", number,
+        node->log_path));
   node->worker.reset();
   close_proxy(number);
   return {};
@@ -388,7 +391,7 @@ bool ChaosCluster::is_up(int node) const { return state_->is_up(node); }
 Status ChaosCluster::kill_node(int node) { return state_->kill_node(node); }
 Status ChaosCluster::stop_node(int node) { return state_->signal_all(node, SIGSTOP); }
 Status ChaosCluster::continue_node(int node) { return state_->signal_all(node, SIGCONT); }
-Status ChaosCluster::leave(int node) { return state_->leave(node); }
+Status ChaosCluster::leave(int node, Duration patience) { return state_->leave(node, patience); }
 Status ChaosCluster::join(int node) { return state_->join(node); }
 Status ChaosCluster::wait_for_node(int node, Deadline deadline) {
   return state_->wait_for_node(node, deadline);

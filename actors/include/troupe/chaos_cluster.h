@@ -69,8 +69,9 @@ class ChaosCluster {
   // All of them stand still, and say nothing, until continue_node().
   Status stop_node(int node);
   Status continue_node(int node);
-  // SIGTERM to its worker: it drains itself, and leaves.
-  Status leave(int node);
+  // SIGTERM to its worker: it drains itself, and leaves. kDeadlineExceeded: it has not within that
+  // time, and may yet; kill_node() takes it away.
+  Status leave(int node, Duration patience = std::chrono::seconds(5));
   // A worker node in the place of one that was killed or left. Returns as soon as it was started;
   // wait_for_node() waits until it has joined.
   Status join(int node);

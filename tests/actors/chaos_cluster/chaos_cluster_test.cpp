@@ -64,6 +64,13 @@ TEST_CASE_FIXTURE(Struck, "a node that leaves drains itself; one that is stopped
   CHECK(processes_of(1) == 0);
   CHECK(add(7) == 7);
   CHECK(node() == 0);
+  // One that stands still does not.
+  REQUIRE(cluster->stop_node(0).ok());
+  const Status stays = cluster->leave(0, 50ms);
+  CHECK(stays.code() == Code::kDeadlineExceeded);
+  CHECK(stays.message().find("node 0 did not leave (kill_node()") != std::string::npos);
+  CHECK(cluster->is_up(0));
+  REQUIRE(cluster->kill_node(0).ok());
 }
 
 TEST_CASE_FIXTURE(Struck, "connections to a node are cut, slowed down and stalled") {
