@@ -284,6 +284,12 @@ TEST_CASE("no machine of a fixed world is drained; SIGTERM to one, or to both, s
     const TinyRun tiny;
     OnBoth run(*machines, tiny, "two", kLongRun);
     REQUIRE_MESSAGE(run.first->wait_for_output("step 3/300 ", kStart), run.first->output());
+    if (!both) {
+      const std::string refused = run.start_stranger();
+      CHECK_MESSAGE(refused.find("was begun with NNODES=2, and this machine has NNODES=2 "
+                                 "RDZV_ID=another") != std::string::npos,
+                    refused);
+    }
     for (const int machine : {0, 1}) {
       if (both) break;
       const CommandResult drained = run.drain(machine);

@@ -397,13 +397,17 @@ Status RankTrainer::prepare_run() {
   if (auto& reference = bundle.config.method.ref_model) look(*reference);
   for (auto& adapter : bundle.config.method.ref_model_adapters) look(adapter);
   for (auto& merged : bundle.merged_adapters) look(merged);
+  const std::string node =
+      fmt::format("{} ({})", scheduler::host_name(), context_.node_id().brief());
   TROUPE_RETURN_IF_ERROR(check_shared_paths(
       files_, bundle.config,
-      {.resume_path = setup_.resume_path, .locked_by = setup_.output_locked_by},
-      fmt::format("{} ({})", scheduler::host_name(), context_.node_id().brief())));
+      {.resume_path = setup_.resume_path, .locked_by = setup_.output_locked_by}, node));
+  if (bundle.config.data.streaming) {
+    const auto stream = TROUPE_TRY(SampleStream::parse(bundle.sample_stream, "the run's stream"));
+    TROUPE_RETURN_IF_ERROR(check_stream_files(stream.files, node));
+  }
   if (const Status mapped = map_samples(files_, bundle); !mapped.ok())
-    return mapped.prefixed(fmt::format("the run's tokenised data on node {} ({})",
-                                       scheduler::host_name(), context_.node_id().brief()));
+    return mapped.prefixed("the run's tokenised data on node " + node);
   ComputeChoice compute;
   if (setup_.on_gpu)
     compute = {.kind = ComputeKind::kCuda,

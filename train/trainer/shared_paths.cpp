@@ -50,4 +50,19 @@ Status check_shared_paths(FileSystem& files, const TrainConfig& config, const Sh
   return lacks(node, config.training.output_dir, "output_dir", "");
 }
 
+Status check_stream_files(std::span<const StreamFile> stream, const std::string& node) {
+  for (const StreamFile& file : stream) {
+    const auto here = file_stamp(file.path);
+    if (!here.ok()) return lacks(node, file.path, "dataset", "");
+    if (here->size_bytes != file.stamp.size_bytes ||
+        here->modified_unix_ns != file.stamp.modified_unix_ns)
+      return error(Code::kFailedPrecondition,
+                   "{} of node {} is not the file that the run began with (its size or time of "
+                   "change is another one): nodes of a run share its data; mount it there, or copy "
+                   "it with its time (cp -p)",
+                   file.path, node);
+  }
+  return {};
+}
+
 }  // namespace troupe::train

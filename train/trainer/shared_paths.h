@@ -2,10 +2,12 @@
 // The folders that every node of a run must have at the same path: ranks read the model there, and
 // all of them write checkpoints.
 
+#include <span>
 #include <string>
 
 #include "runtime/base/file_system.h"
 #include "train/config/train_config.h"
+#include "train/data/sample_stream.h"
 
 namespace troupe::train {
 
@@ -19,5 +21,7 @@ struct SharedPaths {
 // paths.
 Status check_shared_paths(FileSystem& files, const TrainConfig& config, const SharedPaths& paths,
                           const std::string& node);
+// The same of the data files that a stream is read from, as they were when the run began.
+Status check_stream_files(std::span<const StreamFile> stream, const std::string& node);
 
 }  // namespace troupe::train

@@ -51,6 +51,23 @@ TEST_CASE(
                  "(the checkpoint to go on from)"));
 }
 
+TEST_CASE("a node without a stream's file, or with another one, is named before it takes part") {
+  Node node;
+  node.write("d.txt", "rows");
+  const std::string path = node.directory.file("d.txt");
+  std::vector<StreamFile> stream{{.path = path, .stamp = file_stamp(path).value()}};
+  CHECK(check_stream_files(stream, "b (1234)").ok());
+  stream[0].stamp.size_bytes += 1;
+  const Status other = check_stream_files(stream, "b (1234)");
+  CHECK(other.code() == Code::kFailedPrecondition);
+  CHECK(contains(other.message(), path + " of node b (1234) is not the file"));
+  stream.push_back({.path = node.directory.file("away.txt"), .stamp = {}});
+  stream.erase(stream.begin());
+  const Status lacks = check_stream_files(stream, "b (1234)");
+  CHECK(lacks.code() == Code::kNotFound);
+  CHECK(contains(lacks.message(), "node b (1234) lacks " + stream[0].path + " (dataset)"));
+}
+
 TEST_CASE("what a node lacks is named, with the node and the key") {
   Node node;
   // A folder of that name, but not that one.
