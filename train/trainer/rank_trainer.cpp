@@ -428,7 +428,7 @@ Status RankTrainer::prepare_run() {
        .parts = parts_,
        .stands_by = stands_by(),
        .memory_patience = stands_by() ? Duration(kMemoryPatience) : Duration(0)},
-      recorder_));
+      recorder_, std::move(stream_)));
   return {};
 }
 
@@ -438,6 +438,7 @@ void RankTrainer::enter_world(const GenerationPlan& plan) {
   const int made_for = world_size_ > 0 ? world_size_ : setup_.world_size;
   if (run_ && (run_->rank() >= 0 || made_for != size)) {
     given_back_ = run_->give_bundle();
+    stream_ = run_->give_stream();
     run_.reset();
   }
   world_ = plan.world.number;

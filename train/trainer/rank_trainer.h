@@ -158,6 +158,7 @@ class RankTrainer {
   int world_ = -1;                                               // the number of its run's world
   int world_size_ = 0;                                           // its ranks; 0: not known yet
   std::optional<RunBundle> given_back_;                          // of the run in the world before
+  std::unique_ptr<StreamedSamples> stream_;                      // of that; null: it has none
   std::map<int, std::unique_ptr<ActorMemory>> former_memories_;  // by world
   std::unique_ptr<TrainingRun> run_;
   Status early_failure_;

@@ -112,7 +112,8 @@ int TrainingRun::rank() const { return parts_.rank; }
 Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, const Clock& clock,
                                                          Logger log, RunBundle bundle,
                                                          const TrainingRunOptions& options,
-                                                         ProgressRecorder& progress) {
+                                                         ProgressRecorder& progress,
+                                                         std::unique_ptr<StreamedSamples> stream) {
   const TrainConfig& config = bundle.config;
   bundle.model = trained_model(config, std::move(bundle.model));
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
@@ -193,7 +194,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                                .engine_options = engine,
                                                .optimizer = std::move(optimizer),
                                                .own_data = nullptr,
-                                               .streamed = nullptr,
+                                               .streamed = std::move(stream),
                                                .callbacks = std::move(callbacks),
                                                .layout = nullptr,
                                                .rank_compute = nullptr,
@@ -202,7 +203,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
     parts->own_data =
         TROUPE_TRY(OwnData::make(parts->options.parts, parts->bundle.parts, parts->bundle.source,
                                  parts->bundle.model.vocab_size));
-  if (parts->config().data.streaming)
+  if (parts->config().data.streaming && !parts->streamed)
     parts->streamed =
         TROUPE_TRY(open_stream(files, parts->bundle, options.batch_world(),
                                [recorder = &parts->progress] { recorder->operation("stream"); }));
@@ -299,6 +300,7 @@ Status TrainingRun::come_from(std::vector<FormerRanks> worlds) {
 }
 
 RunBundle TrainingRun::give_bundle() { return std::move(parts_.bundle); }
+std::unique_ptr<StreamedSamples> TrainingRun::give_stream() { return std::move(parts_.streamed); }
 
 Status TrainingRun::alive() { return parts_.compute->alive(); }
 

@@ -33,11 +33,12 @@ namespace troupe::train {
 class TrainingRun {
  public:
   // What depends neither on the rank nor on a generation: model, dataset, activations. `progress`
-  // outlives the run.
+  // outlives the run. `stream`: of a run of the same batch in another world, goes on where it is.
   static Result<std::unique_ptr<TrainingRun>> create(FileSystem& files, const Clock& clock,
                                                      Logger log, RunBundle bundle,
                                                      const TrainingRunOptions& options,
-                                                     ProgressRecorder& progress);
+                                                     ProgressRecorder& progress,
+                                                     std::unique_ptr<StreamedSamples> stream = {});
   ~TrainingRun();
 
   // Before the rank: makes ready on the device what the first pass would be held up by. A failure
@@ -50,8 +51,9 @@ class TrainingRun {
   // With a rank, before a generation: the worlds of other sizes, the newest first, of whose state
   // the ranks may have to go on, where this one's is not there. The same worlds on all ranks.
   Status come_from(std::vector<FormerRanks> worlds);
-  // What create() was given; the run is of no use after it.
+  // What create() was given, and the samples of a stream; the run is of no use after it.
   RunBundle give_bundle();
+  std::unique_ptr<StreamedSamples> give_stream();
 
   // Goes on from where the ranks' memories stand, or loads where one of them is empty, then steps
   // to the end of the run. Returns ok when the run is complete; kAborted and its like when the

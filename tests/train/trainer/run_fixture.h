@@ -146,6 +146,8 @@ struct Ranks {
   std::vector<std::unique_ptr<TrainingRun>> runs;
   // By rank: the machine that it is on; empty: all are on one.
   std::vector<std::string> machines;
+  // Of the next process to start: what a run in the world before gave.
+  std::unique_ptr<StreamedSamples> stream;
 };
 
 // A run for tests: what differs from the default one.
@@ -188,7 +190,7 @@ inline void start_rank(Ranks& ranks, int rank, const std::string& output_dir,
                                   .resume_path = change.resume,
                                   .compute = compute_of(change, rank),
                                   .parts = change.parts},
-                                 *ranks.recorders[at]);
+                                 *ranks.recorders[at], std::move(ranks.stream));
   REQUIRE_MESSAGE(run.ok(), run.status().to_string());
   ranks.runs[at] = std::move(*run);
   REQUIRE(ranks.runs[at]->take_rank(rank, *ranks.memories[at]).ok());

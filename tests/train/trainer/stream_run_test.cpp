@@ -92,6 +92,32 @@ TEST_CASE("a stream goes on from a checkpoint, and over a kill, with the same bi
   }
 }
 
+TEST_CASE("a run in another world goes on with the stream of the one before") {
+  StreamRun run(false);
+  const RunChange change = run.change(2);
+  train(run.dir.file("whole"), change);
+  for (const bool handed : {true, false}) {
+    CAPTURE(handed);
+    StreamRun again(false);
+    const RunChange of_it = again.change(2);
+    auto ranks = make_ranks(again.dir.file("out"), of_it);
+    ranks->observers[0].pause_after = 6;
+    for (const Status& status : run_generation(*ranks, 1)) CHECK(paused_step_of(status) == 6);
+    ranks->observers[0] = TestObserver();
+    for (const int rank : {0, 1}) {
+      if (handed) ranks->stream = ranks->runs[static_cast<std::size_t>(rank)]->give_stream();
+      start_rank(*ranks, rank, again.dir.file("out"), of_it);
+    }
+    // Whoever reads the epoch from its begin would notice.
+    std::ofstream(again.dir.file("d.txt"), std::ios::app) << "one more\n";
+    for (const Status& status : run_generation(*ranks, 2))
+      CHECK(status.code() == (handed ? Code::kOk : Code::kFailedPrecondition));
+    if (handed)
+      CHECK((file(again.dir.file("out/model.safetensors")) ==
+             file(run.dir.file("whole/model.safetensors"))));
+  }
+}
+
 TEST_CASE("a stream's file that changes ends the run by its name") {
   StreamRun run(false);
   auto ranks = make_ranks(run.dir.file("out"), run.change(2));
