@@ -301,10 +301,13 @@ Result<HandedOver> FormerWorld::what_goes_with_it(RunGeneration& generation,
 Status FormerWorld::drop() {
   own_.reset();
   kept_.reset();
-  if (!former_.memory) return {};
+  return former_.memory ? drop(*former_.memory) : Status();
+}
+
+Status FormerWorld::drop(SurvivingMemory& memory) {
   for (const char* name : {kHistoryName, kProgressName, kProgressBeforeName})
-    TROUPE_RETURN_IF_ERROR(former_.memory->forget(name));
-  return TrainingState::drop(*former_.memory);
+    TROUPE_RETURN_IF_ERROR(memory.forget(name));
+  return TrainingState::drop(memory);
 }
 
 }  // namespace troupe::train

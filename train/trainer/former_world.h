@@ -50,6 +50,9 @@ class FormerWorld {
   Result<std::optional<HandedOver>> hand_over(RunGeneration& generation);
   // It is not needed any more: its memory is given back.
   Status drop();
+  // The same of a world that nothing was found of yet.
+  static Status drop(SurvivingMemory& memory);
+  const SurvivingMemory* memory() const { return former_.memory; }
 
  private:
   // The state that the rank had there.

@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "runtime/base/check.h"
 #include "runtime/base/gpu_environment.h"
 #include "runtime/memory/segment_transfer.h"
@@ -12,6 +14,7 @@
 #include "train/trainer/controller.h"
 #include "train/trainer/cpu_agreement.h"
 #include "train/trainer/device_choice.h"
+#include "train/trainer/former_world.h"
 #include "train/trainer/gemm_rate.h"
 #include "train/trainer/hub_names.h"
 #include "train/trainer/numa_binding.h"
@@ -39,6 +42,8 @@ constexpr int kUnfitExitCode = 69;
 constexpr auto kMemoryPatience = std::chrono::seconds(10);
 // How long the ranks may take to end their communicators in the good case.
 constexpr auto kEndTimeout = std::chrono::seconds(30);
+// How many worlds a new process looks back for memory that nobody gave back.
+constexpr int kWorldsLookedBack = 4;
 constexpr const char* kBootIdFile = "/proc/sys/kernel/random/boot_id";
 
 // Equal for all processes that may share a GPU, whatever nodes they belong to: the machine as it
@@ -462,6 +467,36 @@ std::vector<FormerRanks> RankTrainer::former_ranks(const GenerationPlan& plan) {
   return worlds;
 }
 
+Status RankTrainer::forget_past_worlds(const GenerationPlan& plan) {
+  if (plan.world.trainers.empty()) return {};
+  const int number = plan.world.number;
+  // The process before this one may have been killed before it could. Its rank was as many as there
+  // were machines with lower numbers.
+  if (own_worlds_.empty()) {
+    for (int world = std::max(0, number - kWorldsLookedBack); world < number; ++world) {
+      for (int rank = setup_.trainer % setup_.ranks_per_node; rank <= setup_.trainer;
+           rank += setup_.ranks_per_node)
+        own_worlds_.emplace(world, rank);
+    }
+  }
+  own_worlds_.emplace(number, rank());
+  const auto needed = [&](int world) {
+    return world == number ||
+           std::ranges::find(plan.former, world, &World::number) != plan.former.end();
+  };
+  std::erase_if(former_memories_, [&](const auto& memory) { return !needed(memory.first); });
+  for (auto own = own_worlds_.begin(); own != own_worlds_.end();) {
+    if (needed(own->first)) {
+      ++own;
+      continue;
+    }
+    ActorMemory memory(context_, rank_memory(own->first, own->second));
+    TROUPE_RETURN_IF_ERROR(FormerWorld::drop(memory));
+    own = own_worlds_.erase(own);
+  }
+  return {};
+}
+
 Status RankTrainer::keep_progress(int world) {
   memory_.emplace(context_, rank_memory(world, rank()));
   // Whoever asks what the process before died of may come later than this.
@@ -556,6 +591,7 @@ Status RankTrainer::train_generation(const GenerationPlan& plan) {
   if (plan.purpose == GenerationPurpose::kSaveAlone)
     return run_->save_alone(*world, plan.generation, observer);
   TROUPE_RETURN_IF_ERROR(run_->come_from(former_ranks(plan)));
+  TROUPE_RETURN_IF_ERROR(forget_past_worlds(plan));
   const GenerationCompute compute = TROUPE_TRY(join(world));
   Status status = run_->run_generation(compute, plan.generation, observer, plan.purpose);
   if (status.ok() && compute.device) {

@@ -9,7 +9,9 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <set>
 #include <thread>
+#include <utility>
 
 #include "train/chaos/injector.h"
 #include "train/chaos/observed_file_system.h"
@@ -93,6 +95,8 @@ class RankTrainer {
   void enter_world(const GenerationPlan& plan);
   // The ranks that the plan's trainers had in each world before, the newest first.
   std::vector<FormerRanks> former_ranks(const GenerationPlan& plan);
+  // Gives back what this trainer may hold of worlds that the plan does not need any more.
+  Status forget_past_worlds(const GenerationPlan& plan);
   Result<RunBundle> take_bundle();
   // Ends a spare's process: the rank goes on with another one.
   void leave_unfit_spare(const Status& cause);
@@ -160,6 +164,7 @@ class RankTrainer {
   std::optional<RunBundle> given_back_;                          // of the run in the world before
   std::unique_ptr<StreamedSamples> stream_;                      // of that; null: it has none
   std::map<int, std::unique_ptr<ActorMemory>> former_memories_;  // by world
+  std::set<std::pair<int, int>> own_worlds_;  // and its ranks there: their memory may be held
   std::unique_ptr<TrainingRun> run_;
   Status early_failure_;
   std::atomic<bool> unfit_{false};  // that was told

@@ -293,6 +293,12 @@ Result<std::unique_ptr<BuddyState>> RankParts::open_kept(int owner) {
 
 Status TrainingRun::come_from(std::vector<FormerRanks> worlds) {
   RankParts& f = parts_;
+  // A step stands without those that are not named any more, though the generation in which it was
+  // finished may have ended before this rank dropped them.
+  for (const auto& former : f.former) {
+    if (std::ranges::find(worlds, former->memory(), &FormerRanks::memory) == worlds.end())
+      TROUPE_RETURN_IF_ERROR(former->drop());
+  }
   f.former.clear();
   for (FormerRanks& world : worlds)
     f.former.push_back(TROUPE_TRY(FormerWorld::open(f, std::move(world))));

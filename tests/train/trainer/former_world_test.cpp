@@ -38,6 +38,16 @@ class Machines {
       return run_rank(*ranks, rank, world, generation_, GenerationPurpose::kSave);
     });
   }
+  // In a world of these machines a step stands, as their next plan says: whether each holds its
+  // state of the first world yet.
+  std::vector<bool> hold_first(const std::vector<int>& machines) {
+    const auto ranks = begin(machines, -1);
+    for (auto& run : ranks->runs) REQUIRE(run->come_from({}).ok());
+    std::vector<bool> held;
+    for (const int machine : machines)
+      held.push_back(worlds_.front().memory.at(machine)->take("state").value().has_value());
+    return held;
+  }
   void lose(int machine) {
     for (World& world : worlds_) world.memory.erase(machine);
   }
@@ -131,6 +141,13 @@ void check_paused(const std::vector<Status>& ended, std::int64_t step) {
     CAPTURE(status.to_string());
     CHECK(paused_step_of(status) == step);
   }
+}
+
+TEST_CASE("what a plan does not name any more is given back, whoever ended the first step") {
+  troupe::tests::TemporaryDirectory dir;
+  Machines machines(dir.file("run"), elastic_change("zero3"));
+  check_paused(machines.run({0, 1, 2, 3}, 2), 2);
+  CHECK(machines.hold_first({0, 2}) == std::vector<bool>{false, false});
 }
 
 TEST_CASE("worlds of 4, 2, 3 and 4 machines in one run: the bits of an undisturbed one") {
