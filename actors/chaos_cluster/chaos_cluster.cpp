@@ -312,9 +312,9 @@ Status ChaosCluster::State::leave(int number, Duration patience) {
   Node* node = TROUPE_TRY(node_that_is(true, number));
   node->worker->signal(SIGTERM);
   if (const auto ended = node->worker->wait(Deadline::after(patience)); !ended.ok())
-    return ended.status().prefixed(fmt::format(
-        "node {} did not leave (kill_node() takes it away, its output is {})", number,
-        node->log_path));
+    return ended.status().prefixed(
+        fmt::format("node {} did not leave (kill_node() takes it away, its output is {})", number,
+                    node->log_path));
   node->worker.reset();
   close_proxy(number);
   return {};

@@ -276,7 +276,8 @@ TEST_CASE("a machine joins a run, is lost, joins again and leaves: the bits of a
   check_same_result(tiny.file("elastic"), tiny.file("one"));
 }
 
-TEST_CASE("no machine of a fixed world is drained; SIGTERM to one, or to both, saves and ends the run") {
+TEST_CASE(
+    "no machine of a fixed world is drained; SIGTERM to one, or to both, saves and ends the run") {
   const auto machines = TwoMachines::make();
   if (!machines) return;
   for (const bool both : {false, true}) {

@@ -55,11 +55,12 @@ Status drain(CommandContext& context, const DrainOptions& options) {
                  node.name);
   }
   if (leaving == Leaving::kFixed) {
-    return error(Code::kFailedPrecondition,
-                 "the training on node {} cannot do without it: its machines are as many as NNODES "
-                 "says; save and end it with 'troupe stop' (with MIN_NNODES and MAX_NNODES machines "
-                 "may leave)",
-                 node.name);
+    return error(
+        Code::kFailedPrecondition,
+        "the training on node {} cannot do without it: its machines are as many as NNODES "
+        "says; save and end it with 'troupe stop' (with MIN_NNODES and MAX_NNODES machines "
+        "may leave)",
+        node.name);
   }
   // The command that joined for the training has nothing left to do there.
   const bool ends = leaving == Leaving::kGone;
@@ -102,7 +103,8 @@ void add_drain_command(CLI::App& app, CommandContext& context) {
       .note(
           "A worker that is ended by SIGTERM drains itself. A training with MIN_NNODES below "
           "MAX_NNODES hands over what the node has of it first, between two steps; the command "
-          "that joined it there ends. A node stays drained until its worker is started anew.")
+          "that joined it there ends. One with NNODES keeps its machines: none is drained. A node "
+          "stays drained until its worker is started anew.")
       .run([options, &context] { return drain(context, *options); });
 }
 

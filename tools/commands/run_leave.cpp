@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <thread>
 #include <utility>
@@ -25,7 +26,7 @@ constexpr auto kLeaveLook = std::chrono::milliseconds(10);
 struct FoundController {
   Cluster cluster;
   ActorHandle<train::TrainController> handle;
-  std::vector<NodeId> nodes;  // of the run's actors
+  std::vector<NodeId> nodes;  // of the run's trainers
   Deadline deadline;
 };
 
@@ -41,8 +42,9 @@ Result<std::optional<FoundController>> find_controller(CommandContext& context,
   });
   if (controller == actors.end()) return std::optional<FoundController>();
   std::vector<NodeId> nodes;
+  const std::string run = controller->name.substr(std::strlen(train::kControllerPrefix)) + "/";
   for (const wire::ActorInfo& actor : actors) {
-    if (!actor.run.empty() && train::kControllerPrefix + actor.run == controller->name)
+    if (actor.namespace_name == controller->namespace_name && actor.name.starts_with(run))
       nodes.push_back(actor.node_id);
   }
   Cluster cluster = TROUPE_TRY(Cluster::connect({.host = found->place.address.host,

@@ -28,7 +28,7 @@ enum class Leaving {
 
 // Tells the training of a cluster that node `self` goes, and waits until the step under way has
 // ended and the others go on without it.
-Result<Leaving> leave_run(CommandContext& context, const ClusterOptions& cluster, const NodeId& self,
-                       const std::string& tool);
+Result<Leaving> leave_run(CommandContext& context, const ClusterOptions& cluster,
+                          const NodeId& self, const std::string& tool);
 
 }  // namespace troupe::tools

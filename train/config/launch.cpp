@@ -108,7 +108,8 @@ class LaunchReader {
     if (bracket != std::string_view::npos) host = host.substr(1, bracket - 1);
     if (host.empty())
       wrong(given->name, fmt::format("environment {}={}: no address before the port; write "
-                                     "HOST:PORT", given->name, given->value));
+                                     "HOST:PORT",
+                                     given->name, given->value));
     const auto same = [&](const char* name, const std::string& other, const std::string& own) {
       if (other != own)
         wrong(given->name, fmt::format("environment {}={} and {}={} disagree; unset one of them",
@@ -200,10 +201,11 @@ void check_launch(const LaunchEnvironment& launch, const TrainConfig& config,
   if (launch.elastic() && !launch.rendezvous) {
     problems.add_named(
         Code::kInvalidArgument, "MIN_NNODES",
-        fmt::format("environment {}: nodes that come and go need RDZV_ID, MASTER_ADDR and "
-                    "MASTER_PORT (torchrun's PET_RDZV_ID and PET_RDZV_ENDPOINT say the same), equal "
-                    "on all of them; or use NNODES",
-                    launch.nodes_from));
+        fmt::format(
+            "environment {}: nodes that come and go need RDZV_ID, MASTER_ADDR and "
+            "MASTER_PORT (torchrun's PET_RDZV_ID and PET_RDZV_ENDPOINT say the same), equal "
+            "on all of them; or use NNODES",
+            launch.nodes_from));
   }
   if (launch.elastic() && resolve_address(config, launch)) {
     problems.add_named(

@@ -220,8 +220,7 @@ class Search {
         const auto changed =
             with_ranks(least, Strategy::kZero3, std::max(1, request_.ranks_on_node), machines);
         std::string text = changed ? settings(*changed) : "";
-        if (machines > machines_of(request_))
-          text += on_machines(machines);
+        if (machines > machines_of(request_)) text += on_machines(machines);
         if (add(changed, text)) return;
       }
     }
@@ -288,8 +287,9 @@ Status check_fits(const PlanRequest& request, const NodeMemory& memory) {
         "tokens), {} of {} are available{}",
         readable(node_bytes(request)), request.ranks_on_node, readable(plan.total()),
         plan.former > 0
-            ? fmt::format(", {} of it held of the world before until a step of the next one stands,",
-                          readable(plan.former))
+            ? fmt::format(
+                  ", {} of it held of the world before until a step of the next one stands,",
+                  readable(plan.former))
             : "",
         describe(request.strategy, request.mesh), request.activations.rows_max,
         request.activations.length_max, readable(memory.available_bytes),

@@ -82,7 +82,9 @@ struct MemoryPlan {
 
   // The four that the formulas of ZeRO are about, and all.
   std::int64_t state() const { return parameters + gradients + optimizer; }
-  std::int64_t rest() const { return reduction + workspaces + rings + kept + former + dataset + runtime; }
+  std::int64_t rest() const {
+    return reduction + workspaces + rings + kept + former + dataset + runtime;
+  }
   std::int64_t total() const { return state() + gathered + activations + rest(); }
 };
 

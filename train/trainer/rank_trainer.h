@@ -169,7 +169,7 @@ class RankTrainer {
   Status early_failure_;
   std::atomic<bool> unfit_{false};  // that was told
   bool told_transport_ = false;
-  std::optional<bool> states_safe_;  // as rank 0, in the generation before
+  std::optional<bool> states_safe_;    // as rank 0, in the generation before
   std::atomic<std::int64_t> step_{0};  // steps done
   // Those that were done as this generation began to step. Of the loop.
   std::optional<std::int64_t> loaded_step_;

@@ -21,8 +21,7 @@ PlanFacts launch_facts(const LoadedConfig& loaded, std::int64_t machines, std::i
   PlanFacts facts;
   facts.world_size = static_cast<int>(loaded.world_size.value);
   facts.machines = static_cast<int>(std::max<std::int64_t>(1, machines));
-  facts.machines_max =
-      loaded.launch.elastic() ? static_cast<int>(loaded.launch.node_count()) : 0;
+  facts.machines_max = loaded.launch.elastic() ? static_cast<int>(loaded.launch.node_count()) : 0;
   facts.cores = cores;
   facts.threads =
       static_cast<int>(resolve_threads_per_worker(loaded.config, cores, facts.ranks_on_machine()));
