@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "runtime/base/file_system.h"
+#include "tests/support/test_data.h"
 #include "tests/train/model/model_fixture.h"
 #include "train/objectives/objectives.h"
 
@@ -52,6 +54,63 @@ TEST_CASE("the derivative of every loss is that of finite differences") {
     CHECK((of(h) - of(-h)) / (2 * h) ==
           doctest::Approx(kto_loss(options, answer, good, drift).by_policy).epsilon(1e-6));
   }
+}
+
+// Made by tools/golden/make_preference_goldens.py.
+TEST_CASE("losses and derivatives are TRL's") {
+  const std::string path = troupe::tests::source_dir() + "/tests/golden/preference/golden.json";
+  const json::Value golden =
+      json::parse(PosixFileSystem().read(path, 1 << 20).value(), path).value();
+  const auto numbers = [](const json::Value& in, std::string_view key) {
+    std::vector<double> out;
+    for (const json::Value& x : json::find(in, key)->as_array())
+      out.push_back(x.to_number<double>());
+    return out;
+  };
+  const auto number = [](const json::Value& in, std::string_view key) {
+    return json::find_number(in, key).value();
+  };
+  const auto chosen = numbers(golden, "chosen"), rejected = numbers(golden, "rejected");
+  const auto chosen_reference = numbers(golden, "chosen_reference");
+  const auto rejected_reference = numbers(golden, "rejected_reference");
+  const auto equal = [](double a, double b) { return std::abs(a - b) < 1e-9; };
+  int compared = 0;
+  for (const json::Value& entry : json::find(golden, "pairs")->as_array()) {
+    const std::string name = json::find_string(entry, "loss").value();
+    CAPTURE(name);
+    const PairOptions options{.loss = *pair_loss_from_name(name),
+                              .beta = number(entry, "beta"),
+                              .label_smoothing = number(entry, "label_smoothing"),
+                              .simpo_gamma = 0.5};
+    const auto losses = numbers(entry, "losses"), by_chosen = numbers(entry, "by_chosen");
+    const auto by_rejected = numbers(entry, "by_rejected");
+    for (std::size_t i = 0; i < chosen.size(); ++i, ++compared) {
+      const PairResult got = pair_loss(options, {chosen[i], chosen_reference[i]},
+                                       {rejected[i], rejected_reference[i]});
+      CHECK(equal(got.loss, losses[i]));
+      CHECK(equal(got.by_chosen, by_chosen[i]));
+      CHECK(equal(got.by_rejected, by_rejected[i]));
+    }
+  }
+  for (const json::Value& entry : json::find(golden, "kto")->as_array()) {
+    const KtoOptions options{.beta = number(entry, "beta"),
+                             .chosen_weight = number(entry, "chosen_weight"),
+                             .rejected_weight = number(entry, "rejected_weight")};
+    const auto losses = numbers(entry, "losses"), by_chosen = numbers(entry, "by_chosen");
+    const auto by_rejected = numbers(entry, "by_rejected");
+    // The chosen answers first.
+    for (std::size_t i = 0; i < 2 * chosen.size(); ++i, ++compared) {
+      const bool good = i < chosen.size();
+      const std::size_t at = i % chosen.size();
+      const KtoResult got = kto_loss(
+          options,
+          {(good ? chosen : rejected)[at], (good ? chosen_reference : rejected_reference)[at]},
+          good, number(entry, "drift"));
+      CHECK(equal(got.loss, losses[i]));
+      CHECK(equal(got.by_policy, (good ? by_chosen : by_rejected)[at]));
+    }
+  }
+  CHECK(compared == 12 * 24 + 2 * 48);
 }
 
 TEST_CASE("losses as their formulas have them, far out too") {
