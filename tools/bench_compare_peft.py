@@ -36,12 +36,12 @@ SPEED_BAR, MEMORY_BAR, STEP_BAR, STATE_BAR = 2.5, 0.4, 0.80, 0.02
 PEER_TIMEOUT_S = 400
 
 
-def run_peer(place, python, arguments):
+def run_peer(place, python, arguments, program="train_peft.py"):
     log = place.file("peer.log")
     environment = {**place.environment(), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     with open(log, "wb") as output:
         try:
-            done = subprocess.run([python, os.path.join(peers.FOLDER, "train_peft.py"), *arguments], env=environment,
+            done = subprocess.run([python, os.path.join(peers.FOLDER, program), *arguments], env=environment,
                                   cwd=place.path, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                                   timeout=PEER_TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
@@ -51,7 +51,7 @@ def run_peer(place, python, arguments):
         with open(log, encoding="utf-8", errors="replace") as file:
             words = "\n    ".join(file.read().strip().splitlines()[-12:])
         how = f"ended with code {done.returncode}" if done else f"did not end within {PEER_TIMEOUT_S} s"
-        raise Fault(f"PEFT {how}:\n    {words}")
+        raise Fault(f"{program} {how}:\n    {words}")
 
 
 def begin(place, python, row, steps):

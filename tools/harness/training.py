@@ -60,7 +60,7 @@ def gigaflops(name, rows=ROWS, length=LENGTH):
             "attention": 12 * rows * length * length * queries * layers / 1e9}
 
 
-def _characters(count):
+def characters_of(count):
     characters = [chr(code) for plane in _PLANES for code in plane]
     return characters[:count]
 
@@ -78,7 +78,7 @@ def model(place, name):
     os.makedirs(folder)
     _write(os.path.join(folder, "config.json"), MODELS[name])
     vocabulary = {_EOS: 0}
-    for id, character in enumerate(_characters(MODELS[name]["vocab_size"] - 1), 1):
+    for id, character in enumerate(characters_of(MODELS[name]["vocab_size"] - 1), 1):
         vocabulary[character] = id
     token = {"id": 0, "content": _EOS, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
              "normalized": False}
@@ -97,7 +97,7 @@ def data(place, name, rows=128):
     if os.path.isdir(folder):
         return folder
     os.makedirs(folder)
-    draw, characters = random.Random(7), _characters(MODELS[name]["vocab_size"] - 1)
+    draw, characters = random.Random(7), characters_of(MODELS[name]["vocab_size"] - 1)
     texts = ["".join(draw.choices(characters, k=LENGTH)) for _ in range(rows)]
     with open(os.path.join(folder, "text.jsonl"), "w", encoding="utf-8") as file:
         # The end of a text is a token.
