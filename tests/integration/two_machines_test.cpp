@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "runtime/base/json.h"
 #include "runtime/base/status.h"
 #include "tests/support/runs/tiny_run.h"
 #include "tests/support/two_machines.h"
@@ -60,7 +61,7 @@ class OnBoth {
       command.insert(command.end(), {"--address", machines_.address(0) + ":6379"});
       return run_command(machines_.inside(0, command), tiny_.options());
     };
-    const auto listed = json::parse(troupe({"nodes", "--json"}).out);
+    const auto listed = json::parse(troupe({"nodes", "--json"}).out, "nodes");
     REQUIRE(listed.ok());
     std::string id;
     for (const auto& node : listed->as_object().at("nodes").as_array()) {

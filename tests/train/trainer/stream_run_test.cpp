@@ -5,6 +5,7 @@
 #include "tests/train/trainer/run_fixture.h"
 #include "train/data/token_cache.h"
 #include "train/tokenizer/bpe_trainer.h"
+#include "train/trainer/saved_stop.h"
 #include "train/trainer/stream_setup.h"
 
 namespace troupe::train::tests {
