@@ -128,9 +128,8 @@ void add_chaos_command(CLI::App& app, CommandContext& context) {
       .example("    --json     print the report as JSON")
       .example("troupe chaos enumerate    kills a trainer at every point of a tiny training")
       .example(
-          "    --strategies ddp,zero3   these of ddp, zero1, zero2, zero3, hsdp, lora-ddp, "
-          "lora-zero3 "
-          "(default: all)")
+          "    --strategies ddp,zero3   these of ddp, zero1, zero2, zero3, hsdp, lora-, dora- and "
+          "pissa-ddp and -zero3, muon-zero3, 8bit-zero3, dpo-nf4-zero3 (default: all)")
       .example("    --jobs 2   trainings that run at a time")
       .example(
           "    --points 60   so many points of each strategy and rank, from all stages (0: all)")

@@ -63,7 +63,16 @@ const std::vector<EnumeratedStrategy>& all_strategies() {
       {"pissa-zero3", 2, adapters("zero3", kPissa)},
       // Optimizers of whole matrices, and of blocks.
       {"muon-zero3", 2, {{"troupe.strategy", "zero3"}, {"use_muon", "true"}}},
-      {"8bit-zero3", 2, {{"troupe.strategy", "zero3"}, {"optim", "adamw_8bit"}}}};
+      {"8bit-zero3", 2, {{"troupe.strategy", "zero3"}, {"optim", "adamw_8bit"}}},
+      // Pairs beside a reference over a base in 4 bits; adapters so wide that their moments have 8.
+      {"dpo-nf4-zero3", 2,
+       adapters("zero3", {{"stage", "dpo"},
+                          {"dataset", "pairs"},
+                          {"template", "default"},
+                          {"cutoff_len", "64"},
+                          {"quantization_bit", "4"},
+                          {"lora_rank", "128"},
+                          {"optim", "adamw_8bit"}})}};
   return kAll;
 }
 
@@ -298,7 +307,7 @@ void Enumeration::say(const EnumeratedRun& run, std::size_t number) {
     context_.out << json::write(line) << std::endl;
     return;
   }
-  context_.out << fmt::format("{:>4}/{}  {:<11}  {:<78}  {}  {}", number, runs_.size(),
+  context_.out << fmt::format("{:>4}/{}  {:<13}  {:<78}  {}  {}", number, runs_.size(),
                               run.strategy->name, train::faults_text(run.faults), result, recovery)
                << std::endl;
 }
@@ -341,7 +350,9 @@ Status Enumeration::summarize(double seconds) {
   std::vector<std::string> missing;
   for (int i = 0; i < train::kStageCount; ++i) {
     const std::string name(train::stage_name(static_cast<train::Stage>(i)));
-    if (stages.count(name) == 0) missing.push_back(name);
+    // Those that some strategies never come to are of no concern where others were chosen.
+    const bool concerns = flags_.strategies.empty() || recorded_stages_.contains(name);
+    if (concerns && stages.count(name) == 0) missing.push_back(name);
   }
   std::sort(recoveries.begin(), recoveries.end());
   const auto quantile = [&](double share) {

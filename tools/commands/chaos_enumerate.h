@@ -11,7 +11,7 @@
 namespace troupe::tools {
 
 struct EnumerateFlags {
-  std::vector<std::string> strategies;  // empty: ddp, zero1, zero2, zero3, hsdp
+  std::vector<std::string> strategies;  // empty: all
   std::uint64_t jobs = 2;               // trainings at a time
   std::uint64_t points_max = 60;        // of a strategy and rank; stages always; 0: all
   bool operators = false;

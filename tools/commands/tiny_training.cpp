@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "runtime/base/json.h"
 #include "runtime/base/random.h"
 
 namespace troupe::tools {
@@ -15,7 +16,9 @@ constexpr const char* kTinyModel = R"({
   "bos_token_id": 0, "eos_token_id": 0})";
 
 constexpr const char* kTinyDatasets =
-    R"({"tiny": {"file_name": "tiny.txt", "columns": {"prompt": "text"}}})";
+    R"({"tiny": {"file_name": "tiny.txt", "columns": {"prompt": "text"}},
+        "pairs": {"file_name": "pairs.jsonl", "ranking": true,
+                  "columns": {"prompt": "ask", "chosen": "good", "rejected": "bad"}}})";
 
 constexpr const char* kTinyWords[] = {"river", "stone",  "walks", "under",  "the",
                                       "old",   "bridge", "and",   "nobody", "sees",
@@ -28,17 +31,23 @@ Status write_tiny_training(FileSystem& files, const std::string& folder) {
     TROUPE_RETURN_IF_ERROR(files.create_directories(join_path(folder, name)));
   }
   SeededRandom random(11);
-  std::string text;
-  for (int line = 0; line < 120; ++line) {
-    for (int word = 0; word < 14; ++word) {
+  const auto words = [&](int count) {
+    std::string text;
+    for (int word = 0; word < count; ++word)
       text += (word > 0 ? " " : "") + std::string(kTinyWords[random.below(std::size(kTinyWords))]);
-    }
-    text += '\n';
-  }
+    return text;
+  };
+  std::string text, pairs;
+  for (int line = 0; line < 120; ++line) text += words(14) + "\n";
+  for (int line = 0; line < 40; ++line)
+    pairs +=
+        json::write(json::Object{{"ask", words(2)}, {"good", words(4)}, {"bad", words(3)}}) + "\n";
   TROUPE_RETURN_IF_ERROR(
       write_file_atomically(files, join_path(folder, "model/config.json"), kTinyModel));
   TROUPE_RETURN_IF_ERROR(
       write_file_atomically(files, join_path(folder, "data/dataset_info.json"), kTinyDatasets));
+  TROUPE_RETURN_IF_ERROR(
+      write_file_atomically(files, join_path(folder, "data/pairs.jsonl"), pairs));
   return write_file_atomically(files, join_path(folder, "data/tiny.txt"), text);
 }
 

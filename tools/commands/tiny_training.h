@@ -10,7 +10,8 @@
 
 namespace troupe::tools {
 
-// Two layers of 32, 120 lines of text; everything under `folder`.
+// Two layers of 32, 120 lines of text (the data set "tiny"), 40 pairs of answers ("pairs");
+// everything under `folder`.
 Status write_tiny_training(FileSystem& files, const std::string& folder);
 
 // What follows `troupe train`: three steps, an evaluation and a checkpoint after the second. `more`
