@@ -240,11 +240,12 @@ class AitrainingTranslator {
   void translate_quantization() {
     const auto kind = r_.text("quantization").value_or("none");
     if (kind == "none" || kind == "no") return;
-    if (kind != "int4")
+    if (kind != "int4" && kind != "int8")
       return r_.refuse_value("quantization",
-                             "frozen weights are kept as they are, or in 4 bits: use int4");
+                             "frozen weights are kept as they are, or in 4 or 8 bits: use int4 or "
+                             "int8");
     if (!r_.is_on("peft")) return r_.say("quantization has no effect without peft");
-    r_.give("quantization_bit", 4, "quantization");
+    r_.give("quantization_bit", kind == "int4" ? 4 : 8, "quantization");
     // AITraining's own settings of bitsandbytes.
     r_.by_default("double_quantization", false);
   }

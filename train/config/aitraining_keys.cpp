@@ -72,7 +72,7 @@ const ForeignKeys& aitraining_keys() {
                "scheduler|optimizer|mixed_precision|eval_strategy|save_strategy|padding|log|"
                "distributed_backend|attn_implementation|torch_dtype|prompt_text_column|"
                "rejected_text_column|model_ref")
-        .used("quantization", "int4: frozen weights of layers in 4 bits (nf4)")
+        .used("quantization", "int4, int8: frozen weights of layers in 4 (nf4) or 8 bits")
         .refused("packing", "false", "samples have a row of their own; leave it out")
         .refused("max_samples", "", "data sets are read whole; give a shorter file")
         .refused("auto_find_batch_size", "false",

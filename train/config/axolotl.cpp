@@ -236,7 +236,7 @@ class AxolotlTranslator {
     if (*adapter == "qlora" && !r_.is_on("load_in_4bit"))
       r_.wrong("adapter", "Require cfg.load_in_4bit to be True for qlora");
     r_.give("finetuning_type", "lora", "adapter");
-    if (r_.is_on("load_in_4bit")) translate_quantization();
+    translate_quantization();
     r_.take("adapter_name_or_path", "lora_model_dir");
     if (!r_.get("lora_model_dir")) {
       for (const char* key : {"lora_r", "lora_alpha"})
@@ -266,7 +266,12 @@ class AxolotlTranslator {
 
   // Axolotl's own settings of bitsandbytes, and what bnb_config_kwargs changes of them.
   void translate_quantization() {
-    r_.give("quantization_bit", 4, "load_in_4bit");
+    const bool four_bits = r_.is_on("load_in_4bit"), eight_bits = r_.is_on("load_in_8bit");
+    if (four_bits && eight_bits)
+      return r_.wrong("load_in_8bit",
+                      "load_in_8bit and load_in_4bit: weights are kept in one of the two");
+    if (!four_bits && !eight_bits) return;
+    r_.give("quantization_bit", four_bits ? 4 : 8, four_bits ? "load_in_4bit" : "load_in_8bit");
     const auto* settings = r_.get("bnb_config_kwargs");
     if (!settings || settings->is_null()) return;
     if (!settings->is_object())
@@ -278,19 +283,27 @@ class AxolotlTranslator {
       else if (key == "bnb_4bit_use_double_quant")
         r_.give("double_quantization", value, "bnb_config_kwargs");
       else if (key == "bnb_4bit_compute_dtype")
-        r_.refuse("bnb_config_kwargs",
-                  "bnb_config_kwargs.bnb_4bit_compute_dtype is not supported: products are in what "
-                  "bf16 says; leave it out");
+        check_compute_type(value);
       else if (key == "llm_int8_skip_modules" && !value.is_null())
         r_.refuse("bnb_config_kwargs",
                   "bnb_config_kwargs.llm_int8_skip_modules is not supported: all linear layers but "
-                  "the head are kept in 4 bits; leave it out");
+                  "the head are quantised; leave it out");
       else if (key != "bnb_4bit_quant_storage" && !key.starts_with("llm_int8_"))
         r_.wrong("bnb_config_kwargs",
                  fmt::format("bitsandbytes has no setting {}; of 4 bits there are "
                              "bnb_4bit_quant_type and bnb_4bit_use_double_quant",
                              key));
     }
+  }
+
+  // Products are computed in what bf16 says, and a key that says the same says nothing more.
+  void check_compute_type(const json::Value& value) {
+    std::string_view name = value.is_string() ? std::string_view(value.get_string()) : "";
+    if (name.starts_with("torch.")) name.remove_prefix(6);
+    if (name == (r_.is_on("bf16") || r_.is_on("bfloat16") ? "bfloat16" : "float32")) return;
+    r_.refuse("bnb_config_kwargs",
+              "bnb_config_kwargs.bnb_4bit_compute_dtype is not supported where it differs from "
+              "what bf16 says products are in; leave it out");
   }
 
   // Axolotl joins both keys' modules; an adapter of another module than a linear layer is not here.

@@ -14,7 +14,8 @@ constexpr const char* kSameFunction = "the same function by other kernels";
 constexpr const char* kMemoryOnly = "decides about memory, not about results";
 constexpr const char* kPassedOver = "Axolotl passes over it, too";
 constexpr const char* kNotQuantised =
-    "frozen weights are kept as they are, or in 4 bits: use load_in_4bit: true, or leave it out";
+    "frozen weights are kept as they are, or in 4 or 8 bits: use load_in_4bit or load_in_8bit, or "
+    "leave it out";
 constexpr const char* kOneLoss = "the loss is cross entropy over target tokens; leave it out";
 
 // What keys that belong to others ask of a document. Python's idea of a value that is given:
@@ -223,8 +224,9 @@ void add_adapter_keys(ForeignKeys& t) {
           "relora|jagged_restart_steps|relora_steps|relora_prune_ratio|lisa_n_layers|"
           "lisa_step_interval|lisa_layers_attribute",
           "false", "not there; leave it out")
-      .used("load_in_4bit", "frozen weights of layers in 4 bits, as bitsandbytes keeps them")
-      .refused("load_in_8bit|gptq|quantize_moe_experts", "false", kNotQuantised)
+      .used("load_in_4bit|load_in_8bit",
+            "frozen weights of layers in 4 or 8 bits, as bitsandbytes keeps them")
+      .refused("gptq|quantize_moe_experts", "false", kNotQuantised)
       .refused("model_quantization_config|use_onebitllms", "false", kNotQuantised)
       .inert("model_quantization_config_kwargs",
              "nothing is quantised without the key that asks for it")

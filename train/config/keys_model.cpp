@@ -118,7 +118,8 @@ void add_quantization_keys(KeyTable& t) {
   const char* nothing = "nothing is quantised without quantization_bit";
   t.optional("quantization_bit", ValueType::kInteger)
       .implemented(
-          "4: the weights of frozen layers are kept in 4 bits, as bitsandbytes keeps them (QLoRA)",
+          "4 or 8: the weights of frozen layers are kept in so many bits, as bitsandbytes keeps "
+          "them (QLoRA, LLM.int8)",
           TROUPE_FIELD(model.quantization_bit));
   t.choice("quantization_method", "bnb", "bnb|bitsandbytes|gptq|awq|aqlm|quanto|eetq|hqq|mxfp4|fp8")
       .inert("how weights are quantised", "bnb is what is there: others are refused");

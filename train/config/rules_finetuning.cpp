@@ -44,19 +44,11 @@ void check_finetuning(const TrainConfig& config, const json::Object& values, Pro
     const std::string_view method = word(values, "quantization_method", "bnb");
     if (method != "bnb" && method != "bitsandbytes")
       unsupported("quantization_method",
-                  fmt::format("quantization_method={} is not supported: 4-bit weights are "
-                              "bitsandbytes'; use quantization_method: bnb",
+                  fmt::format("quantization_method={} is not supported: weights are kept in 4 or 8 "
+                              "bits as bitsandbytes keeps them; use quantization_method: bnb",
                               method));
-    else if (*bits == 8)
-      unsupported("quantization_bit",
-                  "quantization_bit=8 is not supported: frozen weights are kept in 4 bits; use "
-                  "quantization_bit: 4, or leave it out");
-    else if (*bits != 4)
+    else if (*bits != 4 && *bits != 8)
       wrong("quantization_bit", "Bitsandbytes only accepts 4-bit or 8-bit quantization.");
-    if (lora && finetuning.use_dora)
-      unsupported("use_dora",
-                  "use_dora=true beside quantization_bit is not supported: magnitudes of a "
-                  "quantised base are not there; leave one of the two out");
   }
   if (!lora && type != "oft" && value_of(values, "quantization_bit"))
     wrong("quantization_bit", "Quantization is only compatible with the LoRA or OFT method.");

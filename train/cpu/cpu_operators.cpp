@@ -54,6 +54,13 @@ void CpuOperators::download(const void* device, void* host, std::size_t bytes) {
   if (bytes > 0) std::memcpy(host, device, bytes);
 }
 
+void CpuOperators::quantized_values(const QuantizedMatrix& matrix, std::int64_t first,
+                                    float* values, std::int64_t count) {
+  for_ranges(count, kElementsPerTile, [&](std::int64_t begin, std::int64_t n) {
+    dequantize(matrix, first + begin, std::span(values + begin, static_cast<std::size_t>(n)));
+  });
+}
+
 void CpuOperators::copy_rows(ConstElements from, std::int64_t from_stride, Elements to,
                              std::int64_t to_stride, std::int64_t rows, std::int64_t width) {
   for_rows(rows, width,

@@ -98,8 +98,9 @@ void GemmEngine::run(Arena& arena, const Gemm& g) {
 void GemmEngine::run_quantized(Arena& arena, const Gemm& g) {
   // B's rows in memory are columns of C, or terms of the sums.
   const std::int64_t rows = g.transpose_b ? g.n : g.k, width = g.transpose_b ? g.k : g.n;
-  TROUPE_CHECK(g.b_quantized.elements == rows * width, "{} elements for a matrix of {} × {}",
-               g.b_quantized.elements, rows, width);
+  TROUPE_CHECK(g.b_quantized.rows == rows && g.b_quantized.width == width,
+               "a matrix of {} × {} in the place of {} × {}", g.b_quantized.rows,
+               g.b_quantized.width, rows, width);
   const bool bf16 = g.arithmetic == Arithmetic::kBf16;
   const auto size = static_cast<std::int64_t>(bf16 ? sizeof(std::uint16_t) : sizeof(float));
   // An even number, so that bytes of two codes are not cut.

@@ -161,6 +161,8 @@ void Activations::cut(const ModelConfig& config, Cutter& cutter) {
   }
   if (const std::int64_t outputs = options_.adapters.magnitudes) {
     magnitude_rows = cutter.floats(kMagnitudeRows * std::max(outputs, widest_input));
+    if (options_.adapters.quantized)
+      magnitude_weights = cutter.floats(kMagnitudeRows * widest_input);
     for (float*& factors : magnitude_factors) factors = cutter.floats(outputs);
   }
   const bool narrow = options_.training && options_.compute == DType::kBF16;

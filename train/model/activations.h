@@ -144,6 +144,7 @@ class Activations {
   // training only: the gradient of the products before the factors, (N, outputs at a place).
   static constexpr std::int64_t kMagnitudeRows = 256;
   float* magnitude_rows = nullptr;
+  float* magnitude_weights = nullptr;  // over a quantised base: values of as many rows of weights
   std::array<float*, 3> magnitude_factors{};
   float* magnitude_gradient = nullptr;
 

@@ -82,7 +82,8 @@ std::vector<std::vector<TensorSpec>> adapter_tensors(const ModelConfig& config,
   return units;
 }
 
-AdapterSizes adapter_sizes(const ModelConfig& config, std::span<const LoraModule> adapters) {
+AdapterSizes adapter_sizes(const ModelConfig& config, const Trainables& trainables) {
+  const std::span<const LoraModule> adapters = trainables.lora;
   AdapterSizes sizes;
   if (adapters.empty()) return sizes;
   const std::array<std::int64_t, kLinearPlaces> outputs = {
@@ -102,6 +103,7 @@ AdapterSizes adapter_sizes(const ModelConfig& config, std::span<const LoraModule
       if (magnitudes) sizes.magnitudes = std::max(sizes.magnitudes, outputs[place]);
     }
   }
+  sizes.quantized = sizes.magnitudes > 0 && trainables.base.quantization;
   sizes.drops = std::ranges::any_of(adapters, [](const LoraModule& a) { return a.dropout > 0; });
   return sizes;
 }

@@ -39,9 +39,10 @@ struct AdapterSizes {
   bool drops = false;  // some adapter's input is dropped out
   // The widest output of a place where an adapter has magnitudes (DoRA); 0: none has.
   std::int64_t magnitudes = 0;
+  bool quantized = false;  // the weights beside magnitudes are
   bool any() const { return columns != std::array<std::int64_t, kLinearPlaces>{}; }
   friend bool operator==(const AdapterSizes&, const AdapterSizes&) = default;
 };
-AdapterSizes adapter_sizes(const ModelConfig& config, std::span<const LoraModule> adapters);
+AdapterSizes adapter_sizes(const ModelConfig& config, const Trainables& trainables);
 
 }  // namespace troupe::train

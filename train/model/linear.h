@@ -80,6 +80,8 @@ class Linear {
                         std::int64_t rows) const;
   // The part's biases as one vector: where all of them are there, one behind another.
   std::optional<ParameterRef> bias_of(const Part& part) const;
+  // Whether a row of a part's weight has what an output needs: [out, in].
+  bool by_output(const Part& part) const { return !transposed_ || part.parameter.quantization; }
   // Distance of two rows of a part's weight.
   std::int64_t weight_stride(const Part& part) const {
     return transposed_ ? part.outputs : inputs_;

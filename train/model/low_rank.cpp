@@ -134,7 +134,8 @@ Gemm LowRankAdapters::weight_product(const UnitParameters& unit, const Adapter& 
           .b = unit.matrix(adapter.weight),
           .b_type = unit.dtype(adapter.weight),
           .b_stride = transposed_ ? adapter.outputs : inputs_,
-          .transpose_b = !transposed_,
+          .transpose_b = !transposed_ || adapter.weight.quantization,
+          .b_quantized = unit.quantized(adapter.weight, adapter.outputs, inputs_),
           .c = c,
           .c_stride = adapter.outputs,
           .arithmetic = unit.arithmetic(adapter.weight)};
@@ -164,7 +165,9 @@ void LowRankAdapters::make_factors(Operators& operators, const UnitParameters& u
   float* update = pass.scratch->magnitude_rows;
   const ConstElements weight(unit.matrix(adapter.weight), unit.dtype(adapter.weight));
   const ConstElements b(unit.matrix(adapter.b), unit.dtype(adapter.b));
-  const std::int64_t row_stride = transposed_ ? 1 : inputs_;
+  const QuantizedMatrix quantized = unit.quantized(adapter.weight, adapter.outputs, inputs_);
+  const bool by_output = !transposed_ || quantized;
+  const std::int64_t row_stride = by_output ? inputs_ : 1;
   for_row_chunks(adapter.outputs, [&](std::int64_t output, std::int64_t count) {
     operators.gemm({.m = count,
                     .n = inputs_,
@@ -178,10 +181,16 @@ void LowRankAdapters::make_factors(Operators& operators, const UnitParameters& u
                     .c = update,
                     .c_stride = inputs_,
                     .arithmetic = unit.arithmetic(adapter.b)});
-    operators.magnitude_factors(weight + output * row_stride, row_stride,
-                                transposed_ ? adapter.outputs : 1, update, adapter.scale,
-                                unit.vector(*adapter.magnitude) + output, to.factors + output,
-                                to.less_one + output, to.inverse_norms + output, count, inputs_);
+    ConstElements rows = weight + output * row_stride;
+    if (quantized) {
+      operators.quantized_values(quantized, output * inputs_, pass.scratch->magnitude_weights,
+                                 count * inputs_);
+      rows = pass.scratch->magnitude_weights;
+    }
+    operators.magnitude_factors(rows, row_stride, by_output ? 1 : adapter.outputs, update,
+                                adapter.scale, unit.vector(*adapter.magnitude) + output,
+                                to.factors + output, to.less_one + output,
+                                to.inverse_norms + output, count, inputs_);
   });
 }
 
@@ -271,7 +280,8 @@ void LowRankAdapters::pass_back_scaled(Operators& operators, const UnitParameter
                     .b = unit.matrix(adapter.weight),
                     .b_type = unit.dtype(adapter.weight),
                     .b_stride = transposed_ ? adapter.outputs : inputs_,
-                    .transpose_b = transposed_,
+                    .transpose_b = transposed_ && !adapter.weight.quantization,
+                    .b_quantized = unit.quantized(adapter.weight, adapter.outputs, inputs_),
                     .c = dx + row * inputs_,
                     .c_stride = inputs_,
                     .arithmetic = unit.arithmetic(adapter.weight)});

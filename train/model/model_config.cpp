@@ -88,6 +88,40 @@ void read_dtype(ConfigReader& reader, ModelConfig& config) {
       config.dtype = dtype_from_torch_name(*name);
 }
 
+// transformers' defaults of BitsAndBytesConfig.
+void read_quantization(ConfigReader& reader, ModelConfig& config) {
+  if (!reader.has("quantization_config")) return;
+  const json::Value& value = *json::find(reader.value(), "quantization_config");
+  const auto is_on = [&](std::string_view key) {
+    return json::find_bool(value, key).value_or(false);
+  };
+  const bool four_bits = is_on("load_in_4bit"), eight_bits = is_on("load_in_8bit");
+  const std::string method = json::find_string(value, "quant_method")
+                                 .value_or(four_bits || eight_bits ? "bitsandbytes" : "none");
+  constexpr const char* kWayOut =
+      "models that bitsandbytes keeps in 4 or 8 bits are trained over (load_in_4bit, "
+      "load_in_8bit); use one of those, or one that is not quantised";
+  if (method != "bitsandbytes")
+    return reader.refuse("quantization_config: quant_method={} is not supported: {}", method,
+                         kWayOut);
+  if (four_bits == eight_bits)
+    return reader.refuse("quantization_config says neither load_in_4bit nor load_in_8bit: {}",
+                         kWayOut);
+  const std::string type = json::find_string(value, "bnb_4bit_quant_type").value_or("fp4");
+  const auto code = eight_bits ? WeightCode::kInt8 : weight_code_from_name(type);
+  if (!code || (four_bits && *code == WeightCode::kInt8))
+    return reader.refuse("quantization_config: bnb_4bit_quant_type={} is not supported: {}", type,
+                         kWayOut);
+  config.quantization = {.code = *code, .nested = four_bits && is_on("bnb_4bit_use_double_quant")};
+  const json::Value* skipped = json::find(value, "llm_int8_skip_modules");
+  if (!skipped || skipped->is_null()) return;
+  const auto is_text = [](const json::Value& name) { return name.is_string(); };
+  if (!skipped->is_array() || !std::ranges::all_of(skipped->get_array(), is_text))
+    return reader.fail("quantization_config: llm_int8_skip_modules must be a list of names");
+  for (const json::Value& name : skipped->get_array())
+    config.quantization_skipped.emplace_back(name.get_string());
+}
+
 // The language model of one that holds more. What only the outer object says of it is carried over.
 Result<ModelConfig> text_model_of(const json::Value& value, const ModelFamily& family,
                                   std::string_view name) {
@@ -140,8 +174,7 @@ Result<ModelConfig> ModelConfig::from_json(const json::Value& value, std::string
   read_heads(reader, *family, config);
   read_token_ids(reader, *family, config);
   read_dtype(reader, config);
-  if (reader.has("quantization_config"))
-    reader.refuse("quantization_config is not supported; use a model without it");
+  read_quantization(reader, config);
   if (!reader.status().ok()) return reader.status();
   return config;
 }

@@ -10,6 +10,7 @@
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
 #include "train/tensor/dtype.h"
+#include "train/tensor/quantized.h"
 
 namespace troupe::train {
 
@@ -100,6 +101,10 @@ struct ModelConfig {
   std::vector<std::int64_t> eos_token_ids;
   // What `dtype` or `torch_dtype` says the weights are stored in.
   std::optional<DType> dtype;
+  // What `quantization_config` says that bitsandbytes keeps the layers' products in; the modules
+  // that it leaves as they are (llm_int8_skip_modules).
+  Quantization quantization = {};
+  std::vector<std::string> quantization_skipped;
   // What the reader of a run should know: keys that are accepted and have no effect here.
   std::vector<std::string> notes;
   // config.json as it was read, for writing it back with keys that mean nothing here. Of a language

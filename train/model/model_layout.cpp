@@ -11,6 +11,11 @@
 namespace troupe::train {
 namespace {
 
+// The module that a weight is of.
+std::string_view module_of(const TensorSpec& weight) {
+  return std::string_view(weight.name).substr(0, weight.name.rfind('.'));
+}
+
 struct Parts {
   std::vector<UnitSpec> trained, frozen;
 };
@@ -63,9 +68,10 @@ Parts parts_of(const ModelConfig& config, const Trainables& trainables) {
     const auto frozen = std::stable_partition(trained.begin(), trained.end(), is_trained);
     parts.frozen[i].tensors.assign(frozen, trained.end());
     for (TensorSpec& tensor : parts.frozen[i].tensors) {
-      if (!tensor.is_layer_product) continue;
+      if (!tensor.is_layer_product || trainables.base.skips(module_of(tensor))) continue;
       tensor.quantization = trainables.base.quantization;
       tensor.element_bytes = dtype_size(trainables.base.beside);
+      tensor.turns = config.transposed_weights;
     }
     trained.erase(frozen, trained.end());
   }

@@ -60,8 +60,10 @@ void ParameterLayout::add(const TensorSpec& tensor, const UpdateRule* rule) {
   info.shape = tensor.shape;
   info.elements = info.values();
   if (tensor.quantization) {
-    const QuantizedParts parts(tensor.quantization, info.elements);
     info.quantization = tensor.quantization;
+    info.turns = tensor.turns;
+    const std::int64_t width = info.quantized_width();
+    const QuantizedParts parts(tensor.quantization, info.elements / width, width);
     info.elements = static_cast<std::int64_t>(parts.bytes / tensor.element_bytes);
     TROUPE_CHECK(parts.bytes % tensor.element_bytes == 0, "{} bytes", parts.bytes);
   }

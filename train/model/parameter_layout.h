@@ -49,6 +49,7 @@ struct TensorSpec {
   // What it is kept in, if not in the layout's type, of elements of so many bytes.
   Quantization quantization = {};
   std::size_t element_bytes = 0;
+  bool turns = false;  // its shape is [in, out]: see ParameterInfo
 };
 
 // The tensors of a unit in the order in which they lie.
@@ -65,6 +66,8 @@ struct ParameterInfo {
   // That it takes in the unit: of a tensor that is kept quantised not the shape's.
   std::int64_t elements = 0;
   Quantization quantization = {};
+  // Its shape is [in, out]; quantised it lies as [out, in], since that is what bitsandbytes keeps.
+  bool turns = false;
   // Of a 1-D parameter (a norm's weight, a bias) in the unit's fp32 copies of them; −1 for others.
   std::int64_t vector_offset = -1;
   ParameterGroup group;
@@ -73,6 +76,8 @@ struct ParameterInfo {
 
   // The shape's.
   std::int64_t values() const;
+  // Columns of a matrix as it is quantised.
+  std::int64_t quantized_width() const { return shape[turns ? 0 : 1]; }
 };
 
 struct UnitInfo {

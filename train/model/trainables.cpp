@@ -2,8 +2,32 @@
 
 namespace troupe::train {
 
+bool QuantizedBase::skips(std::string_view module) const {
+  for (const std::string& name : skipped) {
+    if (module == name || module.starts_with(name + ".") || module.ends_with("." + name) ||
+        module.find("." + name + ".") != std::string_view::npos)
+      return true;
+  }
+  return false;
+}
+
+namespace {
+
+// Whether it is a list of texts, all of which are added.
+bool take_texts(const json::Value& value, std::vector<std::string>& texts) {
+  if (!value.is_array()) return false;
+  for (const json::Value& text : value.get_array()) {
+    if (!text.is_string()) return false;
+    texts.emplace_back(text.get_string());
+  }
+  return true;
+}
+
+}  // namespace
+
 json::Value to_json(const Trainables& trainables) {
-  json::Array tensors, lora;
+  json::Array tensors, lora, skipped;
+  for (const std::string& name : trainables.base.skipped) skipped.push_back(json::Value(name));
   for (const std::string& name : trainables.tensors) tensors.push_back(json::Value(name));
   for (const LoraModule& adapter : trainables.lora) {
     lora.push_back(json::Object{{"module", adapter.module},
@@ -17,9 +41,10 @@ json::Value to_json(const Trainables& trainables) {
                       {"unties_head", trainables.unties_head},
                       {"reference", static_cast<std::int64_t>(trainables.reference)},
                       {"value_head", trainables.value_head},
-                      {"quantized", four_bit_code_name(trainables.base.quantization.code)},
+                      {"quantized", weight_code_name(trainables.base.quantization.code)},
                       {"nested", trainables.base.quantization.nested},
                       {"beside", dtype_name(trainables.base.beside)},
+                      {"skipped", std::move(skipped)},
                       {"tensors", std::move(tensors)},
                       {"lora", std::move(lora)}};
 }
@@ -32,7 +57,7 @@ Result<Trainables> trainables_from_json(const json::Value& value, std::string_vi
   };
   const json::Value* tensors = json::find(value, "tensors");
   const json::Value* lora = json::find(value, "lora");
-  if (!tensors || !tensors->is_array() || !lora || !lora->is_array()) return broken;
+  if (!tensors || !lora || !lora->is_array()) return broken;
   Trainables trainables{.everything = flag(value, "everything"),
                         .tensors = {},
                         .lora = {},
@@ -46,14 +71,13 @@ Result<Trainables> trainables_from_json(const json::Value& value, std::string_vi
     const auto beside = dtype_from_name(json::find_string(value, "beside").value_or(""));
     if (!beside) return broken;
     trainables.base = {
-        .quantization = {.code = four_bit_code_from_name(*code).value_or(FourBitCode::kNone),
+        .quantization = {.code = weight_code_from_name(*code).value_or(WeightCode::kNone),
                          .nested = flag(value, "nested")},
         .beside = *beside};
+    const json::Value* skipped = json::find(value, "skipped");
+    if (skipped && !take_texts(*skipped, trainables.base.skipped)) return broken;
   }
-  for (const json::Value& tensor : tensors->get_array()) {
-    if (!tensor.is_string()) return broken;
-    trainables.tensors.emplace_back(tensor.get_string());
-  }
+  if (!take_texts(*tensors, trainables.tensors)) return broken;
   for (const json::Value& adapter : lora->get_array()) {
     const auto module = json::find_string(adapter, "module");
     const auto rank = json::find_integer(adapter, "rank");

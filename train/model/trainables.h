@@ -35,6 +35,10 @@ struct LoraModule {
 struct QuantizedBase {
   Quantization quantization = {};
   DType beside = DType::kF32;  // of the rest
+  // Modules that are of the rest all the same, as transformers' llm_int8_skip_modules: names as in
+  // HF's state dict, of a module, of one that holds it, or the ends of such behind a dot.
+  std::vector<std::string> skipped = {};
+  bool skips(std::string_view module) const;
   friend bool operator==(const QuantizedBase&, const QuantizedBase&) = default;
 };
 

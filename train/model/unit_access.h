@@ -41,10 +41,11 @@ struct UnitParameters {
     return buffer.data +
            static_cast<std::size_t>(ref.offset) * (buffer.dtype == DType::kBF16 ? 2 : 4);
   }
-  // A matrix that is kept quantised, of so many elements; else nothing.
-  QuantizedMatrix quantized(const ParameterRef& ref, std::int64_t elements) const {
+  // A layer's matrix that is kept quantised, [outputs, inputs]; else nothing.
+  QuantizedMatrix quantized(const ParameterRef& ref, std::int64_t outputs,
+                            std::int64_t inputs) const {
     if (!ref.quantization) return {};
-    return {ref.quantization, static_cast<const std::byte*>(matrix(ref)), elements};
+    return {ref.quantization, static_cast<const std::byte*>(matrix(ref)), outputs, inputs};
   }
   // A 1-D parameter's first element.
   const float* vector(const ParameterRef& ref) const {

@@ -62,8 +62,8 @@ struct Gemm {
   DType b_type = DType::kF32;
   std::int64_t b_stride = 0;
   bool transpose_b = false;
-  // B where it is quantised, dense, in place of `b` and b_stride: multiplied by what its values are
-  // in the arithmetic's type.
+  // B as it lies in memory where it is quantised, in place of `b` and b_stride: multiplied by what
+  // its values are in the arithmetic's type.
   QuantizedMatrix b_quantized = {};
   Elements c;
   std::int64_t c_stride = 0;

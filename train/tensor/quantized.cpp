@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/check.h"
 #include "train/tensor/convert.h"
+#include "train/tensor/vectorize.h"
 
 namespace troupe::train {
 namespace {
@@ -15,6 +18,8 @@ namespace {
 constexpr std::size_t kPartAlign = 64;
 // A block of zeros is divided by this.
 constexpr float kAbsmaxMin = 1e-38f;
+// Values of a row of 8 bits that are made at a time.
+constexpr std::int64_t kRowPiece = 512;
 
 using Codes = std::array<float, 16>;
 
@@ -69,10 +74,10 @@ struct CodeBook {
   std::array<std::array<float, 2>, 256> pairs{};  // of a byte
 };
 
-const CodeBook& book_of(FourBitCode code) {
+const CodeBook& book_of(WeightCode code) {
   static const CodeBook nf4(kNf4), fp4(kFp4);
-  TROUPE_CHECK(code != FourBitCode::kNone);
-  return code == FourBitCode::kNf4 ? nf4 : fp4;
+  TROUPE_CHECK(code == WeightCode::kNf4 || code == WeightCode::kFp4, "{}", weight_code_name(code));
+  return code == WeightCode::kNf4 ? nf4 : fp4;
 }
 
 // bitsandbytes' create_dynamic_map(signed): of seven decades, each with twice as many values as the
@@ -131,11 +136,44 @@ float greatest_magnitude(std::span<const float> values) {
   return greatest;
 }
 
+// As torch sums a vector on a CPU in one thread (SumKernel.cpp), which gives the same bits: rows of
+// four registers of eight, in levels each of which takes over what so many of the one below it
+// have.
+float torch_sum(std::span<const float> values) {
+  constexpr std::size_t kRegister = 8, kRow = 4 * kRegister, kLevels = 4;
+  std::array<std::array<float, kRow>, kLevels> sums{};
+  const std::size_t rows = values.size() / kRow;
+  const auto power =
+      std::max<std::size_t>(4, std::bit_width(std::max<std::size_t>(rows, 1) - 1) / kLevels);
+  const std::size_t step = std::size_t{1} << power;
+  const auto add_row = [&](std::size_t row) {
+    for (std::size_t i = 0; i < kRow; ++i) sums[0][i] += values[row * kRow + i];
+  };
+  std::size_t row = 0;
+  while (row + step <= rows) {
+    for (const std::size_t end = row + step; row < end; ++row) add_row(row);
+    for (std::size_t level = 1; level < kLevels; ++level) {
+      for (std::size_t i = 0; i < kRow; ++i)
+        sums[level][i] += std::exchange(sums[level - 1][i], 0.0f);
+      if (row & (step - 1) << level * power) break;
+    }
+  }
+  for (; row < rows; ++row) add_row(row);
+  for (std::size_t level = 1; level < kLevels; ++level)
+    for (std::size_t i = 0; i < kRow; ++i) sums[0][i] += sums[level][i];
+  std::size_t at = rows * kRow;
+  for (; at + kRegister <= values.size(); at += kRegister)
+    for (std::size_t i = 0; i < kRegister; ++i) sums[0][i] += values[at + i];
+  for (std::size_t i = kRegister; i < kRow; ++i) sums[0][i % kRegister] += sums[0][i];
+  float sum = 0;
+  for (; at < values.size(); ++at) sum += values[at];
+  for (std::size_t i = 0; i < kRegister; ++i) sum += sums[0][i];
+  return sum;
+}
+
 void quantize_magnitudes(std::span<const float> absmax, const QuantizedParts& parts,
                          std::span<std::byte> out) {
-  double sum = 0;
-  for (const float value : absmax) sum += value;
-  const auto offset = static_cast<float>(sum / static_cast<double>(absmax.size()));
+  const float offset = torch_sum(absmax) / static_cast<float>(absmax.size());
   std::memcpy(out.data() + parts.offset, &offset, sizeof offset);
   std::vector<float> rest(absmax.begin(), absmax.end());
   for (float& value : rest) value -= offset;
@@ -153,10 +191,28 @@ void quantize_magnitudes(std::span<const float> absmax, const QuantizedParts& pa
   }
 }
 
+// (1 / absmax) · 127, as torch divides a number by a tensor.
+void quantize_rows(std::span<const float> values, std::int64_t width, const QuantizedParts& parts,
+                   std::span<std::byte> out) {
+  std::vector<float> row(static_cast<std::size_t>(width));
+  for (std::size_t number = 0; number < static_cast<std::size_t>(parts.blocks); ++number) {
+    const auto of_row = values.subspan(number * row.size(), row.size());
+    std::ranges::transform(of_row, row.begin(),
+                           [](float value) { return f16_to_float(float_to_f16(value)); });
+    const float absmax = greatest_magnitude(row);
+    std::memcpy(out.data() + parts.absmax + number * sizeof absmax, &absmax, sizeof absmax);
+    if (absmax == 0) continue;
+    const float factor = (1.0f / absmax) * 127.0f;
+    for (std::size_t i = 0; i < row.size(); ++i)
+      out[number * row.size() + i] =
+          static_cast<std::byte>(static_cast<std::int8_t>(std::nearbyint(row[i] * factor)));
+  }
+}
+
 class Magnitudes {
  public:
   explicit Magnitudes(const QuantizedMatrix& matrix)
-      : parts_(matrix.quantization, matrix.elements),
+      : parts_(matrix.quantization, matrix.rows, matrix.width),
         data_(matrix.data),
         nested_(matrix.quantization.nested),
         offset_(nested_ ? float_at(data_ + parts_.offset) : 0) {}
@@ -176,13 +232,40 @@ class Magnitudes {
   const float offset_;
 };
 
+// A row's codes times this are its values.
+float row_factor(float absmax) { return absmax * (1.0f / 127.0f); }
+
+TROUPE_VECTORIZED
+void scale_codes(const std::int8_t* __restrict codes, float factor, float* __restrict out,
+                 std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(codes[i]) * factor;
+}
+
+// Of a matrix in 8 bits: calls put(first, values) with some of a row's values at a time.
+template <typename Put>
+void for_rows(const QuantizedMatrix& matrix, std::int64_t begin, std::int64_t end, const Put& put) {
+  const QuantizedParts parts(matrix.quantization, matrix.rows, matrix.width);
+  std::array<float, kRowPiece> values;
+  for (std::int64_t at = begin; at < end;) {
+    const std::int64_t row = at / matrix.width;
+    const std::int64_t count = std::min({kRowPiece, end - at, (row + 1) * matrix.width - at});
+    const float absmax =
+        float_at(matrix.data + parts.absmax + static_cast<std::size_t>(row) * sizeof(float));
+    scale_codes(reinterpret_cast<const std::int8_t*>(matrix.data) + at, row_factor(absmax),
+                values.data(), count);
+    put(at - begin, std::span<const float>(values).first(static_cast<std::size_t>(count)));
+    at += count;
+  }
+}
+
 // Calls put(first, values) with up to a block's values at a time.
 template <typename Put>
 void for_values(const QuantizedMatrix& matrix, std::int64_t begin, std::int64_t count,
                 const Put& put) {
   const std::int64_t end = begin + count;
-  TROUPE_CHECK(begin % 2 == 0 && begin >= 0 && end <= matrix.elements, "[{}, {}) of {} elements",
-               begin, end, matrix.elements);
+  TROUPE_CHECK(begin % 2 == 0 && begin >= 0 && end <= matrix.elements(), "[{}, {}) of {} elements",
+               begin, end, matrix.elements());
+  if (matrix.quantization.code == WeightCode::kInt8) return for_rows(matrix, begin, end, put);
   const CodeBook& book = book_of(matrix.quantization.code);
   const Magnitudes magnitudes(matrix);
   std::array<float, kQuantizedBlock> values;
@@ -204,39 +287,49 @@ void for_values(const QuantizedMatrix& matrix, std::int64_t begin, std::int64_t 
 
 }  // namespace
 
-std::optional<FourBitCode> four_bit_code_from_name(std::string_view name) {
-  if (name == "nf4") return FourBitCode::kNf4;
-  if (name == "fp4") return FourBitCode::kFp4;
+std::optional<WeightCode> weight_code_from_name(std::string_view name) {
+  if (name == "nf4") return WeightCode::kNf4;
+  if (name == "fp4") return WeightCode::kFp4;
+  if (name == "int8") return WeightCode::kInt8;
   return std::nullopt;
 }
 
-std::string_view four_bit_code_name(FourBitCode code) {
+std::string_view weight_code_name(WeightCode code) {
   switch (code) {
-    case FourBitCode::kNone:
+    case WeightCode::kNone:
       return "none";
-    case FourBitCode::kNf4:
+    case WeightCode::kNf4:
       return "nf4";
-    case FourBitCode::kFp4:
+    case WeightCode::kFp4:
       return "fp4";
+    case WeightCode::kInt8:
+      return "int8";
   }
   return "";
 }
 
-QuantizedParts::QuantizedParts(Quantization quantization, std::int64_t elements)
-    : blocks((elements + kQuantizedBlock - 1) / kQuantizedBlock),
-      nested_blocks(quantization.nested ? (blocks + kNestedBlock - 1) / kNestedBlock : 0) {
-  absmax = aligned(static_cast<std::size_t>((elements + 1) / 2));
+QuantizedParts::QuantizedParts(Quantization quantization, std::int64_t rows, std::int64_t width) {
+  const bool by_row = quantization.code == WeightCode::kInt8;
+  const std::int64_t elements = rows * width;
+  TROUPE_CHECK(!by_row || !quantization.nested, "nested magnitudes of rows");
+  blocks = by_row ? rows : (elements + kQuantizedBlock - 1) / kQuantizedBlock;
+  nested_blocks = quantization.nested ? (blocks + kNestedBlock - 1) / kNestedBlock : 0;
+  code_bytes = static_cast<std::size_t>(by_row ? elements : (elements + 1) / 2);
+  absmax = aligned(code_bytes);
   const std::size_t magnitude = quantization.nested ? 1 : sizeof(float);
   nested_absmax = absmax + aligned(static_cast<std::size_t>(blocks) * magnitude);
   offset = nested_absmax + aligned(static_cast<std::size_t>(nested_blocks) * sizeof(float));
   bytes = offset + (quantization.nested ? kPartAlign : 0);
 }
 
-void quantize(std::span<const float> values, Quantization quantization, std::span<std::byte> out) {
+void quantize(std::span<const float> values, std::int64_t width, Quantization quantization,
+              std::span<std::byte> out) {
   const auto elements = static_cast<std::int64_t>(values.size());
-  const QuantizedParts parts(quantization, elements);
+  TROUPE_CHECK(width > 0 && elements % width == 0, "{} elements in rows of {}", elements, width);
+  const QuantizedParts parts(quantization, elements / width, width);
   TROUPE_CHECK(out.size() == parts.bytes, "{} of {} bytes", out.size(), parts.bytes);
   std::fill(out.begin(), out.end(), std::byte{0});
+  if (quantization.code == WeightCode::kInt8) return quantize_rows(values, width, parts, out);
   const CodeBook& book = book_of(quantization.code);
   std::vector<float> absmax(static_cast<std::size_t>(parts.blocks));
   for (std::int64_t block = 0; block < parts.blocks; ++block) {
@@ -278,5 +371,9 @@ void dequantize(const QuantizedMatrix& matrix, std::int64_t begin, std::span<std
                                static_cast<std::int64_t>(values.size()));
              });
 }
+
+std::span<const float> code_values(WeightCode code) { return book_of(code).codes; }
+
+std::span<const float> nested_code_values() { return dynamic_map(); }
 
 }  // namespace troupe::train

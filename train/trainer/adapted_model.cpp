@@ -24,13 +24,13 @@ Result<ModelConfig> read_config(FileSystem& files, const std::string& folder) {
   return ModelConfig::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path);
 }
 
-Status check_base(const ModelConfig& config, const TensorReader& reader,
+Status check_base(const ModelConfig& config, const std::vector<TensorInfo>& weights,
                   const std::function<std::string(std::string_view)>& stored_name) {
   std::vector<ExpectedTensor> expected;
   const ParameterLayout layout(config);
   for (const ParameterInfo& parameter : layout.parameters())
     expected.push_back({stored_name(parameter.name), parameter.shape});
-  return check_weights(reader.weights(), expected,
+  return check_weights(weights, expected,
                        [&](std::string_view name) { return ignored_in_weights(config, name); });
 }
 
@@ -78,8 +78,10 @@ Result<AdaptedModel> AdaptedModel::open(FileSystem& files, const std::string& ba
   auto weights = TensorReader::open_model(files, base);
   if (weights.status().code() == Code::kPermissionDenied)
     return unreadable_model(base, weights.status());
-  AdaptedModel model(std::move(config), TROUPE_TRY(std::move(weights)));
-  if (Status fits = check_base(model.base_, model.reader_,
+  if (!weights.ok()) return weights.status();
+  auto quantized = TROUPE_TRY(QuantizedWeights::find(*weights));
+  AdaptedModel model(std::move(config), std::move(*weights), std::move(quantized));
+  if (Status fits = check_base(model.base_, model.quantized_.weights(),
                                [&](std::string_view name) { return model.stored_name(name); });
       !fits)
     return fits.prefixed(base);
@@ -142,7 +144,9 @@ std::string AdaptedModel::stored_name(std::string_view name) const {
 }
 
 DType AdaptedModel::stored_type(const ParameterInfo& parameter) const {
-  return reader_.find(stored_name(parameter.name))->dtype;
+  const std::string name = stored_name(parameter.name);
+  const StoredMatrix* matrix = quantized_.matrix(name);
+  return matrix ? matrix->values : reader_.find(name)->dtype;
 }
 
 const StoredTensor* AdaptedModel::replacement(std::string_view name) const {
@@ -195,7 +199,10 @@ Status AdaptedModel::read_unadapted(const ParameterInfo& parameter, std::span<fl
   if (const StoredTensor* tensor =
           replacement(is_copy ? ends.token_embedding + ".weight" : parameter.name))
     return convert_to_float(tensor->data, tensor->dtype, out);
-  return reader_.read(stored_name(parameter.name), 0, out);
+  const std::string name = stored_name(parameter.name);
+  const StoredMatrix* matrix = quantized_.matrix(name);
+  if (!matrix) return reader_.read(name, 0, out);
+  return QuantizedWeights::values(*matrix, TROUPE_TRY(quantized_.read(reader_, name)), 0, out);
 }
 
 Status AdaptedModel::read_merged(const ParameterInfo& parameter, Rounding rounding,

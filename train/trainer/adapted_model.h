@@ -12,6 +12,7 @@
 #include "runtime/base/status.h"
 #include "train/adapters/adapter_files.h"
 #include "train/adapters/pissa.h"
+#include "train/checkpoint/quantized_weights.h"
 #include "train/checkpoint/tensor_reader.h"
 #include "train/model/model_config.h"
 #include "train/model/parameter_layout.h"
@@ -60,8 +61,11 @@ class AdaptedModel {
   Status read_beside(const ParameterInfo& parameter, std::span<float> out) const;
 
  private:
-  AdaptedModel(ModelConfig base, TensorReader reader)
-      : base_(std::move(base)), config_(base_), reader_(std::move(reader)) {}
+  AdaptedModel(ModelConfig base, TensorReader reader, QuantizedWeights quantized)
+      : base_(std::move(base)),
+        config_(base_),
+        reader_(std::move(reader)),
+        quantized_(std::move(quantized)) {}
 
   // An adapter of one layer, its tensors views of an opened adapter.
   struct Update {
@@ -83,6 +87,7 @@ class AdaptedModel {
   ModelConfig base_;
   ModelConfig config_;
   TensorReader reader_;
+  QuantizedWeights quantized_;
   std::vector<OpenedAdapter> adapters_;
   bool unties_head_ = false;
   // The head reads what the embedding does: it is untied, and no adapter has one of its own.

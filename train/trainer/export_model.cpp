@@ -162,7 +162,7 @@ class LogitProbe {
                             {.rows_max = 1,
                              .length_max = length,
                              .training = false,
-                             .adapters = adapter_sizes(config, trainables.lora)},
+                             .adapters = adapter_sizes(config, trainables)},
                             *operators_);
     ReadUnits units(model->model_layout(), std::move(read));
     std::vector<float> out(static_cast<std::size_t>(length * config.vocab_size));
@@ -281,6 +281,12 @@ Result<ExportRequest> export_request(const TrainConfig& config) {
 Result<ExportedModel> export_model(FileSystem& files, const ExportRequest& request) {
   const AdaptedModel model =
       TROUPE_TRY(AdaptedModel::open(files, request.base, request.adapters, request.adapter_folder));
+  if (model.config().quantization)
+    return error(request.adapters.empty() ? Code::kUnsupported : Code::kInvalidArgument,
+                 "{} {} is kept in {} bits: export from the model that it was made of",
+                 request.adapters.empty() ? "A quantized model is not exported."
+                                          : "Cannot merge adapters to a quantized model.",
+                 request.base, model.config().quantization.bits());
   TROUPE_RETURN_IF_ERROR(check_out(files, request));
   const ParameterLayout layout(model.config());
   ExportedModel exported{.written = {},

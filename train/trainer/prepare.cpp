@@ -234,8 +234,8 @@ Result<bool> grow_vocabulary(FileSystem& files, const TrainConfig& config, RunCo
     contents.notes.push_back(
         fmt::format("{} new tokens have been added: resize_vocab counts as true", added));
   if (!resizes || tokenizer.vocab_size() <= model.vocab_size) return resizes;
-  if (m.quantization_bit) {
-    key = "quantization_bit";
+  if (m.quantization_bit || model.quantization) {
+    key = m.quantization_bit ? "quantization_bit" : "model_name_or_path";
     return error(Code::kUnsupported, "Cannot resize embedding layers of a quantized model.");
   }
   constexpr std::int64_t kMultiple = 64;
@@ -532,6 +532,7 @@ void describe(const CachedDataset& data, std::vector<std::string>& notes) {
 std::string quantization_words(std::optional<std::int64_t> bits, std::string_view type,
                                bool nested) {
   if (!bits) return "no quantisation";
+  if (*bits == 8) return "8 bits (int8)";  // which the other keys do not change
   return fmt::format("{} bits ({}{})", *bits, type, nested ? ", scales in 8 bits" : "");
 }
 
@@ -549,8 +550,9 @@ void describe(const ModelConfig& model, const Trainables& trainables,
   std::int64_t weights = 0;
   for (const ParameterInfo& parameter : layout.frozen().parameters())
     if (parameter.quantization) weights += parameter.values();
-  notes.push_back(fmt::format("{} frozen weights are kept in {}", weights,
-                              quantization_words(4, four_bit_code_name(kept.code), kept.nested)));
+  notes.push_back(
+      fmt::format("{} frozen weights are kept in {}", weights,
+                  quantization_words(kept.bits(), weight_code_name(kept.code), kept.nested)));
 }
 
 // Adapters that are trained on beside another base than they were trained beside are not resumed.

@@ -214,7 +214,7 @@ ActivationOptions activation_options(const TrainConfig& config, const ModelConfi
           .training = true,
           .recompute = recompute_of(config),
           .compute = compute_dtype(config),
-          .adapters = adapter_sizes(model, trainables.lora),
+          .adapters = adapter_sizes(model, trainables),
           .untrained_layers = layout.trains(0) ? 0 : layout.first_trained_layer()};
 }
 
@@ -226,7 +226,7 @@ ActivationOptions evaluation_options(const TrainConfig& config, const ModelConfi
           .training = false,
           .recompute = recompute_of(config),
           .compute = compute_dtype(config),
-          .adapters = adapter_sizes(model, trainables.lora)};
+          .adapters = adapter_sizes(model, trainables)};
 }
 
 std::optional<SamplePacking> packing_of(const TrainConfig& config) {

@@ -11,6 +11,7 @@
 #include "train/adapters/adapter_merge.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/manifest.h"
+#include "train/checkpoint/quantized_weights.h"
 #include "train/checkpoint/weights.h"
 #include "train/model/adapter_tensors.h"
 #include "train/model/initialize.h"
@@ -80,11 +81,12 @@ class StateReader {
                                   bool unties_head = false, bool passes_over_others = false) {
     StateReader reader(config, TROUPE_TRY(open_source(files, source)));
     reader.unties_head_ = unties_head;
+    reader.quantized_ = TROUPE_TRY(QuantizedWeights::find(reader.tensors_));
     std::vector<ExpectedTensor> tensors;
     for (const ParameterInfo* parameter : expected)
       tensors.push_back({reader.stored_name(parameter->name), parameter->shape});
     TROUPE_RETURN_IF_ERROR(
-        check_weights(reader.tensors_.weights(), tensors, [&](std::string_view name) {
+        check_weights(reader.quantized_.weights(), tensors, [&](std::string_view name) {
           return passes_over_others || ignored_in_weights(config, name);
         }));
     return reader;
@@ -99,6 +101,12 @@ class StateReader {
         return error(Code::kDataLoss, "{} is not kept in bytes there", stored);
       return tensors_.read_bytes(stored, begin, out);
     }
+    if (const StoredMatrix* matrix = quantized_.matrix(stored)) {
+      TROUPE_RETURN_IF_ERROR(hold(stored));
+      std::vector<float> values(out.size() / dtype_size(dtype));
+      TROUPE_RETURN_IF_ERROR(QuantizedWeights::values(*matrix, held_bytes_, begin, values));
+      return convert_from_float(values, dtype, out);
+    }
     if (dtype == DType::kBF16) {
       return tensors_.read_bf16(stored, begin,
                                 {reinterpret_cast<std::uint16_t*>(out.data()), out.size() / 2});
@@ -106,7 +114,30 @@ class StateReader {
     return tensors_.read(stored, begin, {reinterpret_cast<float*>(out.data()), out.size() / 4});
   }
 
+  // The bytes of a tensor that the files hold quantised as `wanted`, until the next call; empty
+  // where they hold its values.
+  Result<std::span<const std::byte>> quantized(const ParameterInfo& wanted) const {
+    const std::string stored = stored_name(wanted.name);
+    const StoredMatrix* matrix = quantized_.matrix(stored);
+    if (!matrix) return std::span<const std::byte>();
+    if (matrix->quantization != wanted.quantization)
+      return error(Code::kInvalidArgument,
+                   "{} is kept in another form than the quantization_config of config.json says",
+                   stored);
+    TROUPE_RETURN_IF_ERROR(hold(stored));
+    return std::span<const std::byte>(held_bytes_);
+  }
+
  private:
+  // Reads a quantised tensor as a whole, for all its ranges.
+  Status hold(const std::string& stored) const {
+    if (held_ == stored) return {};
+    held_.clear();
+    held_bytes_ = TROUPE_TRY(quantized_.read(tensors_, stored));
+    held_ = stored;
+    return {};
+  }
+
   StateReader(const ModelConfig& config, TensorReader tensors)
       : config_(&config), tensors_(std::move(tensors)) {}
 
@@ -118,7 +149,10 @@ class StateReader {
 
   const ModelConfig* config_;
   TensorReader tensors_;
+  QuantizedWeights quantized_;
   bool unties_head_ = false;  // the files' model has its head tied to the embedding
+  mutable std::string held_;
+  mutable std::vector<std::byte> held_bytes_;
 };
 
 bool is_of_reference(std::string_view name) { return name.starts_with(kReferencePrefix); }
@@ -205,6 +239,25 @@ std::optional<std::string> module_of_magnitudes(std::string_view name) {
   return std::string(name.substr(0, name.size() - suffix.size()));
 }
 
+// Columns as rows: of a matrix of `width` columns.
+void turn(std::vector<float>& values, std::int64_t width) {
+  const auto columns = static_cast<std::size_t>(width), rows = values.size() / columns;
+  std::vector<float> turned(values.size());
+  for (std::size_t row = 0; row < rows; ++row)
+    for (std::size_t column = 0; column < columns; ++column)
+      turned[column * rows + row] = values[row * columns + column];
+  values = std::move(turned);
+}
+
+// A weight's bytes as it is kept, of its values.
+void quantize_weight(const ParameterInfo& weight, std::vector<float>& values,
+                     std::vector<std::byte>& bytes) {
+  if (weight.turns) turn(values, weight.shape[1]);
+  const std::int64_t width = weight.quantized_width();
+  bytes.resize(QuantizedParts(weight.quantization, std::ssize(values) / width, width).bytes);
+  quantize(values, width, weight.quantization, bytes);
+}
+
 // What a state's trained tensors are read from: a checkpoint; or a model's folder, an adapter's for
 // what that does not hold, and initial values for what neither does.
 class TrainedSource {
@@ -270,6 +323,7 @@ class TrainedSource {
           *model_->find(*magnitudes + ".weight"), config_->transposed_weights,
           base_ && base_->starts_adapters() ? &adapter : nullptr, begin, values,
           [&](const ParameterInfo& of, std::int64_t first, std::span<float> elements) {
+            if (of.quantization) return read_as_kept(of, first, elements);
             return read("", of, first, std::as_writable_bytes(elements), DType::kF32);
           }));
     } else {
@@ -282,6 +336,28 @@ class TrainedSource {
   TrainedSource(const ModelConfig& config, const ModelLayout& model, std::uint64_t seed)
       : config_(&config), model_(&model), seed_(seed) {}
 
+  // Elements of a weight that is kept quantised, as its codes have them: adapters are beside those.
+  Status read_as_kept(const ParameterInfo& weight, std::int64_t begin, std::span<float> out) const {
+    const bool is_stored_so = !TROUPE_TRY(state_->quantized(weight)).empty();
+    const std::int64_t first = is_stored_so ? begin : 0;
+    std::vector<float> values(is_stored_so ? out.size()
+                                           : static_cast<std::size_t>(weight.values()));
+    TROUPE_RETURN_IF_ERROR(
+        read("", weight, first, std::as_writable_bytes(std::span(values)), DType::kF32));
+    if (!is_stored_so) {
+      std::vector<std::byte> bytes;
+      quantize_weight(weight, values, bytes);
+      const std::int64_t width = weight.quantized_width();
+      const QuantizedMatrix kept{weight.quantization, bytes.data(), weight.values() / width, width};
+      dequantize(kept, 0, std::span(values));
+      if (weight.turns) turn(values, weight.shape[0]);
+    }
+    std::ranges::copy(
+        std::span(values).subspan(static_cast<std::size_t>(begin - first), out.size()),
+        out.begin());
+    return {};
+  }
+
   const ModelConfig* config_;
   const ModelLayout* model_;
   std::uint64_t seed_;
@@ -291,29 +367,18 @@ class TrainedSource {
 };
 
 // Reads, by `read`, what is kept quantised, too: such a tensor as a whole, whose bytes are there
-// for its other ranges then.
+// for its other ranges then. What `files` hold quantised is taken as it is; null: they hold nothing
+// so.
 template <typename Read>
 class QuantizingReader {
  public:
-  explicit QuantizingReader(const Read& read) : read_(read) {}
+  QuantizingReader(const Read& read, const StateReader* files) : read_(read), files_(files) {}
 
   Status operator()(const std::string& prefix, const ParameterInfo& parameter, std::int64_t begin,
                     std::span<std::byte> out, DType dtype) const {
     if (!parameter.quantization) return read_(prefix, parameter, begin, out, dtype);
     if (held_ != &parameter) {
-      const auto count = static_cast<std::size_t>(parameter.values());
-      // As a model of this type would hold it.
-      std::vector<std::byte> stored(count * dtype_size(dtype));
-      TROUPE_RETURN_IF_ERROR(read_(prefix, parameter, std::int64_t{0}, std::span(stored), dtype));
-      std::vector<float> values(count);
-      TROUPE_RETURN_IF_ERROR(convert_to_float(stored, dtype, values));
-      // No code stands for what is no number: the nearest one would hide it.
-      if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
-        return error(Code::kDataLoss,
-                     "{} has values that are not finite, which cannot be kept in 4 bits",
-                     parameter.name);
-      bytes_.resize(static_cast<std::size_t>(parameter.elements) * dtype_size(dtype));
-      quantize(values, parameter.quantization, bytes_);
+      TROUPE_RETURN_IF_ERROR(take(prefix, parameter));
       held_ = &parameter;
     }
     std::ranges::copy(
@@ -323,7 +388,29 @@ class QuantizingReader {
   }
 
  private:
+  Status take(const std::string& prefix, const ParameterInfo& parameter) const {
+    if (files_) {
+      const auto bytes = TROUPE_TRY(files_->quantized(parameter));
+      if (!bytes.empty()) {
+        bytes_.assign(bytes.begin(), bytes.end());
+        return {};
+      }
+    }
+    // From what the files hold, whatever the rest is kept in.
+    std::vector<float> values(static_cast<std::size_t>(parameter.values()));
+    TROUPE_RETURN_IF_ERROR(read_(prefix, parameter, std::int64_t{0},
+                                 std::as_writable_bytes(std::span(values)), DType::kF32));
+    // No code stands for what is no number: the nearest one would hide it.
+    if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
+      return error(Code::kDataLoss,
+                   "{} has values that are not finite, which cannot be kept in {} bits",
+                   parameter.name, parameter.quantization.bits());
+    quantize_weight(parameter, values, bytes_);
+    return {};
+  }
+
   const Read& read_;
+  const StateReader* files_;
   mutable const ParameterInfo* held_ = nullptr;
   mutable std::vector<std::byte> bytes_;
 };
@@ -664,8 +751,8 @@ Status load_frozen(FileSystem& files, const StateSource& source, const StateSour
     if (base) return base->read(*wanted, begin, out, dtype);
     return (from_other ? *other : *own).read(prefix, wanted->name, begin, out, dtype);
   };
-  return read_part(QuantizingReader(read), frozen_of(buffers), *layout.frozen(), type, access,
-                   everybody_sees, world);
+  return read_part(QuantizingReader(read, own ? &*own : nullptr), frozen_of(buffers),
+                   *layout.frozen(), type, access, everybody_sees, world);
 }
 
 Status initialize_state(const ModelConfig& config, std::uint64_t seed, const RankLayout& layout,

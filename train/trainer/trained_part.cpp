@@ -18,6 +18,15 @@ namespace {
 
 static_assert(kPissaIterationsMax == kPowerIterationsMax, "one bound, for keys and for files");
 
+// What the frozen weights of layers are kept in: what a model's files hold goes before the keys.
+Quantization base_quantization(const TrainConfig& config, const ModelConfig& model) {
+  if (model.quantization || !config.model.quantization_bit) return model.quantization;
+  if (*config.model.quantization_bit == 8) return {.code = WeightCode::kInt8};
+  const auto code = weight_code_from_name(config.model.quantization_type);
+  TROUPE_CHECK(code, "{}", config.model.quantization_type);
+  return {*code, config.model.double_quantization};
+}
+
 // A head of its own has a name, also where the model has none.
 std::string head_module(const ModelConfig& model) {
   ModelConfig untied = model;
@@ -146,6 +155,11 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
   const FinetuningSection& f = config.finetuning;
   TrainedPart part;
   const ModelConfig base = model;
+  if (model.quantization && f.type != FinetuningType::kLora) {
+    key = "finetuning_type";
+    return error(Code::kInvalidArgument,
+                 "Quantized models can only be used for the LoRA or OFT tuning.");
+  }
   switch (f.type) {
     case FinetuningType::kFull:
       break;
@@ -228,26 +242,20 @@ Result<TrainedPart> trained_part(FileSystem& files, const TrainConfig& config, M
       if (f.loraplus_lr_ratio)
         for (LoraModule& lora : part.trainables.lora)
           lora.b_learning_rate_factor = *f.loraplus_lr_ratio;
-      if (config.model.quantization_bit) {
-        key = "quantization_bit";
-        if (model.transposed_weights)
-          return error(Code::kUnsupported,
-                       "weights of {} models, which are stored transposed, are not kept quantised "
-                       "here; leave quantization_bit out",
-                       model.model_type);
-        if (std::ranges::any_of(part.trainables.lora, &LoraModule::dora))
-          return error(Code::kUnsupported,
-                       "an adapter with magnitudes (use_dora) beside a quantised base is not "
-                       "supported; leave one of the two out");
+      if (const Quantization wanted = base_quantization(config, model); wanted) {
+        key = model.quantization ? "model_name_or_path" : "quantization_bit";
+        if (model.quantization && config.model.quantization_bit)
+          part.notes.push_back(
+              "`quantization_bit` will not affect on the PTQ-quantized models: the model's own "
+              "quantization_config counts");
         if (part.pissa || !part.merged.empty())
           return error(Code::kUnsupported,
                        "an adapter that takes its start from the base (PiSSA), or that is trained "
                        "over others, is not trained on beside a quantised base; export it into a "
                        "model first (troupe export)");
-        const auto code = four_bit_code_from_name(config.model.quantization_type);
-        TROUPE_CHECK(code, "{}", config.model.quantization_type);
-        part.trainables.base = {.quantization = {*code, config.model.double_quantization},
-                                .beside = frozen_dtype(config, model)};
+        part.trainables.base = {.quantization = wanted,
+                                .beside = frozen_dtype(config, model),
+                                .skipped = model.quantization_skipped};
         key = "adapter_name_or_path";
       }
       // As PEFT has it: the name on the hub, not where it was found.

@@ -143,8 +143,8 @@ TEST_CASE("what is wrong is said in AITraining's words") {
   CHECK(contains(refusal(load(with("backend: local", "backend: spaces-a10g"))), "backend="));
   CHECK(contains(refusal(load(with("log: wandb\n", ""))), "log: is missing"));
   CHECK(contains(refusal(load(with("  path: ./data\n", ""))), "data: path is missing"));
-  CHECK(contains(refusal(load(with("lora_r: 16", "quantization: int8"))),
-                 "ai.yaml:23: params.quantization=int8 is not supported: frozen weights are kept"));
+  CHECK(contains(refusal(load(with("lora_r: 16", "quantization: int2"))),
+                 "ai.yaml:23: params.quantization=int2 is not supported: frozen weights are kept"));
   CHECK(contains(refusal(load(with("chat_template: tokenizer", "chat_template: zephyr"))),
                  "ai.yaml:10: data.chat_template=zephyr is not supported"));
   CHECK(contains(refusal(load(with("base_model: tiny", "base_model: nowhere"))),

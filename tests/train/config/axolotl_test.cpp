@@ -236,8 +236,15 @@ TEST_CASE("adapters") {
   CHECK(contains(refused(qlora + "bnb_config_kwargs: {llm_int8_skip_modules: [lm_head]}"),
                  "bnb_config_kwargs.llm_int8_skip_modules is not supported"));
   CHECK(contains(refused(qlora + "load_in_8bit: true"), "Can't load qlora in 8bit"));
-  CHECK(contains(refused(qlora + "peft_use_dora: true"),
-                 "peft_use_dora=true beside load_in_4bit is not supported"));
+  const std::string in_bytes =
+      "adapter: lora\nload_in_8bit: true\nlora_r: 8\nlora_alpha: 8\nlora_target_linear: true\n";
+  CHECK(accepted(load(in_bytes)).config.model.quantization_bit == 8);
+  CHECK(contains(refused(in_bytes + "load_in_4bit: true"), "weights are kept in one of the two"));
+  CHECK(contains(refused(qlora + "bnb_config_kwargs: {bnb_4bit_compute_dtype: float16}"),
+                 "bnb_4bit_compute_dtype is not supported where it differs"));
+  CHECK(accepted(load(qlora + "bnb_config_kwargs: {bnb_4bit_compute_dtype: float32}"))
+            .config.model.quantization_bit == 4);
+  CHECK(accepted(load(qlora + "peft_use_dora: true")).config.finetuning.use_dora);
   CHECK(contains(refused("adapter: ia3"), "ax.yaml:11: adapter=ia3 is not supported"));
 }
 

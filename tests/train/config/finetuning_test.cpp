@@ -143,11 +143,8 @@ TEST_CASE("LLaMA-Factory's own errors, at the key's place") {
                    std::string(key) + ": Cannot use LoRA with GaLore, APOLLO or BAdam together."));
   CHECK(contains(lora("quantization_bit: 3"),
                  "Bitsandbytes only accepts 4-bit or 8-bit quantization."));
-  CHECK(contains(lora("quantization_bit: 8"), "quantization_bit=8 is not supported: frozen"));
   CHECK(contains(lora("quantization_bit: 4\nquantization_method: hqq"),
                  "quantization_method=hqq is not supported"));
-  CHECK(contains(lora("quantization_bit: 4\nuse_dora: true"),
-                 "use_dora=true beside quantization_bit is not supported"));
   CHECK(contains(lora("quantization_bit: 4\nquantization_type: int4"), "nf4, fp4"));
   CHECK(contains(lora("pissa_init: true\nquantization_bit: 4"),
                  "Please use scripts/pissa_init.py to initialize PiSSA for a quantized model."));

@@ -1,4 +1,4 @@
-// Products with a matrix that is kept in 4 bits.
+// Products with a matrix that is kept in 4 or 8 bits.
 
 #include <array>
 #include <cstring>
@@ -54,10 +54,13 @@ TEST_CASE("a product with a quantised matrix is that with its values") {
     CAPTURE(s.m);
     CAPTURE(s.transpose_b);
     const Vector b = random_vector(s.n * s.k, 2);
-    const Quantization quantization{FourBitCode::kNf4, true};
-    std::vector<std::byte> bytes(QuantizedParts(quantization, std::ssize(b)).bytes);
-    quantize(b, quantization, bytes);
-    const QuantizedMatrix matrix{quantization, bytes.data(), std::ssize(b)};
+    const std::int64_t width = s.transpose_b ? s.k : s.n, rows = std::ssize(b) / width;
+    // Some in 8 bits.
+    const Quantization quantization =
+        s.m % 2 == 0 ? Quantization{WeightCode::kInt8} : Quantization{WeightCode::kNf4, true};
+    std::vector<std::byte> bytes(QuantizedParts(quantization, rows, width).bytes);
+    quantize(b, width, quantization, bytes);
+    const QuantizedMatrix matrix{quantization, bytes.data(), rows, width};
     Vector values(b.size());
     dequantize(matrix, 0, std::span(values));
     const auto product = [&](int threads, Arithmetic arithmetic, bool quantized) {

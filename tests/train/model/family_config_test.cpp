@@ -184,6 +184,27 @@ TEST_CASE("what cannot be computed is refused by name") {
   CHECK(code_with("llama", "partial_rotary_factor", 0.5) == Code::kUnsupported);
   CHECK(code_with("llama", "quantization_config", json::Object{}) == Code::kUnsupported);
   CHECK(code_with("gpt2", "quantization_config", json::Object{}) == Code::kUnsupported);
+  CHECK(with("llama", "quantization_config", json::Object{{"quant_method", "awq"}})
+            .status()
+            .to_string()
+            .starts_with("config.json: quantization_config: quant_method=awq is not supported: "));
+  const auto in_bytes =
+      with("llama", "quantization_config",
+           json::Object{{"load_in_8bit", true}, {"llm_int8_skip_modules", json::Array{"lm_head"}}});
+  CHECK(in_bytes.value().quantization == Quantization{WeightCode::kInt8});
+  CHECK(in_bytes.value().quantization_skipped == std::vector<std::string>{"lm_head"});
+  const auto four_bits = [](json::Object more) {
+    more["quant_method"] = "bitsandbytes";
+    more["load_in_4bit"] = true;
+    return with("llama", "quantization_config", std::move(more));
+  };
+  CHECK(four_bits({}).value().quantization == Quantization{WeightCode::kFp4});
+  CHECK(four_bits({{"bnb_4bit_quant_type", "nf4"}, {"bnb_4bit_use_double_quant", true}})
+            .value()
+            .quantization == Quantization{WeightCode::kNf4, true});
+  CHECK(four_bits({{"bnb_4bit_quant_type", "int8"}}).status().code() == Code::kUnsupported);
+  CHECK(four_bits({{"load_in_8bit", true}}).status().code() == Code::kUnsupported);
+  CHECK(four_bits({{"llm_int8_skip_modules", 1}}).status().code() == Code::kInvalidArgument);
   CHECK(code_with("gpt2", "activation_function", "relu") == Code::kUnsupported);
   CHECK(code_with("gpt2", "add_cross_attention", true) == Code::kUnsupported);
   CHECK(code_with("gpt2", "n_head", 5) == Code::kInvalidArgument);

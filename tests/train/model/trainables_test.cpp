@@ -74,7 +74,7 @@ struct PartlyTrained {
             .length_max = batch.length,
             .training = true,
             .recompute = recompute,
-            .adapters = adapter_sizes(model->config(), layout.trainables().lora),
+            .adapters = adapter_sizes(model->config(), layout.trainables()),
             .untrained_layers = layout.trains(0) ? 0 : layout.first_trained_layer()};
   }
   double run(const MicroBatch& batch, Recompute recompute) {

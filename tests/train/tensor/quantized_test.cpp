@@ -1,4 +1,4 @@
-// Matrices in 4 bits, against bitsandbytes (tests/golden/quantized, made by
+// Matrices in 4 and 8 bits, against bitsandbytes (tests/golden/quantized, made by
 // tools/golden/make_quantized_goldens.py).
 
 #include "train/tensor/quantized.h"
@@ -33,10 +33,14 @@ std::vector<float> floats(const std::string& bytes) {
 }
 
 struct Quantized {
-  Quantized(const std::vector<float>& values, Quantization quantization)
-      : parts(quantization, std::ssize(values)), bytes(parts.bytes) {
-    quantize(values, quantization, bytes);
-    matrix = {quantization, bytes.data(), std::ssize(values)};
+  // Without a width it is one row.
+  Quantized(const std::vector<float>& values, Quantization quantization, std::int64_t width = 0)
+      : parts(quantization, width ? std::ssize(values) / width : 1,
+              width ? width : std::ssize(values)),
+        bytes(parts.bytes) {
+    const std::int64_t columns = width ? width : std::ssize(values);
+    quantize(values, columns, quantization, bytes);
+    matrix = {quantization, bytes.data(), std::ssize(values) / columns, columns};
   }
   std::string part(std::size_t at, std::size_t size) const {
     return {reinterpret_cast<const char*>(bytes.data()) + at, size};
@@ -47,7 +51,7 @@ struct Quantized {
 };
 
 std::vector<float> values_of(const QuantizedMatrix& matrix) {
-  std::vector<float> values(static_cast<std::size_t>(matrix.elements));
+  std::vector<float> values(static_cast<std::size_t>(matrix.elements()));
   dequantize(matrix, 0, values);
   return values;
 }
@@ -59,8 +63,8 @@ TEST_CASE("codes, scales and values equal bitsandbytes'") {
     if (name.find('.') != std::string::npos || name == "map") continue;
     ++matrices;
     const std::vector<float> values = floats(stored);
-    for (const FourBitCode code : {FourBitCode::kNf4, FourBitCode::kFp4}) {
-      const std::string at = name + "." + std::string(four_bit_code_name(code));
+    for (const WeightCode code : {WeightCode::kNf4, WeightCode::kFp4}) {
+      const std::string at = name + "." + std::string(weight_code_name(code));
       CAPTURE(at);
       const Quantized plain(values, {code, false}), nested(values, {code, true});
       const std::string& codes = golden.at(at + ".codes");
@@ -72,31 +76,41 @@ TEST_CASE("codes, scales and values equal bitsandbytes'") {
       const std::string& offset = golden.at(name + ".offset");
       const std::string& codes8 = golden.at(name + ".nested");
       CHECK(nested.part(nested.parts.absmax, codes8.size()) == codes8);
-      // The mean of many numbers is rounded by the order of its sum: PyTorch's is another on
-      // processors with wider registers.
-      const auto near = [](const std::vector<float>& ours, const std::string& expected) {
-        const std::vector<float> theirs = floats(expected);
-        REQUIRE(ours.size() == theirs.size());
-        for (std::size_t i = 0; i < ours.size(); ++i)
-          CHECK(ours[i] == doctest::Approx(theirs[i]).epsilon(3e-7));
-      };
-      const auto part = [&](std::size_t at_byte, const std::string& like) {
-        return floats(nested.part(at_byte, like.size()));
-      };
-      near(part(nested.parts.nested_absmax, greatest), greatest);
-      near(part(nested.parts.offset, offset), offset);
+      CHECK(nested.part(nested.parts.nested_absmax, greatest.size()) == greatest);
+      CHECK(nested.part(nested.parts.offset, offset.size()) == offset);
       if (!golden.contains(at + ".values")) continue;
       CHECK(values_of(plain.matrix) == floats(golden.at(at + ".values")));
-      near(values_of(nested.matrix), golden.at(at + ".nested_values"));
+      CHECK(values_of(nested.matrix) == floats(golden.at(at + ".nested_values")));
     }
+  }
+  CHECK(matrices == 6);
+}
+
+TEST_CASE("in 8 bits: codes, scales and values equal bitsandbytes'") {
+  const auto golden = golden_matrices();
+  int matrices = 0;
+  for (const auto& [name, stored] : golden) {
+    if (name.find('.') != std::string::npos || name == "map") continue;
+    CAPTURE(name);
+    ++matrices;
+    const std::vector<float> values = floats(stored);
+    const std::string at = name + ".int8";
+    const std::string& absmax = golden.at(at + ".absmax");
+    const std::int64_t rows = std::ssize(floats(absmax));
+    const Quantized quantized(values, {.code = WeightCode::kInt8}, std::ssize(values) / rows);
+    CHECK(quantized.part(0, values.size()) == golden.at(at + ".codes"));
+    CHECK(quantized.part(quantized.parts.absmax, absmax.size()) == absmax);
+    if (golden.contains(at + ".values"))
+      CHECK(values_of(quantized.matrix) == floats(golden.at(at + ".values")));
   }
   CHECK(matrices == 6);
 }
 
 TEST_CASE("any part of a matrix has the values of the whole, in bf16 rounded") {
   const std::vector<float> stored = floats(golden_matrices().at("uneven"));
-  for (const bool is_nested : {false, true}) {
-    const Quantized quantized(stored, {FourBitCode::kNf4, is_nested});
+  for (const Quantization& quantization :
+       {Quantization{WeightCode::kNf4, false}, {WeightCode::kNf4, true}, {WeightCode::kInt8}}) {
+    const Quantized quantized(stored, quantization, 100);
     const std::vector<float> whole = values_of(quantized.matrix);
     for (const auto& [begin, count] :
          {std::pair(0, 1), {2, 63}, {62, 4}, {64, 64}, {1000, 777}, {4098, 2}}) {
@@ -111,12 +125,14 @@ TEST_CASE("any part of a matrix has the values of the whole, in bf16 rounded") {
 }
 
 TEST_CASE("a large matrix takes 4.127 bits a weight with nesting, 4.5 without") {
-  constexpr std::int64_t kElements = 4096 * 4096;
+  constexpr std::int64_t kSide = 4096;
   const auto bits = [](Quantization quantization) {
-    return 8.0 * static_cast<double>(QuantizedParts(quantization, kElements).bytes) / kElements;
+    return 8.0 * static_cast<double>(QuantizedParts(quantization, kSide, kSide).bytes) /
+           (kSide * kSide);
   };
-  CHECK(bits({FourBitCode::kNf4, true}) == doctest::Approx(4.127).epsilon(1e-4));
-  CHECK(bits({FourBitCode::kFp4, false}) == doctest::Approx(4.5).epsilon(1e-4));
+  CHECK(bits({WeightCode::kNf4, true}) == doctest::Approx(4.127).epsilon(1e-4));
+  CHECK(bits({WeightCode::kFp4, false}) == doctest::Approx(4.5).epsilon(1e-4));
+  CHECK(bits({WeightCode::kInt8}) == doctest::Approx(8.008).epsilon(1e-4));
 }
 
 }  // namespace

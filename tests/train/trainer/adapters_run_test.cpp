@@ -108,7 +108,7 @@ ModelConfig wide_model() {
       .value();
 }
 
-TEST_CASE("a base in 4 bits: one file for all strategies, and after deaths") {
+TEST_CASE("a base in 4 or 8 bits: one file for all strategies, and after deaths") {
   troupe::tests::TemporaryDirectory dir;
   const auto wide = [](RunBundle& bundle) {
     bundle.model = wide_model();
@@ -117,11 +117,17 @@ TEST_CASE("a base in 4 bits: one file for all strategies, and after deaths") {
     bundle.config.training.save_steps = 2;
   };
   train(dir.file("base"), {.world = 1, .batch = 1, .accumulation = 1, .change = wide});
-  for (const bool bf16 : {false, true}) {
-    const auto quantized = [&](const Run& run) {
+  struct Base {
+    Quantization quantization;
+    bool bf16;
+  };
+  for (const auto& [quantization, bf16] : {Base{{WeightCode::kNf4, true}, false},
+                                           {{WeightCode::kNf4, true}, true},
+                                           {{WeightCode::kInt8}, true}}) {
+    const auto quantized = [&, quantization = quantization, bf16 = bf16](const Run& run) {
       RunChange change = changed(run);
       change.accumulation = 4 / run.world;
-      change.change = [&, bf16, run, before = change.change](RunBundle& bundle) {
+      change.change = [&, quantization, bf16, run, before = change.change](RunBundle& bundle) {
         bundle.model = wide_model();
         before(bundle);
         wide(bundle);
@@ -129,13 +135,12 @@ TEST_CASE("a base in 4 bits: one file for all strategies, and after deaths") {
         config.model.train_from_scratch = false;
         config.model.model_name_or_path = dir.file("base");
         if (bf16) config.model.compute = Precision::kBfloat16;
-        for (LoraModule& lora : bundle.trainables.lora) lora.dora = false;
-        bundle.trainables.base = {.quantization = {FourBitCode::kNf4, true},
+        bundle.trainables.base = {.quantization = quantization,
                                   .beside = bf16 ? DType::kBF16 : DType::kF32};
       };
       return change;
     };
-    const std::string name = bf16 ? "bf16-" : "fp32-";
+    const std::string name = fmt::format("{}-{}-", weight_code_name(quantization.code), bf16);
     train(dir.file(name + "one"), quantized({}));
     const std::string expected = trained(dir.file(name + "one"), true);
     for (const Run& run :
@@ -159,6 +164,41 @@ TEST_CASE("a base in 4 bits: one file for all strategies, and after deaths") {
     };
     train(dir.file(name + "whole"), whole);
     CHECK((trained(dir.file(name + "whole"), true) != expected));
+  }
+}
+
+TEST_CASE("a model that bitsandbytes keeps quantised: as the same quantised at load") {
+  const std::string golden = troupe::tests::source_dir() + "/tests/golden/quantized/";
+  for (const char* kind : {"int8", "fp4", "nf4"}) {
+    CAPTURE(kind);
+    const auto config_of = [](const std::string& folder) {
+      return ModelConfig::parse(file(folder + "/config.json"), folder).value();
+    };
+    const ModelConfig stored = config_of(golden + "base-" + kind);
+    REQUIRE(stored.quantization);
+    const auto over = [&](const std::string& folder, const char* strategy, int world) {
+      RunChange change = changed({.strategy = strategy, .world = world});
+      change.accumulation = 4 / world;
+      change.change = [&, folder, before = change.change](RunBundle& bundle) {
+        bundle.model = config_of(folder);
+        before(bundle);
+        bundle.companions["config.json"] = json::write(bundle.model.to_json());
+        bundle.config.training.max_steps = 3;
+        bundle.config.model.train_from_scratch = false;
+        bundle.config.model.model_name_or_path = folder;
+        bundle.trainables.base = {.quantization = stored.quantization,
+                                  .beside = DType::kF32,
+                                  .skipped = stored.quantization_skipped};
+      };
+      return change;
+    };
+    troupe::tests::TemporaryDirectory dir;
+    train(dir.file("at-load"), over(golden + "base", "ddp", 1));
+    train(dir.file("stored"), over(golden + "base-" + kind, "ddp", 1));
+    train(dir.file("zero3"), over(golden + "base-" + kind, "zero3", 2));
+    const std::string expected = trained(dir.file("stored"), true);
+    CHECK((trained(dir.file("zero3"), true) == expected));
+    CHECK((trained(dir.file("at-load"), true) == expected));
   }
 }
 

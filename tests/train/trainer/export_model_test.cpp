@@ -288,6 +288,9 @@ TEST_CASE("an export that cannot be is refused before anything is written") {
   auto inner = w.request({adapter});
   inner.adapter_folder = "inner";
   refused(inner, Code::kNotFound, "/adapter/inner'");
+  auto quantized = w.request({});
+  quantized.base = troupe::tests::source_dir() + "/tests/golden/quantized/base-int8";
+  refused(quantized, Code::kUnsupported, "A quantized model is not exported.");
 
   Workshop other(kGpt2);
   refused(w.request({other.add_adapter("adapter", lora({"c_fc"}))}), Code::kInvalidArgument,

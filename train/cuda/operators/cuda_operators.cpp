@@ -411,6 +411,10 @@ bool CudaOperators::fuses(const Gemm& gemm) {
   return algorithm.ok() && *algorithm;
 }
 
+void CudaOperators::quantized_values(const QuantizedMatrix&, std::int64_t, float*, std::int64_t) {
+  TROUPE_CHECK(false, "a quantised matrix, which adapters alone have");
+}
+
 void CudaOperators::gemm(const Gemm& gemm) {
   const bool bf16 = gemm.arithmetic == Arithmetic::kBf16;
   const bool fused = gemm.epilogue != Epilogue::kNone;
