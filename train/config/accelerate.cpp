@@ -14,20 +14,16 @@ namespace {
 
 constexpr const char* kPrefix = "troupe.accelerate_config.";
 
-// accelerate's PrecisionType. fp16 and fp8 are refused.
+// accelerate's PrecisionType. fp8 is refused.
 Result<std::string> read_mixed_precision(const json::Value& value, std::string_view key) {
   // YAML reads the bare word no as false.
   auto text = value.is_bool() && !value.get_bool() ? "no" : lower_case(value_text(value));
-  if (text == "no" || text == "bf16") return text;
+  if (text == "no" || text == "bf16" || text == "fp16") return text;
   if (text == "fp8") {
     return error(Code::kUnsupported,
                  "{}=fp8 is not supported: accelerate's settings of FP8 are of other recipes; use "
                  "bf16 here, and fp8: true in the run's own file",
                  key);
-  }
-  if (text == "fp16") {
-    return error(Code::kUnsupported,
-                 "{}={} is not supported: training is in fp32 or bf16; use bf16", key, text);
   }
   return error(Code::kInvalidArgument, "{}: '{}' is no valid value; one of no, bf16, fp16, fp8",
                key, text.substr(0, 40));
@@ -235,6 +231,8 @@ Status read_settings(const json::Object& document, AccelerateSettings& out) {
     const auto key = shown("mixed_precision");
     out.mixed_precision =
         Sourced<std::string>{TROUPE_TRY(read_mixed_precision(*precision, key)), key};
+  } else if (const auto* fp16 = values.find("fp16"); fp16 && read_bool(*fp16).value_or(false)) {
+    out.mixed_precision = Sourced<std::string>{"fp16", shown("fp16")};
   }
   if (type == "FSDP") {
     const auto* settings = values.find("fsdp_config");

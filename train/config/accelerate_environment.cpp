@@ -52,8 +52,8 @@ class EnvironmentReader {
     const std::string name = "ACCELERATE_MIXED_PRECISION";
     const auto text = variable(environment_, name);
     if (!text) return {};
-    if (*text == "no" || *text == "bf16") {
-      fact(name, *text, "bf16 computes in bf16");
+    if (*text == "no" || *text == "bf16" || *text == "fp16") {
+      fact(name, *text, "what to compute in");
       out_.mixed_precision = Sourced<std::string>{*text, name};
       return {};
     }
@@ -63,9 +63,8 @@ class EnvironmentReader {
                    "recipes; use bf16 here, and fp8: true in the run's own file",
                    name);
     }
-    const bool known = *text == "fp16";
-    return error(known ? Code::kUnsupported : Code::kInvalidArgument,
-                 "environment {}={} is not supported: training is in fp32 or bf16; use bf16", name,
+    return error(Code::kInvalidArgument,
+                 "environment {}={}: no valid value; one of no, bf16, fp16, fp8", name,
                  text->substr(0, 40));
   }
 

@@ -51,7 +51,7 @@ ForeignKeys build_accelerate_keys() {
       .open("fp8_config", "no effect unless mixed_precision is fp8")
       .inert("downcast_bf16|tpu_env|tpu_vm|tpu_name|tpu_zone|command_file|commands", kNoTpu)
       .refused("tpu_use_cluster|tpu_use_sudo", "false", "no TPU is used; use false")
-      .refused("fp16", "false", "fp16 and its loss scale are not there; use mixed_precision: bf16")
+      .used("fp16", "mixed_precision: fp16, as older files say it")
       .refused("megatron_lm_config", "", "Megatron is another runtime; leave it out")
       .open("fsdp_config", "read by its own table")
       .section("deepspeed_config|parallelism_config")

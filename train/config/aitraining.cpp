@@ -228,12 +228,8 @@ class AitrainingTranslator {
     take_or("max_grad_norm", "max_grad_norm", 1.0);
     r_.take("disable_gradient_checkpointing");
     if (const auto precision = r_.text("mixed_precision")) {
-      if (*precision == "fp16") {
-        r_.refuse_value("mixed_precision",
-                        "fp16 and its loss scale are not there; use mixed_precision: bf16");
-      } else {
-        r_.give("bf16", *precision == "bf16", "mixed_precision");
-      }
+      const bool fp16 = *precision == "fp16";
+      r_.give(fp16 ? "fp16" : "bf16", fp16 || *precision == "bf16", "mixed_precision");
     }
   }
 

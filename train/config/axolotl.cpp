@@ -89,6 +89,8 @@ class AxolotlTranslator {
   }
 
   void translate_optimizer() {
+    r_.take("optim_args");
+    r_.take("optim_target_modules");
     const auto name = r_.text("optimizer").value_or("adamw_torch_fused");
     const auto rows = optimizer_table();
     const bool here =
@@ -334,7 +336,10 @@ class AxolotlTranslator {
   void translate_precision() {
     const bool on_gpus = r_.context().gpu_count > 0;
     const auto* bf16 = r_.get("bf16");
-    if (!bf16 || (bf16->is_string() && value_text(*bf16) == "auto")) {
+    r_.take("fp16");
+    if (r_.is_on("fp16") && (!bf16 || value_text(*bf16) == "auto")) {
+      // What is computed in is said.
+    } else if (!bf16 || (bf16->is_string() && value_text(*bf16) == "auto")) {
       const char* key = bf16 ? "bf16" : "";
       if (bf16) {
         r_.give("bf16", on_gpus, key);

@@ -186,8 +186,9 @@ void add_step_keys(ForeignKeys& t) {
                "reproducible; set micro_batch_size")
       .used("optimizer|adam_beta1|adam_beta2|adam_epsilon|weight_decay|max_grad_norm|learning_rate",
             "the optimizer")
+      .used("optim_args|optim_target_modules", "what GaLore and APOLLO project, and how")
       .refused(
-          "optim_args|optim_target_modules|adam_beta3|adam_epsilon2|lr_groups|embedding_lr|"
+          "adam_beta3|adam_epsilon2|lr_groups|embedding_lr|"
           "embedding_lr_scale|dion_lr|dion_momentum|dion_rank_fraction|dion_rank_multiple_of",
           "", "no optimizer here has it; leave it out")
       .used(
@@ -239,8 +240,8 @@ void add_adapter_keys(ForeignKeys& t) {
 }
 
 void add_compute_keys(ForeignKeys& t) {
-  t.used("bf16|bfloat16|tf32", "precision")
-      .refused("fp16|float16", "false", "fp16 and its loss scale are not there; use bf16: true")
+  t.used("bf16|bfloat16|fp16|tf32", "precision")
+      .refused("float16", "false", "weights are kept in fp32 or bf16; use fp16: true")
       .refused("fp8|fp8_enable_fsdp_float8_all_gather", "false",
                "its settings are of another recipe; use bf16: true")
       .used("gradient_checkpointing", "compute activations again in the backward pass")

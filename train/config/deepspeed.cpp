@@ -365,6 +365,38 @@ Result<DeepSpeedBatch> resolve_deepspeed_batch(std::optional<std::int64_t> train
   return DeepSpeedBatch{*train, *micro, *accumulation};
 }
 
+Result<LossScaleRule> read_loss_scale_rule(const json::Object& config) {
+  const auto* given = config.if_contains("fp16");
+  const json::Object none;
+  const json::Object& fp16 = given && given->is_object() ? given->get_object() : none;
+  // Left out and "auto" stand for the default.
+  const auto read = [&](const char* key, double least, double most, double& out) -> Status {
+    const auto* value = fp16.if_contains(key);
+    if (!value || value->is_null() || is_auto(*value)) return {};
+    const auto number = read_number(*value);
+    if (!number.ok()) return number.status().prefixed(fmt::format("fp16.{}", key));
+    if (*number < least || *number > most)
+      return error(Code::kInvalidArgument, "fp16.{}: {} is not between {} and {}", key, *number,
+                   least, most);
+    out = *number;
+    return {};
+  };
+  double scale = 0, power = 16, window = 1000, hysteresis = 2, least = 1;
+  TROUPE_RETURN_IF_ERROR(read("loss_scale", 0, 1e30, scale));
+  TROUPE_RETURN_IF_ERROR(read("initial_scale_power", 0, 100, power));
+  TROUPE_RETURN_IF_ERROR(read("loss_scale_window", 1, 1e12, window));
+  TROUPE_RETURN_IF_ERROR(read("hysteresis", 1, 1e12, hysteresis));
+  TROUPE_RETURN_IF_ERROR(read("min_loss_scale", 0, 1e30, least));
+  const auto* refills = fp16.if_contains("consecutive_hysteresis");
+  return LossScaleRule{.initial = scale > 0 ? scale : std::exp2(power),
+                       .is_dynamic = scale == 0,
+                       .window = static_cast<std::int64_t>(window),
+                       .hysteresis = static_cast<std::int64_t>(hysteresis),
+                       .refills_hysteresis = refills && read_bool(*refills).value_or(false),
+                       .least = least,
+                       .of_deepspeed = true};
+}
+
 Result<ResolvedDeepSpeed> resolve_deepspeed(const json::Object& config,
                                             const DeepSpeedContext& context) {
   const auto& training = context.training;
@@ -390,6 +422,7 @@ Result<ResolvedDeepSpeed> resolve_deepspeed(const json::Object& config,
   TROUPE_RETURN_IF_ERROR(read_offloads(out.values, out));
   TROUPE_RETURN_IF_ERROR(check_optimizer(out.values, context.training.optim));
   TROUPE_RETURN_IF_ERROR(check_own_schedule(out.values, context.training.learning_rate));
+  TROUPE_RETURN_IF_ERROR(read_loss_scale_rule(out.values).status());
 
   Matcher matcher(out.values);
   match_training(matcher, context);

@@ -16,6 +16,7 @@
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
 #include "train/config/train_config.h"
+#include "train/optimizer/loss_scale.h"
 
 namespace troupe::train {
 
@@ -41,6 +42,10 @@ Result<DeepSpeedBatch> resolve_deepspeed_batch(std::optional<std::int64_t> train
                                                std::optional<std::int64_t> micro_batch_size,
                                                std::optional<std::int64_t> accumulation_steps,
                                                std::int64_t world_size);
+
+// DeepSpeed's loss scale, of a configuration's section `fp16`, which may be absent.
+// kInvalidArgument: a value out of range, by its path.
+Result<LossScaleRule> read_loss_scale_rule(const json::Object& config);
 
 // What "auto" stands for.
 struct DeepSpeedContext {

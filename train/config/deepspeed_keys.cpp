@@ -11,7 +11,6 @@ constexpr const char* kBuckets =
     "gradients and parameters move unit by unit; buckets and overlap do not change the results";
 constexpr const char* kOtherAlgorithm = "gradients are summed unscaled in fp32; leave it out";
 constexpr const char* kQuantised = "nothing is quantised on its way; use false";
-constexpr const char* kNoFp16 = "no effect without fp16.enabled";
 
 // "a|b" → "zero_optimization.a|zero_optimization.b"
 std::string zero(std::string_view names) {
@@ -133,7 +132,7 @@ void add_deepspeed_types(ForeignKeys& t) {
              "optimizer.type|scheduler.type|communication_data_type|"
              "seq_parallel_communication_data_type|fp16.opt_level|checkpoint.tag_validation")
       .typed(ValueType::kBool,
-             "optimizer.params.adam_w_mode|optimizer.params.torch_adam|bf16.enabled|"
+             "optimizer.params.adam_w_mode|optimizer.params.torch_adam|bf16.enabled|fp16.enabled|"
              "bf16.check_grad_overflow|bf16.immediate_grad_update|fp16.auto_cast|"
              "fp16.consecutive_hysteresis|fp16.fp16_master_weights_and_grads|"
              "wall_clock_breakdown|dump_state|memory_breakdown|zero_allow_untested_optimizer|"
@@ -179,13 +178,15 @@ void add_precision_keys(ForeignKeys& t) {
       .inert("bf16.immediate_grad_update", "when gradients are added does not change the results")
       .refused("bf16.bf16_master_weights_and_grads|bf16.bf16_optimizer_states", "false",
                "use pure_bf16: true for bf16 parameters and optimizer state")
-      .refused("fp16.enabled", "false|auto",
-               "fp16 and its loss scale are not there; use bf16: true")
-      .inert(
-          "fp16.loss_scale|fp16.loss_scale_window|fp16.initial_scale_power|fp16.hysteresis|"
-          "fp16.consecutive_hysteresis|fp16.min_loss_scale|fp16.auto_cast|fp16.opt_level|"
-          "fp16.fp16_master_weights_and_grads",
-          kNoFp16)
+      .used("fp16.enabled", "compute in fp16; agrees with fp16")
+      .used("fp16.loss_scale|fp16.initial_scale_power", "the loss scale, or its begin")
+      .used(
+          "fp16.loss_scale_window|fp16.hysteresis|fp16.consecutive_hysteresis|"
+          "fp16.min_loss_scale",
+          "how the loss scale follows overflows")
+      .inert("fp16.auto_cast|fp16.opt_level", "products alone are in fp16")
+      .refused("fp16.fp16_master_weights_and_grads", "false",
+               "master weights and gradients are fp32; use false")
       .used("communication_data_type",
             "what gradients travel in between trainers (troupe.reduce_dtype)")
       .one_of("communication_data_type", "fp32|bf16|bfp16|bfloat16|float32|fp16|none")
@@ -194,7 +195,7 @@ void add_precision_keys(ForeignKeys& t) {
                "gradients are always added in fp32; use fp32")
       .open("amp|fp8|torch_autocast", "the section is off")
       .refused("amp.enabled|fp8.enabled|torch_autocast.enabled", "false",
-               "training is in fp32 or bf16; use bf16: true")
+               "training is in fp32, bf16 or fp16; use bf16: true")
       .refused("prescale_gradients", "false", kOtherAlgorithm)
       .refused("gradient_predivide_factor", "1", kOtherAlgorithm)
       .refused("sparse_gradients", "false", "gradients are dense; leave it out");

@@ -35,9 +35,8 @@ constexpr Word<ActivationCheckpointing> kCheckpointingWords[] = {
 };
 
 constexpr Word<Precision> kPrecisionWords[] = {
-    {Precision::kFloat32, "float32"},
-    {Precision::kBfloat16, "bfloat16"},
-    {Precision::kFloat32, "fp32"},
+    {Precision::kFloat32, "float32"}, {Precision::kBfloat16, "bfloat16"},
+    {Precision::kFloat16, "float16"}, {Precision::kFloat32, "fp32"},
     {Precision::kBfloat16, "bf16"},
 };
 

@@ -88,11 +88,8 @@ void add_best_keys(KeyTable& t) {
 void add_unused_keys(KeyTable& t) {
   t.boolean("compute_accuracy", false)
       .refused("token accuracy when evaluating", kOnlyLoss, kLeaveOut);
-  t.boolean("bf16_full_eval", false)
-      .inert("evaluate in bf16", "an evaluation computes as training does");
-  t.boolean("fp16_full_eval", false)
-      .refused("evaluate in fp16", "an evaluation computes as training does, and fp16 is not there",
-               "use bf16: true and leave fp16_full_eval out");
+  for (const char* name : {"bf16_full_eval", "fp16_full_eval"})
+    t.boolean(name, false).inert("what to evaluate in", "an evaluation computes as training does");
   t.optional("eval_num_beams", ValueType::kInteger)
       .inert("beams when evaluating", "num_beams is that of predictions, as in LLaMA-Factory");
   t.optional("eval_accumulation_steps", ValueType::kInteger)

@@ -1,6 +1,11 @@
 // Keys of LLaMA-Factory's optimizers beside `optim`, its loggers, and Megatron's parallelism.
+#include <cmath>
+
+#include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "train/config/foreign_keys.h"
 #include "train/config/key_builder.h"
+#include "train/optimizer/optimizers.h"
 
 namespace troupe::train {
 namespace {
@@ -130,6 +135,63 @@ std::string optimizer_choice(const TrainConfig& config) {
     if (type == "Adam" && decoupled && !read_bool(*decoupled).value_or(true)) return "adam";
   }
   return config.training.optim;
+}
+
+Result<std::optional<ProjectionSettings>> transformers_projection(const TrainConfig& config) {
+  const bool apollo = config.training.optim == "apollo_adamw";
+  const OptimizerMethodSection& method = config.optimizer;
+  const std::string& optim = config.training.optim;
+  if ((optim != "galore_adamw" && !apollo) || optimizer_choice(config) != optim)
+    return std::optional<ProjectionSettings>();
+  const auto wrong = [](std::string_view key, std::string_view what) {
+    return error(Code::kInvalidArgument, "{}", what).with("key", std::string(key));
+  };
+  ProjectionSettings settings{
+      .rank = 128, .scale = apollo ? 1.0 : 0.25, .scales_gradient = apollo, .random = apollo};
+  settings.target.clear();
+  for (std::string word : method.optim_target_modules) {
+    if (word == "all-linear" || word == "all_linear") word = "_proj lm_head";
+    // A name with anything before and behind it.
+    if (word.starts_with(".*")) word.erase(0, word.starts_with(".*.") ? 3 : 2);
+    if (word.ends_with(".*")) word.erase(word.size() - 2);
+    if (word.empty() || word.find_first_of("*+?[](){}|^$\\") != word.npos)
+      return wrong("optim_target_modules",
+                   "expected words of the names of linear layers (.*WORD.*), or all-linear");
+    settings.target += (settings.target.empty() ? "" : " ") + word;
+  }
+  if (settings.target.empty())
+    return wrong("optim_target_modules",
+                 fmt::format("You need to define `optim_target_modules` to use {} optimizers",
+                             config.training.optim));
+  for (const std::string& part : split_words(method.optim_args, ',')) {
+    const auto equals = part.find('=');
+    const std::string key(trim(part.substr(0, equals)));
+    const std::string value(equals == part.npos ? ""
+                                                : trim(std::string_view(part).substr(equals + 1)));
+    const auto number = read_number(json::Value(value));
+    const bool positive = number.ok() && *number > 0;
+    const bool whole = positive && *number < 1e9 && *number == std::floor(*number);
+    const auto is = [&](std::string_view one, std::string_view other) {
+      return value == one || value == other;
+    };
+    bool good = false;
+    if (key == "rank" && (good = whole)) settings.rank = static_cast<std::int64_t>(*number);
+    if (key == "update_proj_gap" && (good = whole))
+      settings.interval = static_cast<std::int64_t>(*number);
+    if (key == "scale" && (good = positive)) settings.scale = *number;
+    if (key == "proj_type" && !apollo)
+      for (const char* type : {"std", "reverse_std", "right", "left", "full"})
+        if (value == type) settings.type = type, good = true;
+    if (key == "proj_type" && apollo) good = value == "std";
+    if (key == "proj" && apollo && (good = is("random", "svd")))
+      settings.random = value == "random";
+    if (key == "scale_type" && apollo && (good = is("channel", "tensor")))
+      settings.by_tensor = value == "tensor";
+    if (!good)
+      return wrong("optim_args", fmt::format("'{}' is no argument of {} here", trim(part),
+                                             config.training.optim));
+  }
+  return std::optional(settings);
 }
 
 bool updates_layerwise(const TrainConfig& config) {

@@ -116,16 +116,28 @@ void add_optimizer_keys(KeyTable& t) {
   t.choice("optim", optimizer_table().front().optim, kOptimizers)
       .implemented("optimizer", TROUPE_FIELD(training.optim))
       .refuses(refused, reason, "use optim: adamw_torch");
-  t.optional("optim_args", ValueType::kAny)
-      .refused("more settings of an optimizer", "no optimizer here has any", kLeaveOut);
-  t.optional("optim_target_modules", ValueType::kAny)
-      .refused("layers of GaLore and APOLLO", reason, kLeaveOut);
+  const auto projects = [](const TrainConfig& config) {
+    return config.training.optim == "galore_adamw" || config.training.optim == "apollo_adamw";
+  };
+  constexpr const char* kProjecting = "it belongs to optim: galore_adamw and apollo_adamw";
+  t.text("optim_args", "")
+      .implemented(
+          "GaLore: rank=128,update_proj_gap=200,scale=0.25,proj_type=std; APOLLO: rank=128,"
+          "proj=random,scale_type=channel,update_proj_gap=200,scale=1",
+          TROUPE_FIELD(optimizer.optim_args))
+      .only_where(projects, kProjecting);
+  t.list("optim_target_modules")
+      .implemented("GaLore, APOLLO: words of the names of linear layers, or all-linear",
+                   TROUPE_FIELD(optimizer.optim_target_modules))
+      .only_where(projects, kProjecting);
   t.number("learning_rate", 5e-5)
       .implemented("peak learning rate", TROUPE_FIELD(training.learning_rate))
       .at_least(0);
   t.number("weight_decay", 0)
       .implemented("weight decay (not on biases and norms)", TROUPE_FIELD(training.weight_decay))
-      .at_least(0);
+      .at_least(0)
+      .only_where([=](const TrainConfig& config) { return !projects(config); },
+                  "transformers' galore_adamw and apollo_adamw have none");
   const auto has_betas = [](const TrainConfig& config) {
     const std::string name = optimizer_choice(config);
     return name != "adafactor" && name != "sgd" && name != "adagrad" && name != "rmsprop";
@@ -156,13 +168,12 @@ void add_optimizer_keys(KeyTable& t) {
            "linear|cosine|cosine_with_restarts|polynomial|constant|constant_with_warmup|"
            "inverse_sqrt|reduce_lr_on_plateau|cosine_with_min_lr|cosine_warmup_with_min_lr|"
            "warmup_stable_decay")
-      .implemented("course of the learning rate", TROUPE_FIELD(training.lr_scheduler_type))
-      .refuses("reduce_lr_on_plateau", "a learning rate never depends on an evaluation",
-               "use lr_scheduler_type: cosine");
+      .implemented("course of the learning rate", TROUPE_FIELD(training.lr_scheduler_type));
   t.object("lr_scheduler_kwargs")
       .implemented("settings of the scheduler", TROUPE_FIELD(training.lr_scheduler_kwargs));
   const auto warms_up = [](const TrainConfig& config) {
-    return config.training.lr_scheduler_type != "constant";
+    return config.training.lr_scheduler_type != "constant" &&
+           config.training.lr_scheduler_type != "reduce_lr_on_plateau";
   };
   t.number("warmup_ratio", 0)
       .implemented("share of the steps that warm up", TROUPE_FIELD(training.warmup_ratio))
@@ -180,36 +191,41 @@ void add_optimizer_keys(KeyTable& t) {
       .only_where(warms_up, "lr_scheduler_type: constant does not warm up");
 }
 
-// A switch between fp32 and bf16.
+// A switch between fp32 and a narrow type; of several over one field, those that are off say
+// nothing.
 template <typename Field>
-void add_bf16_key(KeyTable& t, const char* name, const char* meaning, Field field) {
+void add_narrow_key(KeyTable& t, const char* name, const char* meaning, Field field,
+                    Precision narrow = Precision::kBfloat16) {
   t.boolean(name, false)
       .implemented(
           meaning,
-          [field](TrainConfig& config, const json::Value& value) -> Status {
-            field(config) =
-                TROUPE_TRY(read_bool(value)) ? Precision::kBfloat16 : Precision::kFloat32;
+          [field, narrow](TrainConfig& config, const json::Value& value) -> Status {
+            if (TROUPE_TRY(read_bool(value)))
+              field(config) = narrow;
+            else if (field(config) == narrow)
+              field(config) = Precision::kFloat32;
             return {};
           },
-          [field](const TrainConfig& config) {
-            return to_value(field(config) == Precision::kBfloat16);
-          });
+          [field, narrow](const TrainConfig& config) { return to_value(field(config) == narrow); });
 }
 
 void add_precision_keys(KeyTable& t) {
-  const char* no_fp16 = "fp16 and its loss scale are not there";
-  add_bf16_key(t, "bf16", "compute in bf16, with fp32 master weights and optimizer state",
-               TROUPE_FIELD(model.compute));
-  add_bf16_key(t, "pure_bf16",
-               "bf16 for parameters and optimizer state too, without fp32 master weights",
-               TROUPE_FIELD(model.state));
+  add_narrow_key(t, "bf16", "compute in bf16, with fp32 master weights and optimizer state",
+                 TROUPE_FIELD(model.compute));
+  add_narrow_key(
+      t, "fp16",
+      "compute in fp16, with fp32 master weights and optimizer state, under a loss scale "
+      "that follows overflows (on CPUs slower than fp32; use bf16 where you can)",
+      TROUPE_FIELD(model.compute), Precision::kFloat16);
+  add_narrow_key(t, "pure_bf16",
+                 "bf16 for parameters and optimizer state too, without fp32 master weights",
+                 TROUPE_FIELD(model.state));
   t.optional("troupe.stochastic_rounding", ValueType::kBool)
       .implemented(
           "with pure_bf16: an update's results are rounded up or down at random, by seed, "
           "step and element, so that small updates arrive on average; false: to nearest, "
           "as PyTorch (default: true)",
           TROUPE_FIELD(model.stochastic_rounding));
-  t.boolean("fp16", false).refused("compute in fp16", no_fp16, "use bf16: true");
   t.optional("tf32", ValueType::kBool)
       .implemented(
           "fp32 products on NVIDIA GPUs with operands rounded to TensorFloat-32; refused "
@@ -217,7 +233,7 @@ void add_precision_keys(KeyTable& t) {
           TROUPE_FIELD(model.tf32));
   t.text("half_precision_backend", "auto")
       .inert("library of half precision", "there is one implementation");
-  t.text("fp16_opt_level", "O1").inert("Apex level", "no effect without fp16");
+  t.text("fp16_opt_level", "O1").inert("Apex level", "fp16 is computed without Apex");
   t.optional("mixed_precision", ValueType::kText)
       .refused("accelerate's precision", "it belongs into a file of accelerate",
                "use bf16: true, or name the file by troupe.accelerate_config")

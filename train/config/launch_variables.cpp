@@ -164,7 +164,7 @@ std::string fsdp_example(const std::string& path, const ForeignKeys::Treated& ro
 void add_accelerate(Rows& t) {
   const auto deepspeed = "ACCELERATE_USE_DEEPSPEED";
   t.of("accelerate", true);
-  t.used("ACCELERATE_MIXED_PRECISION", "bf16", "bf16 computes in bf16; fp16 and fp8 are refused")
+  t.used("ACCELERATE_MIXED_PRECISION", "bf16", "what to compute in; fp8 is refused")
       .used("ACCELERATE_USE_CPU", "True", "trainers compute on CPUs (troupe.device=cpu)")
       .used("ACCELERATE_USE_FSDP", "true", "shard as FSDP_… say")
       .used("ACCELERATE_USE_DEEPSPEED", "true", "shard as ACCELERATE_DEEPSPEED_… say")

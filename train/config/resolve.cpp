@@ -46,6 +46,13 @@ void resolve_defaults(LoadedConfig& loaded, const json::Object& values) {
 
 void resolve_precision(LoadedConfig& loaded, const json::Object& values, Problems& problems) {
   auto& model = loaded.config.model;
+  for (const char* key : {"pure_bf16", "fp8"}) {
+    if (model.compute == Precision::kFloat16 && given_flag(values, key) == true)
+      problems.add(Code::kInvalidArgument, key,
+                   fmt::format("{}=true and fp16 disagree: {} computes in bf16; leave one of them "
+                               "out",
+                               key, key));
+  }
   if (model.state == Precision::kBfloat16) {
     if (given_flag(values, "bf16") == false) {
       problems.add(Code::kInvalidArgument, "pure_bf16",
@@ -68,10 +75,15 @@ void resolve_precision(LoadedConfig& loaded, const json::Object& values, Problem
     }
     model.compute = Precision::kBfloat16;
   }
-  if (given_flag(values, "bf16_full_eval") == true && model.compute != Precision::kBfloat16) {
-    problems.add_named(Code::kUnsupported, "bf16_full_eval",
-                       "bf16_full_eval=true is not supported: an evaluation computes as training "
-                       "does, in fp32 here; use bf16: true, or leave bf16_full_eval out");
+  const std::string computes = value_text(to_value(model.compute));
+  for (const auto& [key, wanted] :
+       {std::pair("bf16", Precision::kBfloat16), std::pair("fp16", Precision::kFloat16)}) {
+    const std::string full_eval = fmt::format("{}_full_eval", key);
+    if (given_flag(values, full_eval) == true && model.compute != wanted)
+      problems.add_named(Code::kUnsupported, full_eval,
+                         fmt::format("{}=true is not supported: an evaluation computes as training "
+                                     "does, in {} here; use {}: true, or leave {} out",
+                                     full_eval, computes, key, full_eval));
   }
 }
 

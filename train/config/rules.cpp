@@ -7,6 +7,8 @@
 #include "runtime/base/suggest.h"
 #include "train/config/keys.h"
 #include "train/config/values.h"
+#include "train/optimizer/optimizers.h"
+#include "train/optimizer/plateau.h"
 
 namespace troupe::train {
 namespace {
@@ -113,6 +115,15 @@ void check_method(const TrainConfig& config, const json::Object& values, Problem
           "GaLore and APOLLO are incompatible with DeepSpeed yet.");
   }
   const OptimizerMethodSection& optimizer = config.optimizer;
+  const auto projection = transformers_projection(config);
+  if (!projection.ok()) {
+    problems.add(projection.status().context("key").value_or("optim_args"), projection.status());
+  } else if (*projection) {
+    if (!config.deepspeed.empty())
+      wrong("optim", "GaLore and APOLLO are incompatible with DeepSpeed yet.");
+    if (config.finetuning.is_lora())
+      wrong("optim", "Cannot use LoRA with GaLore, APOLLO or BAdam together.");
+  }
   if (optimizer.use_galore + optimizer.use_apollo + optimizer.use_badam > 1)
     wrong(optimizer.use_badam ? "use_badam" : "use_apollo",
           "Cannot use GaLore, APOLLO or BAdam together.");
@@ -201,6 +212,14 @@ void check_scheduler(const TrainConfig& config, Problems& problems) {
   const auto& type = config.training.lr_scheduler_type;
   const auto known = scheduler_settings(type);
   const auto& settings = config.training.lr_scheduler_kwargs;
+  if (type == "reduce_lr_on_plateau") {
+    if (const auto rule = PlateauRule::read(settings); !rule.ok())
+      problems.add("lr_scheduler_kwargs", rule.status());
+    if (config.evaluation.strategy == IntervalStrategy::kNo)
+      problems.add(Code::kInvalidArgument, "lr_scheduler_type",
+                   "lr_scheduler_type reduce_lr_on_plateau requires an eval strategy");
+    return;
+  }
   for (const auto& member : settings) {
     const std::string name(member.key());
     const std::string path = "lr_scheduler_kwargs." + name;

@@ -1,5 +1,8 @@
 #include "train/config/sources.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "train/config/accelerate.h"
 #include "train/config/claims.h"
 #include "train/config/deepspeed.h"
@@ -144,24 +147,45 @@ class SourceResolver {
   }
 
   void settle_precision() {
-    if (const auto* value = given("bf16"); value && value->is_bool()) {
-      claims_.add(kPrecision, {"bf16", value->get_bool() ? "bf16" : "fp32",
-                               value->get_bool() ? "true" : "false"});
+    const auto claimed = [&](std::string_view name) {
+      return std::ranges::any_of(accelerate_, [&](const AccelerateSettings& settings) {
+        return settings.mixed_precision && settings.mixed_precision->value == name;
+      });
+    };
+    const auto on = [&](const char* key) {
+      const auto* value = given(key);
+      return value && value->is_bool() && value->get_bool();
+    };
+    for (const auto& [key, other] : {std::pair("bf16", "fp16"), std::pair("fp16", "bf16")}) {
+      const auto* value = given(key);
+      if (!value || !value->is_bool()) continue;
+      if (value->get_bool()) {
+        claims_.add(kPrecision, {key, key, "true"});
+      } else if (!on(other) && !claimed(other)) {
+        // That it is not one of the two says nothing against the other.
+        claims_.add(kPrecision, {key, "fp32", "false"});
+      }
+      // That it cannot be both is said elsewhere.
+      if (on(other)) break;
     }
     for (const auto& settings : accelerate_) {
       const auto& precision = settings.mixed_precision;
       if (!precision) continue;
-      if (precision->value == "bf16") {
-        claims_.add(kPrecision, {precision->key, "bf16", "bf16"});
-      } else if (config_.model.compute == Precision::kBfloat16) {
+      if (precision->value != "no") {
+        claims_.add(kPrecision, {precision->key, to_value(precision->value), precision->value});
+      } else if (config_.model.compute != Precision::kFloat32) {
         // "no" stands in every file that accelerate writes; transformers' own key wins over it.
+        const char* type = config_.model.compute == Precision::kBfloat16 ? "bf16" : "fp16";
         loaded_.warnings.push_back(fmt::format(
-            "training computes in bf16: bf16=true counts, and not {}=no", precision->key));
+            "training computes in {}: {}=true counts, and not {}=no", type, type, precision->key));
       }
     }
     if (const auto* claim = claims_.settle(kPrecision, problems_)) {
-      config_.model.compute = claim->value == "bf16" ? Precision::kBfloat16 : Precision::kFloat32;
-      resolved("bf16", claim->key);
+      const bool fp16 = claim->value == "fp16";
+      config_.model.compute = fp16                     ? Precision::kFloat16
+                              : claim->value == "bf16" ? Precision::kBfloat16
+                                                       : Precision::kFloat32;
+      resolved(fp16 ? "fp16" : "bf16", claim->key);
     }
     resolve_precision(loaded_, values_, problems_);
   }
@@ -339,6 +363,7 @@ class SourceResolver {
     context.world_size = resolve_world_size(config_, loaded_.launch, gpu_count_).value;
     context.hidden_size = read_hidden_size(config_.model.model_name_or_path, files_);
     context.bf16 = config_.model.compute == Precision::kBfloat16;
+    context.fp16 = config_.model.compute == Precision::kFloat16;
     auto deepspeed = resolve_deepspeed(*config, context);
     if (!deepspeed.ok()) return problems_.add(key, deepspeed.status());
     for (const auto& note : deepspeed->notes) loaded_.warnings.push_back("deepspeed: " + note);

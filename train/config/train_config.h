@@ -17,6 +17,8 @@
 
 namespace troupe::train {
 
+struct ProjectionSettings;
+
 // The sections are named …Section because the model and the data have configuration types of their
 // own (train/model, train/data).
 
@@ -45,8 +47,8 @@ enum class ActivationCheckpointing {
   kSelective,  // outputs of products and attention; cheap operators are done again
 };
 
-// "float32", "bfloat16": what parameters and products are in while a model computes.
-enum class Precision { kFloat32, kBfloat16 };
+// "float32", "bfloat16", "float16": what parameters and products are in while a model computes.
+enum class Precision { kFloat32, kBfloat16, kFloat16 };
 
 struct ModelSection {
   std::string model_name_or_path;  // a local folder with config.json; of a hub's name its snapshot
@@ -60,7 +62,8 @@ struct ModelSection {
   // kFull (also fsdp_activation_checkpointing).
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kFull;
   // bf16: products in bf16 with fp32 sums, parameters gathered in bf16, fp32 master parameters and
-  // optimizer state.
+  // optimizer state. fp16: products of operands in fp16 with fp32 sums, the rest is fp32; the loss
+  // is scaled (train/optimizer/loss_scale.h).
   Precision compute = Precision::kFloat32;
   // pure_bf16: parameters and the optimizer's state are kept in bf16, too; there is no fp32 master.
   Precision state = Precision::kFloat32;
@@ -250,6 +253,10 @@ struct OptimizerMethodSection {
   std::string apollo_scale_type = "channel";  // or tensor
   bool apollo_scale_front = false;
 
+  // transformers': of optim: galore_adamw and apollo_adamw ("rank=64,scale=0.1").
+  std::vector<std::string> optim_target_modules;
+  std::string optim_args;
+
   std::string badam_mode = "layer";
   std::optional<std::int64_t> badam_start_block;
   std::string badam_switch_mode = "ascending";
@@ -423,6 +430,10 @@ struct TrainConfig {
 // The name, in the tables of train/optimizer, of the optimizer that all of it comes to: a switch's,
 // a DeepSpeed file's, else `optim`.
 std::string optimizer_choice(const TrainConfig& config);
+// What transformers' optim: galore_adamw or apollo_adamw projects, by optim_args and
+// optim_target_modules and with transformers' defaults; nothing with other optimizers. Wrong
+// arguments are kInvalidArgument by their key.
+Result<std::optional<ProjectionSettings>> transformers_projection(const TrainConfig& config);
 // Whether parameters are updated layer by layer in the backward pass, so that nothing is clipped.
 bool updates_layerwise(const TrainConfig& config);
 

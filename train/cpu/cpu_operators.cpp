@@ -436,6 +436,10 @@ std::size_t cpu_bf16_scratch_bytes(const Operators& operators, int threads) {
   return GemmEngine::staging_bytes_max(threads, operators.fast_bf16());
 }
 
+std::size_t cpu_fp16_scratch_bytes(int threads) {
+  return GemmEngine::staging_bytes_max(threads, false);
+}
+
 std::int64_t cpu_quantized_scratch_bytes() { return GemmEngine::kDequantizedBytes; }
 
 std::unique_ptr<Operators> make_cpu_operators(Arena& arena, const CpuOptions& options) {

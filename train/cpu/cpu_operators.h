@@ -19,6 +19,8 @@ std::unique_ptr<Operators> make_cpu_operators(Arena& arena, const CpuOptions& op
 // The scratch memory that bf16 products add to that of fp32 ones, at most: what a memory plan
 // counts. `operators` made by make_cpu_operators for `threads`.
 std::size_t cpu_bf16_scratch_bytes(const Operators& operators, int threads);
+// The same of fp16 products.
+std::size_t cpu_fp16_scratch_bytes(int threads);
 // The same of products with quantised weights.
 std::int64_t cpu_quantized_scratch_bytes();
 

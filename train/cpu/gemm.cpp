@@ -40,7 +40,7 @@ constexpr std::int64_t kDequantizedTask = 1 << 14;
 void check_gemm(const Gemm& g) {
   TROUPE_CHECK(g.m > 0 && g.n > 0 && g.k > 0, "gemm of m={} n={} k={}", g.m, g.n, g.k);
   const auto fits = [&](DType type) {
-    return type == DType::kF32 || (type == DType::kBF16 && g.arithmetic == Arithmetic::kBf16);
+    return type == DType::kF32 || (type == DType::kBF16 && g.arithmetic != Arithmetic::kFp32);
   };
   TROUPE_CHECK(fits(g.a_type) && fits(g.b_type), "operands of types {} and {}",
                dtype_name(g.a_type), dtype_name(g.b_type));
@@ -90,7 +90,9 @@ void GemmEngine::run(Arena& arena, const Gemm& g) {
       return run_fp32(arena, g);
     case Arithmetic::kBf16:
       if (bf16_ && g.m >= kPackedRowsMin) return bf16_->run(arena, g);
-      return run_bf16(arena, g, tiling);
+      return run_staged(arena, g, tiling, staged_type_);
+    case Arithmetic::kFp16:
+      return run_staged(arena, g, tiling, DType::kF32);
   }
 }
 
@@ -176,12 +178,12 @@ void GemmEngine::run_compiled(Arena& arena, const Gemm& g, const GemmTiling& til
 
 // Depth outermost, so that a panel of A and one of B suffice: a tile still adds its pieces in
 // order. A is converted again for each panel of B, unless it fits as a whole.
-void GemmEngine::run_bf16(Arena& arena, const Gemm& g, const GemmTiling& tiling) {
+void GemmEngine::run_staged(Arena& arena, const Gemm& g, const GemmTiling& tiling, DType staged) {
   staged_a_.begin({g.a, g.a_type, g.a_stride, !g.transpose_a, g.m, g.k, tiling.rows, tiling.depth},
-                  staged_type_, kStagedElementsOfA * arena.threads());
+                  staged, g.arithmetic, kStagedElementsOfA * arena.threads());
   staged_b_.begin(
-      {g.b, g.b_type, g.b_stride, g.transpose_b, g.n, g.k, tiling.columns, tiling.depth},
-      staged_type_, kStagedElementsOfB);
+      {g.b, g.b_type, g.b_stride, g.transpose_b, g.n, g.k, tiling.columns, tiling.depth}, staged,
+      g.arithmetic, kStagedElementsOfB);
   const std::int64_t blocks_a = ceil_div(g.m, tiling.rows);
   const std::int64_t blocks_b = ceil_div(g.n, tiling.columns);
   const std::int64_t panel_a = staged_a_.blocks_per_panel();

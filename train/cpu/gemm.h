@@ -1,11 +1,11 @@
 #pragma once
-// Matrix products, fp32 and bf16, cut into tiles and run on an arena.
+// Matrix products in fp32, bf16 and fp16, cut into tiles and run on an arena.
 //
 // fp32 products are packed_product.h's, whose bits do not depend on how they are cut: they are cut
-// so that threads find work. A product of oneDNN (bf16; few rows; a processor without AVX2) is cut
-// by its shape alone. So bits depend on the shape and the processor's instruction set (isa.h), not
-// on the number of threads. Operands that do not have the type of the arithmetic are converted,
-// some tiles at a time, to scratch memory whose layout depends on the shape alone, too.
+// so that threads find work. A product of oneDNN (bf16, fp16; few rows; a processor without AVX2)
+// is cut by its shape alone. So bits depend on the shape and the processor's instruction set
+// (isa.h), not on the number of threads. Operands that do not have the type of the arithmetic are
+// converted, some tiles at a time, to scratch memory whose layout depends on the shape alone, too.
 
 #include <cstdint>
 #include <memory>
@@ -53,7 +53,8 @@ class GemmEngine {
  private:
   void run_fp32(Arena& arena, const Gemm& gemm);
   void run_compiled(Arena& arena, const Gemm& gemm, const GemmTiling& tiling);
-  void run_bf16(Arena& arena, const Gemm& gemm, const GemmTiling& tiling);
+  // In bf16 or fp16: operands are converted to `staged`.
+  void run_staged(Arena& arena, const Gemm& gemm, const GemmTiling& tiling, DType staged);
   // Some rows of B at a time, as they lie in memory: their values, then their product.
   void run_quantized(Arena& arena, const Gemm& gemm);
 

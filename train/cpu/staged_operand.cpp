@@ -24,7 +24,14 @@ const std::byte* element_at(const void* data, DType type, std::int64_t index) {
 }
 
 void convert_row(const std::byte* source, DType from, std::byte* target, DType to,
-                 std::int64_t count) {
+                 Arithmetic arithmetic, std::int64_t count) {
+  if (arithmetic == Arithmetic::kFp16) {
+    auto* const values = reinterpret_cast<float*>(target);
+    const bool wide = from == DType::kF32;
+    if (!wide) float_from_bf16(reinterpret_cast<const std::uint16_t*>(source), values, count);
+    round_to_f16(wide ? reinterpret_cast<const float*>(source) : values, values, count);
+    return;
+  }
   if (from == DType::kBF16)
     float_from_bf16(reinterpret_cast<const std::uint16_t*>(source),
                     reinterpret_cast<float*>(target), count);
@@ -37,9 +44,11 @@ void convert_row(const std::byte* source, DType from, std::byte* target, DType t
 
 }  // namespace
 
-void StagedOperand::begin(const OperandView& view, DType staged_type, std::int64_t elements_max) {
+void StagedOperand::begin(const OperandView& view, DType staged_type, Arithmetic arithmetic,
+                          std::int64_t elements_max) {
   view_ = view;
   staged_type_ = staged_type;
+  arithmetic_ = arithmetic;
   in_place_ = view.type == DType::kBF16 && staged_type == DType::kBF16;
   panel_ = view.blocks();
   if (in_place_) return;
@@ -88,7 +97,7 @@ void StagedOperand::convert(std::int64_t block, std::int64_t row) const {
   const std::int64_t target = (block - first_) * block_elements_ + row * block_stride(block);
   convert_row(element_at(view_.data, view_.type, source), view_.type,
               scratch_.get() + target * static_cast<std::int64_t>(dtype_size(staged_type_)),
-              staged_type_, view_.edge_is_row ? depth_ : edge_of(block));
+              staged_type_, arithmetic_, view_.edge_is_row ? depth_ : edge_of(block));
 }
 
 OperandPart StagedOperand::part(std::int64_t block) const {

@@ -1,5 +1,6 @@
 #pragma once
-// An operand of a bf16 product in the type that it is multiplied in: private to train/cpu.
+// An operand of a product in bf16 or fp16 in the type that it is multiplied in: private to
+// train/cpu.
 //
 // Scratch memory holds converted blocks: the parts of the operand that one tile's product reads.
 // How a block lies depends on the tile's shape alone, so that what oneDNN does with it does not
@@ -12,6 +13,7 @@
 #include "train/cpu/arena.h"
 #include "train/cpu/division.h"
 #include "train/tensor/dtype.h"
+#include "train/tensor/operators.h"
 
 namespace troupe::train {
 
@@ -40,8 +42,9 @@ struct OperandPart {
 class StagedOperand {
  public:
   // `blocks_max`: as many are staged at once. Grows its scratch memory when it must.
-  // staged_type: kBF16, or kF32 whose values are rounded to bf16.
-  void begin(const OperandView& view, DType staged_type, std::int64_t elements_max);
+  // staged_type: kBF16, or kF32 whose values are rounded to bf16, or to fp16.
+  void begin(const OperandView& view, DType staged_type, Arithmetic arithmetic,
+             std::int64_t elements_max);
 
   // How many blocks fit at once; all of them where nothing is converted.
   std::int64_t blocks_per_panel() const { return panel_; }
@@ -58,6 +61,7 @@ class StagedOperand {
 
   OperandView view_;
   DType staged_type_ = DType::kF32;
+  Arithmetic arithmetic_ = Arithmetic::kBf16;
   bool in_place_ = false;
   std::int64_t panel_ = 0;
   std::int64_t block_elements_ = 0;

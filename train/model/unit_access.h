@@ -30,6 +30,7 @@ struct UnitBuffer {
 // A unit's parameters.
 struct UnitParameters {
   UnitBuffer trained, frozen = {};
+  bool fp16 = false;  // products are computed in fp16, whatever parameters are kept in
 
   const UnitBuffer& buffer_of(const ParameterRef& ref) const {
     return ref.frozen ? frozen : trained;
@@ -62,6 +63,7 @@ struct UnitParameters {
   }
   // What products with a matrix, and its gradient, are computed in.
   Arithmetic arithmetic(const ParameterRef& ref) const {
+    if (fp16) return Arithmetic::kFp16;
     return dtype(ref) == DType::kBF16 ? Arithmetic::kBf16 : Arithmetic::kFp32;
   }
 };

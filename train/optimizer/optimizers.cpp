@@ -51,6 +51,8 @@ constexpr std::array kTable{
     OptimizerRow{"sgd", make_sgd},
     OptimizerRow{"adagrad", make_adagrad},
     OptimizerRow{"rmsprop", make_rmsprop},
+    OptimizerRow{"galore_adamw", make_projected},
+    OptimizerRow{"apollo_adamw", make_projected},
 };
 
 // "adam": DeepSpeed's Adam with adam_w_mode: false.

@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::string_view kNames =
     "linear, cosine, cosine_with_restarts, polynomial, constant, constant_with_warmup, "
-    "inverse_sqrt, cosine_with_min_lr, cosine_warmup_with_min_lr, warmup_stable_decay";
+    "inverse_sqrt, cosine_with_min_lr, cosine_warmup_with_min_lr, warmup_stable_decay, "
+    "reduce_lr_on_plateau";
 
 Status check_keys(std::string_view name, const json::Object& kwargs,
                   std::initializer_list<std::string_view> known) {
@@ -46,7 +47,7 @@ double half_cosine(double turns) { return 0.5 * (1.0 + std::cos(2.0 * std::numbe
 Result<Schedule> Schedule::make(std::string_view name, const json::Object& kwargs,
                                 double learning_rate, std::int64_t total_steps,
                                 std::int64_t warmup_steps) {
-  constexpr std::array<std::pair<std::string_view, Kind>, 10> kinds = {{
+  constexpr std::array<std::pair<std::string_view, Kind>, 11> kinds = {{
       {"linear", Kind::kLinear},
       {"cosine", Kind::kCosine},
       {"cosine_with_restarts", Kind::kCosineWithRestarts},
@@ -57,11 +58,8 @@ Result<Schedule> Schedule::make(std::string_view name, const json::Object& kwarg
       {"cosine_with_min_lr", Kind::kCosineWithMinLr},
       {"cosine_warmup_with_min_lr", Kind::kCosineWarmupWithMinLr},
       {"warmup_stable_decay", Kind::kWarmupStableDecay},
+      {"reduce_lr_on_plateau", Kind::kPlateau},
   }};
-  if (name == "reduce_lr_on_plateau")
-    return error(Code::kUnsupported,
-                 "lr_scheduler_type=reduce_lr_on_plateau is not supported: it follows a metric of "
-                 "evaluation; use cosine or linear");
   const auto found =
       std::find_if(kinds.begin(), kinds.end(), [&](const auto& k) { return k.first == name; });
   if (found == kinds.end())
@@ -128,6 +126,9 @@ Status Schedule::read(const json::Object& kwargs) {
       return read_min_lr(kwargs);
     case Kind::kWarmupStableDecay:
       return read_warmup_stable_decay(kwargs);
+    case Kind::kPlateau:
+      plateau_ = TROUPE_TRY(PlateauRule::read(kwargs));
+      return {};
     case Kind::kLinear:
     case Kind::kConstant:
     case Kind::kConstantWithWarmup:
@@ -209,7 +210,7 @@ double Schedule::stable_decay_factor(double step) const {
 
 double Schedule::factor(std::int64_t step_number) const {
   const double step = static_cast<double>(step_number);
-  if (kind_ == Kind::kConstant) return 1.0;
+  if (kind_ == Kind::kConstant || kind_ == Kind::kPlateau) return 1.0;
   if (kind_ == Kind::kWarmupStableDecay) return stable_decay_factor(step);
   if (step < warmup_) {
     if (kind_ == Kind::kCosine && warmup_power_ != 1.0)

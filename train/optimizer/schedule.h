@@ -9,19 +9,20 @@
 #include "runtime/base/json.h"
 #include "runtime/base/status.h"
 #include "train/optimizer/deepspeed_schedule.h"
+#include "train/optimizer/plateau.h"
 
 namespace troupe::train {
 
 // A factor of the learning rate for each step: a pure function of (name, kwargs, step, total,
 // warm-up). Names: linear, cosine, cosine_with_restarts, polynomial, constant,
 // constant_with_warmup, inverse_sqrt, cosine_with_min_lr, cosine_warmup_with_min_lr,
-// warmup_stable_decay. Two arguments are Axolotl's: warmup_power of cosine (2: a quadratic warm-up)
-// and constant_from of cosine_with_min_lr (the least rate is reached at that share of the steps).
+// warmup_stable_decay; reduce_lr_on_plateau, whose factor is 1 (see plateau.h). Two arguments are
+// Axolotl's: warmup_power of cosine (2: a quadratic warm-up) and constant_from of
+// cosine_with_min_lr (the least rate is reached at that share of the steps).
 class Schedule {
  public:
   // `kwargs` is lr_scheduler_kwargs. learning_rate is the peak, which min_lr and lr_end are
-  // relative to. Unknown names and keys, and values out of range, are kInvalidArgument;
-  // reduce_lr_on_plateau is kUnsupported.
+  // relative to. Unknown names and keys, and values out of range, are kInvalidArgument.
   static Result<Schedule> make(std::string_view name, const json::Object& kwargs,
                                double learning_rate, std::int64_t total_steps,
                                std::int64_t warmup_steps);
@@ -36,6 +37,9 @@ class Schedule {
     return deepspeed_ ? deepspeed_->learning_rate(step) : learning_rate_ * factor(step);
   }
 
+  // How evaluations change the rate; null: they do not.
+  const PlateauRule* plateau() const { return plateau_ ? &*plateau_ : nullptr; }
+
  private:
   enum class Kind {
     kLinear,
@@ -48,6 +52,7 @@ class Schedule {
     kCosineWithMinLr,
     kCosineWarmupWithMinLr,
     kWarmupStableDecay,
+    kPlateau,
   };
   enum class Shape { kCosine, kLinear, kOneMinusSqrt };
 
@@ -75,6 +80,7 @@ class Schedule {
   Shape warmup_shape_ = Shape::kLinear;
   Shape decay_shape_ = Shape::kCosine;
   std::optional<DeepSpeedSchedule> deepspeed_;
+  std::optional<PlateauRule> plateau_;
 };
 
 }  // namespace troupe::train

@@ -131,8 +131,9 @@ std::int64_t workspace_bytes(const PlanRequest& request, const ActivationOptions
   const CpuScratchSizes sizes = cpu_scratch_sizes();
   const std::int64_t depth = std::min(sizes.tile_depth, widest);
   const std::int64_t gemm =
-      bf16 ? (std::min(sizes.tile_rows, widest) + std::min(sizes.tile_columns, widest)) * depth
-           : sizes.packed_floats;
+      bf16 || request.compute.fp16
+          ? (std::min(sizes.tile_rows, widest) + std::min(sizes.tile_columns, widest)) * depth
+          : sizes.packed_floats;
   const std::int64_t row = (request.ragged ? batch.rows_max : 1) * batch.length_max;
   // Queries that begin in one sample and end in others see its keys and their own. In bf16 a whole
   // row is worked on.

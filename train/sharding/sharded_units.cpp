@@ -25,6 +25,7 @@ ShardedUnits::ShardedUnits(const RankLayout& layout, const ComputeOptions& optio
     : queue_(queue),
       reducer_(reducer),
       clock_(clock),
+      fp16_(options.fp16),
       trained_(layout, options.of_trained(), communicators, queue, operations, state.parameters,
                memory) {
   if (layout.frozen())
@@ -109,6 +110,7 @@ Result<UnitParameters> ShardedUnits::acquire(int unit, Phase phase) {
   TROUPE_RETURN_IF_ERROR(enter({unit, phase, true}));
   UnitParameters parameters{trained_.acquired(unit)};
   if (frozen_) parameters.frozen = frozen_->acquired(unit);
+  parameters.fp16 = fp16_;
   return parameters;
 }
 

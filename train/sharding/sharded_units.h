@@ -29,6 +29,7 @@ struct ComputeOptions {
   bool tied = false;
   // The parameters' region is memory of the host that the device copies from, and of `compute`.
   bool from_host = false;
+  bool fp16 = false;  // products are in fp16; parameters are as above
 
   GatherOptions of_trained() const { return {state, compute, limits, tied, from_host}; }
   GatherOptions of_frozen() const { return {frozen, frozen, limits, tied, false}; }
@@ -102,6 +103,7 @@ class ShardedUnits final : public UnitAccess {
   CommunicationQueue& queue_;
   GradientReducer& reducer_;
   const Clock& clock_;
+  const bool fp16_;
   GatheredParameters trained_;
   std::optional<GatheredParameters> frozen_;
 

@@ -37,6 +37,9 @@ float f16_to_float(std::uint16_t bits);
 // To nearest, ties to even; too large values become infinite.
 std::uint16_t float_to_f16(float value);
 
+// Each value rounded to one that fp16 holds, left in fp32. In place: target may be source.
+void round_to_f16(const float* source, float* target, std::int64_t count);
+
 // Decodes `source`, little-endian elements of `dtype` without alignment, to fp32. F64 is rounded.
 // The sizes must agree; integer types are refused (kUnsupported): no weight is stored so.
 Status convert_to_float(std::span<const std::byte> source, DType dtype, std::span<float> target);

@@ -30,6 +30,8 @@ enum class Arithmetic {
   // Operands are bf16 (an fp32 one is rounded first: to nearest, ties to even), products and sums
   // are fp32.
   kBf16,
+  // The same with fp16: what is too large becomes infinite. On CPUs alone.
+  kFp16,
 };
 
 // What a device may round an operand to that was asked to multiply in 8 bits (CudaOptions::fp8).
@@ -53,7 +55,8 @@ enum class Epilogue {
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0;
   // a: (m, k), or (k, m) with transpose_a. b: (k, n), or (n, k) with transpose_b. c: (m, n).
-  // Types are kF32, or kBF16 in a product that is computed in bf16; that of c as activations' are.
+  // Types are kF32, or kBF16 in a product that is not computed in fp32; that of c as activations'
+  // are.
   const void* a = nullptr;
   DType a_type = DType::kF32;
   std::int64_t a_stride = 0;

@@ -55,7 +55,13 @@ Result<DeviceDecision> decide_device(const TrainConfig& config, int trainers,
                                    : "",
                               has_way_out ? "" : "; or use troupe.device=cpu"));
   }
-  if (!cpu && against.ok()) return DeviceDecision{.on_gpus = true, .notice = ""};
+  if (!cpu && against.ok()) {
+    if (config.model.compute == Precision::kFloat16)
+      return error(Code::kUnsupported,
+                   "fp16 is not there on GPUs; use bf16: true, or train on CPUs (use_cpu: true)")
+          .with("key", "fp16");
+    return DeviceDecision{.on_gpus = true, .notice = ""};
+  }
   if (config.model.tf32.value_or(false)) {
     return error(Code::kInvalidArgument,
                  "tf32: true is of NVIDIA's GPUs, and the run is on CPUs{}; use tf32: false",

@@ -141,7 +141,9 @@ LoadedConfig with_absolute_paths(LoadedConfig loaded) {
 
 std::string precision_text(const TrainConfig& config) {
   if (state_dtype(config) == DType::kBF16) return "bf16, parameters and moments too";
-  return compute_dtype(config) == DType::kBF16 ? "bf16 with fp32 master parameters" : "fp32";
+  if (config.model.compute == Precision::kFloat32) return "fp32";
+  return fmt::format("{} with fp32 master parameters",
+                     config.model.compute == Precision::kFloat16 ? "fp16" : "bf16");
 }
 
 // Bits per byte on the held-out documents, beside those of a model that sees two bytes.

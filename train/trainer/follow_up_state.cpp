@@ -22,6 +22,7 @@ constexpr const char* kTruncate = "truncate";
 FollowUp FollowUpState::now() const {
   FollowUp now{.evaluated_step = evaluated_step.value_or(-1),
                .best = best.state(),
+               .plateau = plateau,
                .end_run = end_run ? 1 : 0};
   if (recorder) {
     now.total_flos = recorder->state().total_flos;
@@ -48,6 +49,7 @@ const FollowUp& FollowUpState::take_up(const Aftermath& aftermath, std::int64_t 
       aftermath.finished_step > finished_by_all ? aftermath.before : aftermath.now;
   best = parts_.best;
   best.set_state(left.best);
+  plateau = left.plateau;
   finished_step = finished_by_all;
   before = aftermath.before;
   evaluated_step.reset();
@@ -162,9 +164,8 @@ std::int64_t FollowUpState::first_step_of_run() const {
 Status FollowUpState::agree_on_gemm_rate(collective::Communicator& world) {
   // Measured once a rank: the machine does not change.
   if (gemm_flops_per_s_here == 0) {
-    const bool bf16 = compute_dtype(parts_.config()) == DType::kBF16;
-    gemm_flops_per_s_here = parts_.rank_compute->gemm_rate(
-        parts_.clock, parts_.bundle.model, bf16 ? Arithmetic::kBf16 : Arithmetic::kFp32);
+    gemm_flops_per_s_here = parts_.rank_compute->gemm_rate(parts_.clock, parts_.bundle.model,
+                                                           arithmetic_of(parts_.config()));
   }
   const auto ranks = static_cast<std::size_t>(world.world_size());
   std::vector<double> all(ranks);

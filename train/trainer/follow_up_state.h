@@ -15,11 +15,13 @@ namespace troupe::train {
 
 class FollowUpState {
  public:
-  explicit FollowUpState(RankParts& parts) : best(parts.best), parts_(parts) {}
+  explicit FollowUpState(RankParts& parts)
+      : best(parts.best), plateau(parts.plateau), parts_(parts) {}
 
   // The fields are Aftermath's, by their names; note() puts them there.
   BestModel best;
   std::int64_t finished_step = -1;
+  PlateauState& plateau;
   FollowUp before;  // of the step before finished_step
   std::optional<std::int64_t> evaluated_step;
   std::int64_t saving_step = -1;

@@ -26,6 +26,7 @@ namespace {
 struct Progress {
   CommitRecord record;
   BestModelState best;
+  PlateauState plateau;
   std::int64_t evaluated_step = -1;
   std::int64_t checkpoint = 0;
   std::int64_t optimizer = 0;
@@ -429,6 +430,7 @@ Result<CommitRecord> GenerationStart::load(RunGeneration& generation, TrainerLoa
   follow_.recorder.reset();
   follow_.restored = {};
   follow_.best = f.best;
+  follow_.plateau = {};
   follow_.evaluated_step.reset();
   follow_.saving_step = -1;
   follow_.final_model = false;
@@ -577,6 +579,16 @@ Status GenerationStart::read_progress(const GoodCheckpoint& good, CommitRecord& 
   // A run that is begun anew from the checkpoint asks its callbacks again.
   follow_.end_run = good.path != f.options.resume_path && kept &&
                     state.scheduler.as_object().contains("ended_by_callback");
+  if (const json::Value* scale = kept ? json::find(state.scheduler, "loss_scale") : nullptr)
+    record.loss_scale = {.next = json::find_number(*scale, "next").value_or(0),
+                         .clean_steps = json::find_integer(*scale, "clean_steps").value_or(0),
+                         .hysteresis = json::find_integer(*scale, "hysteresis").value_or(0)};
+  if (const json::Value* plateau = kept ? json::find(state.scheduler, "plateau") : nullptr)
+    follow_.plateau = {.learning_rate = json::find_number(*plateau, "learning_rate").value_or(0),
+                       .best = json::find_number(*plateau, "best").value_or(0),
+                       .has_best = json::find_integer(*plateau, "has_best").value_or(0),
+                       .misses = json::find_integer(*plateau, "misses").value_or(0),
+                       .cooldown = json::find_integer(*plateau, "cooldown").value_or(0)};
   record.skipped = number("skipped_steps", 0);
   record.skipped_in_a_row = number("skipped_steps_in_a_row", 0);
   // Slots that begin anew are corrected from the begin.
@@ -621,6 +633,7 @@ Status GenerationStart::agree(collective::Communicator& world, StateSource& sour
                               CommitRecord& record) {
   Progress progress{.record = record,
                     .best = follow_.best.state(),
+                    .plateau = follow_.plateau,
                     .evaluated_step = follow_.evaluated_step.value_or(-1),
                     .checkpoint = source.checkpoint,
                     .optimizer = source.optimizer,
@@ -634,6 +647,7 @@ Status GenerationStart::agree(collective::Communicator& world, StateSource& sour
   record = progress.record;
   if (progress.evaluated_step >= 0) follow_.evaluated_step = progress.evaluated_step;
   follow_.best.set_state(progress.best);
+  follow_.plateau = progress.plateau;
   return {};
 }
 

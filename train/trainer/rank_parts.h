@@ -79,8 +79,9 @@ struct RankParts {
   ObservedCollectives collectives;
   Sampler sampler;
   Schedule schedule;
-  RunSchedule planned;  // from the first sample
-  RunSchedule facts;    // from where the state that was loaded stands
+  PlateauState plateau = {};  // behind the last evaluation, with such a schedule
+  RunSchedule planned;        // from the first sample
+  RunSchedule facts;          // from where the state that was loaded stands
   BestModel best;
   EvaluationPlan evaluation;
   std::optional<Evaluator> evaluator;

@@ -42,10 +42,11 @@ Result<std::int64_t> data_file_bytes(FileSystem& files, const DataSection& data)
   return sum;
 }
 
-// What products in bf16, or with quantised weights, take here for their operands.
+// What products in bf16 or fp16, or with quantised weights, take here for their operands.
 std::int64_t staging_bytes(const ComputeOptions& compute, const Trainables& trainables,
                            int threads) {
   const std::int64_t values = trainables.base.quantization ? cpu_quantized_scratch_bytes() : 0;
+  if (compute.fp16) return values + static_cast<std::int64_t>(cpu_fp16_scratch_bytes(threads));
   if (compute.compute != DType::kBF16) return values;
   Arena arena(1);
   return values +

@@ -60,6 +60,15 @@ SaveContents RunSaves::contents_of(const RankLayout& layout, bool final_model) {
                          {"skipped_steps", record.skipped},
                          {"skipped_steps_in_a_row", record.skipped_in_a_row},
                          {"moment_updates", record.moment_updates}};
+  if (const LossScale& scale = record.loss_scale; scale.next > 0)
+    scheduler["loss_scale"] = json::Object{
+        {"next", scale.next}, {"clean_steps", scale.clean_steps}, {"hysteresis", scale.hysteresis}};
+  if (const PlateauState& plateau = follow_.plateau; plateau.learning_rate > 0)
+    scheduler["plateau"] = json::Object{{"learning_rate", plateau.learning_rate},
+                                        {"best", plateau.best},
+                                        {"has_best", plateau.has_best},
+                                        {"misses", plateau.misses},
+                                        {"cooldown", plateau.cooldown}};
   if (!record.data().empty()) scheduler["data_arguments"] = record.data();
   if (follow_.end_run) scheduler["ended_by_callback"] = true;
   contents.scheduler = std::move(scheduler);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "train/config/deepspeed.h"
 #include "train/model/adapter_tensors.h"
 #include "train/model/model_layout.h"
 #include "train/optimizer/optimizers.h"
@@ -39,6 +40,18 @@ DType compute_dtype(const TrainConfig& config) {
   // bf16 parameters are never widened for products.
   return dtype_of(config.model.state) == DType::kBF16 ? DType::kBF16
                                                       : dtype_of(config.model.compute);
+}
+
+Arithmetic arithmetic_of(const TrainConfig& config) {
+  if (config.model.compute == Precision::kFloat16) return Arithmetic::kFp16;
+  return compute_dtype(config) == DType::kBF16 ? Arithmetic::kBf16 : Arithmetic::kFp32;
+}
+
+std::optional<LossScaleRule> loss_scale_rule(const TrainConfig& config) {
+  if (config.model.compute != Precision::kFloat16) return std::nullopt;
+  if (config.deepspeed.empty()) return LossScaleRule();
+  // What is out of range was refused when the configuration was read.
+  return read_loss_scale_rule(config.deepspeed).value();
 }
 
 DType frozen_dtype(const TrainConfig& config, const ModelConfig& model) {
@@ -77,6 +90,11 @@ std::unique_ptr<Optimizer> optimizer_of(const TrainConfig& config, const ModelCo
       .random = apollo && method.apollo_proj == "random",
       .by_tensor = method.apollo_scale_type == "tensor",
       .scale_front = method.apollo_scale_front};
+  // What is wrong with it was said when the configuration was read.
+  if (const auto projection = transformers_projection(config).value()) {
+    settings.projection = *projection;
+    settings.weight_decay = 0;
+  }
   settings.blocks = {.layers = model.num_hidden_layers,
                      .switch_mode = method.badam_switch_mode,
                      .switch_interval = method.badam_switch_interval,
@@ -97,13 +115,17 @@ Status check_optimizer(const TrainConfig& config, const ModelConfig& model,
   const ModelLayout layout(model, trainables);
   for (const ParameterInfo& parameter : layout.trained().parameters())
     TROUPE_RETURN_IF_ERROR(optimizer->check(parameter.name, parameter.shape));
-  if ((config.optimizer.use_galore || config.optimizer.use_apollo) &&
+  const OptimizerMethodSection& method = config.optimizer;
+  const bool by_transformers = transformers_projection(config).value().has_value();
+  if ((method.use_galore || method.use_apollo || by_transformers) &&
       !layout.trained().has_whole_tensors())
-    return error(Code::kInvalidArgument,
-                 "{}_target={}: no linear layer of the model has such a name",
-                 config.optimizer.use_galore ? "galore" : "apollo",
-                 fmt::join(config.optimizer.use_galore ? config.optimizer.galore_target
-                                                       : config.optimizer.apollo_target,
+    return error(Code::kInvalidArgument, "{}={}: no linear layer of the model has such a name",
+                 by_transformers     ? "optim_target_modules"
+                 : method.use_galore ? "galore_target"
+                                     : "apollo_target",
+                 fmt::join(by_transformers     ? method.optim_target_modules
+                           : method.use_galore ? method.galore_target
+                                               : method.apollo_target,
                            ","));
   if (const auto start = config.optimizer.badam_start_block;
       config.optimizer.use_badam && start && *start >= model.num_hidden_layers)
@@ -159,6 +181,7 @@ EngineOptions engine_options(const TrainConfig& config, const ModelConfig& model
   options.compute = {.state = state_dtype(config),
                      .compute = compute_dtype(config),
                      .frozen = frozen_dtype(config, model)};
+  options.compute.fp16 = config.model.compute == Precision::kFloat16;
   follow(options.compute, strategy, offload, tied);
   GatherLimits& limits = options.compute.limits;
   limits.max_live = sharding.max_live_parameters;

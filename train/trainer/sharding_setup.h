@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "runtime/base/status.h"
 #include "train/config/derived.h"
@@ -13,15 +14,20 @@
 #include "train/model/model_config.h"
 #include "train/model/trainables.h"
 #include "train/objectives/objectives.h"
+#include "train/optimizer/loss_scale.h"
 #include "train/optimizer/optimizer.h"
 #include "train/sharding/engine.h"
 #include "train/sharding/offload.h"
 
 namespace troupe::train {
 
-// What parameters and optimizer state are kept in, and what products are computed in.
+// What parameters and optimizer state are kept in, and what the model gets.
 DType state_dtype(const TrainConfig& config);
 DType compute_dtype(const TrainConfig& config);
+// What products are computed in.
+Arithmetic arithmetic_of(const TrainConfig& config);
+// Nothing where nothing is computed in fp16. DeepSpeed's where its configuration is given.
+std::optional<LossScaleRule> loss_scale_rule(const TrainConfig& config);
 // What frozen parameters are kept in: what products round them to, else what the model's files hold
 // (bf16), else fp32, which holds every other type's values.
 DType frozen_dtype(const TrainConfig& config, const ModelConfig& model);

@@ -110,6 +110,11 @@ Status StepFollowUp::evaluate(RunGeneration& generation) {
   }));
   // As in transformers, the initial parameters are no candidate and cost no patience.
   const bool best = parts_.step() > 0 && follow_.best.evaluated(result, parts_.step());
+  if (const PlateauRule* rule = f.schedule.plateau(); rule && parts_.step() > 0) {
+    PlateauState& plateau = follow_.plateau;
+    if (!(plateau.learning_rate > 0)) plateau.learning_rate = f.config().training.learning_rate;
+    plateau = plateau_after(*rule, plateau, result.loss);
+  }
   follow_.evaluated_step = parts_.step();
   if (f.leads()) {
     generation.observer.evaluated(result, parts_.step(), best);

@@ -79,8 +79,8 @@ Status take_model(FileSystem& files, std::string text, const OwnModel* own, RunB
                    "model_name_or_path out");
     if (config.model.compute != Precision::kFloat32)
       return error(Code::kUnsupported,
-                   "a model of the program's own computes in fp32: leave bf16 "
-                   "and pure_bf16 out");
+                   "a model of the program's own computes in fp32: leave bf16, "
+                   "fp16 and pure_bf16 out");
     if (config.finetuning.type != FinetuningType::kFull)
       return error(
           Code::kUnsupported,

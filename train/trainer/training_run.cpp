@@ -83,6 +83,7 @@ TrainingStep step_of(RankParts& f, RunGeneration& generation,
                        .batch_world = f.options.batch_world(),
                        .schedule = f.schedule,
                        .schedule_offset = f.facts.schedule_offset,
+                       .plateau = f.plateau,
                        .own_data = f.own_data.get(),
                        .clock = f.clock,
                        .engine = *generation.engine,
@@ -343,6 +344,12 @@ Status TrainingRun::run_observed(RunGeneration& generation, EngineDevice& device
     observer.warning(
         "this processor has no bf16 arithmetic: bf16 is computed with rounded fp32 operands and is "
         "slower than fp32 (bf16: false)");
+  }
+  if (f.leads() && f.config().model.compute == Precision::kFloat16) {
+    observer.warning(
+        "CPUs have no fp16 arithmetic: operands are rounded to fp16, sums are fp32, and a step is "
+        "slower than in fp32; bf16: true needs no loss scale, and is faster where the processor "
+        "has bf16");
   }
   observer.loaded(loaded);
   f.progress.time_operators(f.operator_times.get());

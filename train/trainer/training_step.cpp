@@ -59,6 +59,9 @@ std::string layer_of(const ParameterLayout& layout, const ParameterInfo& paramet
 
 }  // namespace
 
+TrainingStep::TrainingStep(const StepTools& tools)
+    : tools_(tools), loss_scale_rule_(loss_scale_rule(tools.config)) {}
+
 template <typename Work>
 auto TrainingStep::timed(double& seconds, Work&& work) {
   const TimePoint began = tools_.clock.now();
@@ -221,6 +224,12 @@ Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
   StepOutcome outcome{
       .record = {.step = last.step + 1, .learning_rate = tools_.schedule.learning_rate(position)}};
   StepRecord& done = outcome.record;
+  if (tools_.schedule.plateau() && tools_.plateau.learning_rate > 0)
+    done.learning_rate = tools_.plateau.learning_rate;
+  if (loss_scale_rule_) {
+    // A state may come from a run that was not in fp16.
+    loss_scale_ = last.loss_scale.next > 0 ? last.loss_scale : first_loss_scale(*loss_scale_rule_);
+  }
   tools_.progress.stage(done.step, Stage::kBegin);
   using Next = StepSession::Next;
   StepSession session(tools_.transaction, tools_.engine.communicators().host_world().generation(),
@@ -257,7 +266,10 @@ Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
     }
   }
   const std::int64_t skipped_in_a_row = tools_.transaction.record().skipped_in_a_row;
-  if (skipped_in_a_row >= kSkippedInARowMax) {
+  // That is how a loss scale is found.
+  const bool falls = loss_scale_rule_ && loss_scale_rule_->is_dynamic &&
+                     tools_.transaction.record().loss_scale.next >= 1;
+  if (skipped_in_a_row >= kSkippedInARowMax && !falls) {
     return error(Code::kFailedPrecondition,
                  "{} steps in a row were skipped, the last one, {}, because {}; lower "
                  "learning_rate, or look for damaged data or weights",
@@ -269,7 +281,7 @@ Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
 Result<StepOutcome> TrainingStep::compute(const StepPlan& plan, StepRecord record) {
   for (const auto& samples : plan.batches) record.tokens += real_tokens(tools_.dataset, samples);
   const auto parts = static_cast<double>(divisor(plan));
-  scale_ = static_cast<float>(1.0 / parts);
+  scale_ = static_cast<float>((loss_scale_rule_ ? loss_scale_.next : 1.0) / parts);
   std::vector<ObjectiveSum> sums;
   TROUPE_RETURN_IF_ERROR(pass_over(plan, record, sums));
   tools_.progress.stage(record.step, Stage::kCommunication);
@@ -314,12 +326,19 @@ Status TrainingStep::publish(StepRecord& record) {
 // The record that the step will have: the same on all ranks.
 Result<CommitRecord> TrainingStep::decide(const StepPlan& plan, StepRecord& record) {
   tools_.progress.stage(record.step, Stage::kNorm);
-  const GradientNorm norm = TROUPE_TRY(timed(record.seconds.optimizer, [&] {
+  GradientNorm norm = TROUPE_TRY(timed(record.seconds.optimizer, [&] {
     return tools_.engine.optimizer().norm(tools_.transaction.record().moment_updates + 1);
   }));
+  const bool is_finite = !norm.first_non_finite_tile && std::isfinite(record.loss);
+  LossScale loss_scale;
+  if (loss_scale_rule_) {
+    loss_scale = TROUPE_TRY(loss_scale_after(*loss_scale_rule_, loss_scale_, !is_finite));
+    norm.norm /= loss_scale.used;
+  }
   record.grad_norm = norm.norm;
   CommitRecord next = tools_.transaction.record();
   next.step = record.step;
+  next.loss_scale = loss_scale;
   next.grad_norm = norm.norm;
   next.loss = record.loss;
   next.learning_rate = record.learning_rate;
@@ -329,8 +348,8 @@ Result<CommitRecord> TrainingStep::decide(const StepPlan& plan, StepRecord& reco
   next.cursor = plan.after;
   if (tools_.own_data) tools_.own_data->note(next);
   next.set_why("");
-  if (norm.first_non_finite_tile || !std::isfinite(record.loss)) {
-    next.set_why(TROUPE_TRY(find_non_finite(plan)));
+  if (!is_finite) {
+    next.set_why(TROUPE_TRY(why_skipped(plan, record, loss_scale)));
     record.skipped = std::string(next.why());
     ++next.skipped;
     ++next.skipped_in_a_row;
@@ -339,6 +358,15 @@ Result<CommitRecord> TrainingStep::decide(const StepPlan& plan, StepRecord& reco
     next.skipped_in_a_row = 0;
   }
   return next;
+}
+
+Result<std::string> TrainingStep::why_skipped(const StepPlan& plan, const StepRecord& record,
+                                              const LossScale& after) {
+  if (!loss_scale_rule_) return find_non_finite(plan);
+  std::string why = overflow_text(*loss_scale_rule_, loss_scale_, after);
+  // A great scale is reason enough, but for a loss, which is not scaled.
+  if (after.used > 1 && std::isfinite(record.loss)) return why;
+  return fmt::format("{}; {}", why, TROUPE_TRY(find_non_finite(plan)));
 }
 
 Status TrainingStep::vote(StepSession& session) {
@@ -445,10 +473,12 @@ Status TrainingStep::replicate(StepRecord& record) {
 
 OptimizerStep update_of(const TrainConfig& config, const CommitRecord& record) {
   const TrainingSection& training = config.training;
+  const float clip =
+      clip_coefficient(record.grad_norm, updates_layerwise(config) ? 0.0 : training.max_grad_norm);
+  const double loss_scale = record.loss_scale.used > 0 ? record.loss_scale.used : 1.0;
   return {.learning_rate = record.learning_rate,
           .updates = record.moment_updates,
-          .gradient_scale = clip_coefficient(
-              record.grad_norm, updates_layerwise(config) ? 0.0 : training.max_grad_norm),
+          .gradient_scale = static_cast<float>(clip / loss_scale),
           .rounding_key = state_dtype(config) == DType::kBF16 && config.model.rounds_randomly()
                               ? std::optional(rounding_key(
                                     static_cast<std::uint64_t>(training.seed), record.step))

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "train/data/token_dataset.h"
 #include "train/model/model.h"
 #include "train/objectives/objective.h"
+#include "train/optimizer/loss_scale.h"
 #include "train/optimizer/schedule.h"
 #include "train/progress/progress_recorder.h"
 #include "train/report/step_log.h"
@@ -46,6 +48,7 @@ struct StepTools {
   int batch_world;
   const Schedule& schedule;
   std::int64_t schedule_offset;  // of its steps behind the updates, see RunSchedule
+  const PlateauState& plateau;   // what evaluations have made of the rate, where they do
   const OwnData* own_data;       // null: none
   const Clock& clock;
   Engine& engine;
@@ -67,10 +70,11 @@ OptimizerStep update_of(const TrainConfig& config, const CommitRecord& record);
 
 class TrainingStep {
  public:
-  explicit TrainingStep(const StepTools& tools) : tools_(tools) {}
+  explicit TrainingStep(const StepTools& tools);
 
   // The next step, on the samples of `plan`. Collective. Gradients or a loss that are not finite:
-  // nothing is updated, the record says why; after ten such steps in a row kFailedPrecondition.
+  // nothing is updated, the record says why; after ten such steps in a row kFailedPrecondition, but
+  // where a loss scale still falls for them.
   // Any failure before all have voted leaves parameters and moments as they were.
   Result<StepOutcome> run(const StepPlan& plan);
   // What is left of the optimizer phase of the step that is committed: begun by this process, or by
@@ -116,6 +120,9 @@ class TrainingStep {
   // What the step's losses are divided by.
   std::int64_t divisor(const StepPlan& plan) const;
   Result<CommitRecord> decide(const StepPlan& plan, StepRecord& record);
+  // Why a step that is not finite is skipped.
+  Result<std::string> why_skipped(const StepPlan& plan, const StepRecord& record,
+                                  const LossScale& after);
   // Gathers the votes of all ranks.
   Status vote(StepSession& session);
   Status publish(StepRecord& record);
@@ -136,7 +143,9 @@ class TrainingStep {
   auto timed(double& seconds, Work&& work);
 
   StepTools tools_;
-  float scale_ = 1.0f;  // 1 / divisor of the step
+  const std::optional<LossScaleRule> loss_scale_rule_;
+  LossScale loss_scale_;  // before the step
+  float scale_ = 1.0f;    // of the step's losses: 1 / divisor, in fp16 times the loss scale
 };
 
 }  // namespace troupe::train

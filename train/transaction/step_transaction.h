@@ -20,6 +20,8 @@
 #include <type_traits>
 
 #include "train/data/sampler.h"
+#include "train/optimizer/loss_scale.h"
+#include "train/optimizer/plateau.h"
 #include "train/report/best_model_state.h"
 #include "train/report/step_metrics.h"
 
@@ -31,6 +33,7 @@ struct CommitRecord {
   std::int64_t skipped = 0;  // of them: gradients were not finite, nothing was updated
   std::int64_t skipped_in_a_row = 0;
   std::int64_t moment_updates = 0;  // of the optimizer's slots: what bias correction counts
+  LossScale loss_scale;             // of that step, and of the next one
   double grad_norm = 0;             // of that step, before clipping
   double loss = 0;
   double learning_rate = 0;
@@ -56,6 +59,7 @@ static_assert(std::is_trivially_copyable_v<CommitRecord>);
 struct FollowUp {
   std::int64_t evaluated_step = -1;
   BestModelState best;
+  PlateauState plateau;
   // Rank 0's reports.
   double total_flos = 0;
   std::int64_t input_tokens = 0;

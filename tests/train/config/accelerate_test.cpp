@@ -172,8 +172,6 @@ deepspeed_config:
 }
 
 TEST_CASE("what a file asks for in vain is refused_file by name") {
-  CHECK(contains(refused_file("distributed_type: MULTI_GPU\nmixed_precision: fp16"),
-                 "override: troupe.accelerate_config.mixed_precision=fp16 is not supported"));
   CHECK(contains(refused_file("distributed_type: MULTI_GPU\nmixed_precision: fp8"),
                  "fp8: true in the run's own file"));
   CHECK(contains(refused_file("distributed_type: MULTI_GPU\nmixed_precision: bf61"),
@@ -257,8 +255,14 @@ TEST_CASE("the variables of accelerate's launcher") {
   CHECK(contains(refusal(load_with("", {}, {{"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "2"}})),
                  "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=2 and gradient_accumulation_steps=4 "
                  "disagree"));
-  CHECK(contains(refusal(load_with("", {}, {{"ACCELERATE_MIXED_PRECISION", "fp16"}})),
-                 "environment ACCELERATE_MIXED_PRECISION=fp16 is not supported"));
+  CHECK(accepted(load_with("bf16: false", {}, {{"ACCELERATE_MIXED_PRECISION", "fp16"}}))
+            .config.model.compute == Precision::kFloat16);
+  CHECK(contains(refusal(load_with("fp16: false", {}, {{"ACCELERATE_MIXED_PRECISION", "fp16"}})),
+                 "fp16=false (fp32) and ACCELERATE_MIXED_PRECISION=fp16 disagree"));
+  CHECK(contains(refusal(load_with("bf16: true", {}, {{"ACCELERATE_MIXED_PRECISION", "fp16"}})),
+                 "disagree about the precision"));
+  CHECK(contains(refusal(load_with("", {}, {{"ACCELERATE_MIXED_PRECISION", "fp17"}})),
+                 "ACCELERATE_MIXED_PRECISION=fp17: no valid value"));
   CHECK(contains(refusal(load_with("bf16: false", {}, {{"ACCELERATE_MIXED_PRECISION", "bf16"}})),
                  "bf16=false (fp32) and ACCELERATE_MIXED_PRECISION=bf16 disagree about the "
                  "precision"));

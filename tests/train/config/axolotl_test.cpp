@@ -57,6 +57,9 @@ TEST_CASE("an Axolotl file becomes typed fields, with Axolotl's defaults") {
   CHECK(config.model.activation_checkpointing == ActivationCheckpointing::kNone);
   CHECK(config.model.compute == Precision::kFloat32);
   CHECK(accepted(load("bf16: auto", {}, 1)).config.model.compute == Precision::kBfloat16);
+  CHECK(accepted(load("fp16: true", {}, 1)).config.model.compute == Precision::kFloat16);
+  CHECK(accepted(load("bf16: auto\nfp16: true")).config.model.compute == Precision::kFloat16);
+  CHECK(contains(refused("float16: true"), "use fp16: true"));
   // The record of a run holds all of it.
   const auto again = train_config_from_json(to_json(config));
   REQUIRE(again.ok());

@@ -143,6 +143,32 @@ TEST_CASE("stages, limits and what gradients travel in") {
         std::string::npos);
 }
 
+TEST_CASE("DeepSpeed's loss scale") {
+  const auto rule = [](json::Object fp16) {
+    return read_loss_scale_rule({{"fp16", std::move(fp16)}}).value();
+  };
+  const LossScaleRule plain = read_loss_scale_rule({}).value();
+  CHECK(plain.initial == 65536);
+  CHECK(plain.window == 1000);
+  CHECK(plain.hysteresis == 2);
+  CHECK(plain.least == 1);
+  CHECK(plain.is_dynamic);
+  CHECK(plain.of_deepspeed);
+  const LossScaleRule given = rule({{"loss_scale", 0},
+                                    {"initial_scale_power", "8"},
+                                    {"loss_scale_window", 1e2},
+                                    {"hysteresis", 3},
+                                    {"consecutive_hysteresis", true},
+                                    {"min_loss_scale", 0.5}});
+  CHECK(given.initial == 256);
+  CHECK(given.window == 100);
+  CHECK(given.hysteresis == 3);
+  CHECK(given.refills_hysteresis);
+  CHECK(given.least == 0.5);
+  CHECK_FALSE(rule({{"loss_scale", 128}}).is_dynamic);
+  CHECK(rule({{"loss_scale", 128}}).initial == 128);
+}
+
 TEST_CASE("a key that changes numerics is never without effect") {
   for (const auto* text :
        {R"("prescale_gradients": true)", R"("gradient_predivide_factor": 2.0)",
@@ -155,7 +181,7 @@ TEST_CASE("a key that changes numerics is never without effect") {
         R"("tensor_parallel": {"autotp_size": 2})", R"("amp": {"enabled": true})",
         R"("bf16": {"enabled": "auto", "bf16_optimizer_states": true})",
         R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1}})",
-        R"("fp16": {"enabled": true})"}) {
+        R"("fp16": {"enabled": "auto", "fp16_master_weights_and_grads": true})"}) {
     CAPTURE(text);
     const auto result = resolved(with(text));
     REQUIRE_FALSE(result.ok());
@@ -314,6 +340,9 @@ TEST_CASE("what is not supported is refused_json by name") {
                  "1.3 is not between 0 and 1"));
   CHECK(contains(refused_json(R"({"bf16": {"enabled": true}})"),
                  "bf16.enabled=True vs hf bf16|bf16_full_eval=False"));
+  CHECK(contains(refused_json(R"({"fp16": {"enabled": true}})"), "fp16.enabled=True vs hf fp16|"));
+  CHECK(contains(refused_json(R"({"fp16": {"hysteresis": 0}})"), "fp16.hysteresis: 0 is not"));
+  CHECK(contains(refused_json(R"({"fp16": {"min_loss_scale": "x"}})"), "fp16.min_loss_scale"));
   CHECK(contains(refused_json(R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})"),
                  "bfloat16 and fp16 modes cannot be simultaneously enabled"));
   CHECK(contains(refused_json(R"({"scheduler": {"type": "Warmup"}})"),

@@ -112,11 +112,15 @@ TEST_CASE("what an evaluation does not measure is refused_evaluation by name") {
                  "predict_with_generate=true"));
   CHECK(
       contains(refused_evaluation(on + "eval_on_each_dataset: true"), "eval_on_each_dataset=true"));
-  CHECK(contains(refused_evaluation(on + "fp16_full_eval: true"), "use bf16: true"));
+  CHECK(contains(refused_evaluation(on + "fp16_full_eval: true"),
+                 "fp16_full_eval=true is not supported"));
   CHECK(contains(refused_evaluation(on + "bf16_full_eval: true"),
                  "bf16_full_eval=true is not supported"));
-  CHECK(contains(refused_evaluation(on, {"lr_scheduler_type=reduce_lr_on_plateau"}),
-                 "lr_scheduler_type=reduce_lr_on_plateau is not supported"));
+  CHECK(contains(refused_evaluation("", {"lr_scheduler_type=reduce_lr_on_plateau"}),
+                 "lr_scheduler_type reduce_lr_on_plateau requires an eval strategy"));
+  CHECK(contains(refused_evaluation(on, {"lr_scheduler_type=reduce_lr_on_plateau",
+                                         "lr_scheduler_kwargs={\"steps\": 3}"}),
+                 "the scheduler reduce_lr_on_plateau has no such setting"));
 }
 
 TEST_CASE("predictions: LLaMA-Factory's rules and defaults, and what is not done") {

@@ -102,14 +102,14 @@ TEST_CASE("a file, or flags alone") {
 }
 
 TEST_CASE("all that is wrong is reported at once, by place and key") {
-  const auto loaded = load(with_line("learning_rat: 3\nfp16: true\nlr_scheduler_type2: x"),
+  const auto loaded = load(with_line("learning_rat: 3\nuse_mca: true\nlr_scheduler_type2: x"),
                            {"seed=x", "stage=stf"});
   REQUIRE_FALSE(loaded.ok());
   const auto text = loaded.status().message();
   CHECK(contains(text, "x.yaml:14: learning_rat: unknown key; did you mean 'learning_rate'?"));
   CHECK(contains(text,
-                 "x.yaml:15: fp16=true is not supported: fp16 and its loss scale are not there; "
-                 "use bf16: true"));
+                 "x.yaml:15: use_mca=true is not supported: tensor, pipeline and context "
+                 "parallelism come later; leave use_mca out"));
   CHECK(contains(text, "x.yaml:16: lr_scheduler_type2: unknown key"));
   CHECK(contains(text, "override: seed: expected a whole number, found \"x\""));
   CHECK(contains(text, "override: stage: 'stf' is no valid value"));
@@ -118,7 +118,7 @@ TEST_CASE("all that is wrong is reported at once, by place and key") {
 }
 
 TEST_CASE("refusals alone have their own code") {
-  const auto loaded = load(with_line("fp16: true"));
+  const auto loaded = load(with_line("use_mca: true"));
   REQUIRE_FALSE(loaded.ok());
   CHECK(loaded.status().code() == Code::kUnsupported);
 }
@@ -289,12 +289,13 @@ TEST_CASE("graphs of launches: a word or a boolean") {
 
 TEST_CASE(
     "all problems are listed together, those of the command line and of the environment too") {
-  const auto message = refusal(load_with(
-      "fp16: true\nlearning_rat: 1\n", {"nonsense", "seed=3", "=x", "model_name_or_path=org/model"},
-      {{"NNODES", "x"}, {"ACCELERATE_MIXED_PRECISION", "fp16"}}, {}));
-  for (const char* what :
-       {"fp16=true", "unknown key", "'nonsense' is no setting", "'=x' is no", "environment NNODES",
-        "environment ACCELERATE_MIXED_PRECISION=fp16", "'org/model' is no folder"}) {
+  const auto message =
+      refusal(load_with("use_mca: true\nlearning_rat: 1\n",
+                        {"nonsense", "seed=3", "=x", "model_name_or_path=org/model"},
+                        {{"NNODES", "x"}, {"ACCELERATE_MIXED_PRECISION", "fp8"}}, {}));
+  for (const char* what : {"use_mca=true", "unknown key", "'nonsense' is no setting", "'=x' is no",
+                           "environment NNODES", "environment ACCELERATE_MIXED_PRECISION=fp8",
+                           "'org/model' is no folder"}) {
     CAPTURE(message);
     CHECK(contains(message, what));
   }
@@ -310,12 +311,12 @@ TEST_CASE("all keys of another tool's file that stand in the way are listed toge
     CHECK(contains(message, what));
 }
 
-TEST_CASE("fp16: auto of a DeepSpeed file asks for nothing where nobody asks for fp16") {
+TEST_CASE("fp16: auto of a DeepSpeed file is what accelerate's file says") {
   const std::string ds =
       R"({"fp16": {"enabled": "auto", "loss_scale": 0, "initial_scale_power": 16},
       "bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 2},
       "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"})";
-  for (const char* precision : {"'no'", "bf16"}) {
+  for (const char* precision : {"'no'", "bf16", "fp16"}) {
     CAPTURE(precision);
     const auto loaded = accepted(load_with(
         "", {"troupe.accelerate_config=acc.yaml"}, {},
@@ -324,6 +325,8 @@ TEST_CASE("fp16: auto of a DeepSpeed file asks for nothing where nobody asks for
                                   precision)},
          {"ds.json", ds}}));
     CHECK(loaded.config.sharding.strategy == "zero2");
+    CHECK((loaded.config.model.compute == Precision::kFloat16) ==
+          (std::string_view(precision) == "fp16"));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "tests/train/config/load_helpers.h"
 #include "train/config/keys.h"
+#include "train/optimizer/optimizers.h"
 
 namespace troupe::train {
 namespace {
@@ -83,6 +84,47 @@ TEST_CASE("what does not go together is refused in LLaMA-Factory's words") {
   CHECK(contains(message({"use_apollo=true", "optim=adafactor"}), "use optim: adamw_torch"));
   CHECK(contains(message({"use_badam=true", "badam_mode=ratio"}), "use badam_mode: layer"));
   CHECK(load_with("", {"use_muon=true"}).ok());
+}
+
+TEST_CASE("transformers' names of GaLore and APOLLO") {
+  const auto projection = [](std::vector<std::string> settings) {
+    return *transformers_projection(accepted(load_with("", settings)).config).value();
+  };
+  const ProjectionSettings galore =
+      projection({"optim=galore_adamw", "optim_target_modules=[attn, .*.mlp.*]"});
+  CHECK(galore.target == "attn mlp");
+  CHECK(galore.rank == 128);
+  CHECK(galore.interval == 200);
+  CHECK(galore.scale == 0.25);
+  CHECK(galore.type == "std");
+  CHECK_FALSE(galore.scales_gradient);
+  const ProjectionSettings apollo =
+      projection({"optim=apollo_adamw", "optim_target_modules=all-linear",
+                  "optim_args=\"rank=4, scale=2.5,proj=svd,scale_type=tensor,update_proj_gap=7\""});
+  CHECK(apollo.target == "_proj lm_head");
+  CHECK(apollo.rank == 4);
+  CHECK(apollo.interval == 7);
+  CHECK(apollo.scale == 2.5);
+  CHECK(apollo.scales_gradient);
+  CHECK_FALSE(apollo.random);
+  CHECK(apollo.by_tensor);
+  CHECK_FALSE(transformers_projection(accepted(load_with("")).config).value());
+  const auto message = [](std::vector<std::string> settings) {
+    settings.push_back("optim=galore_adamw");
+    return refusal(load_with("", settings));
+  };
+  CHECK(contains(message({}), "You need to define `optim_target_modules`"));
+  CHECK(contains(message({"optim_target_modules=[q.*_proj]"}), "expected words of the names"));
+  CHECK(contains(message({"optim_target_modules=[attn]", "optim_args=\"rank=x\""}),
+                 "'rank=x' is no argument of galore_adamw"));
+  CHECK(contains(
+      message({"optim_target_modules=[attn]",
+               "deepspeed={zero_optimization: {stage: 2}, train_micro_batch_size_per_gpu: auto, "
+               "gradient_accumulation_steps: auto}"}),
+      "incompatible with DeepSpeed"));
+  CHECK(contains(message({"optim_target_modules=[attn]", "finetuning_type=lora"}),
+                 "Cannot use LoRA"));
+  CHECK(contains(refusal(load_with("", {"optim=galore_adamw_8bit"})), "galore_adamw_8bit"));
 }
 
 }  // namespace

@@ -41,8 +41,13 @@ TEST_CASE("precision") {
   CHECK(contains(refused_precision("fp8: true\nfp8_backend: te"), "use fp8_backend: torchao"));
   CHECK(contains(refused_precision("fp8: true\nfp8_enable_fsdp_float8_all_gather: true"),
                  "parameters are gathered in bf16"));
-  CHECK(contains(refused_precision("fp16: true"), "fp16=true is not supported"));
-  CHECK(contains(refused_precision("fp16: true"), "use bf16: true"));
+  CHECK(accepted(load_with("fp16: true")).config.model.compute == Precision::kFloat16);
+  CHECK(accepted(load_with("fp16: true\nbf16: false\nfp16_full_eval: true")).config.model.compute ==
+        Precision::kFloat16);
+  CHECK(contains(refused_precision("fp16: true\npure_bf16: true"), "pure_bf16=true and fp16"));
+  const auto again = train_config_from_json(to_json(accepted(load_with("fp16: true")).config));
+  REQUIRE(again.ok());
+  CHECK(again->model.compute == Precision::kFloat16);
   CHECK(contains(refused_precision("fp16: true\nbf16: true"), "bf16 and fp16 cannot both be true"));
 }
 

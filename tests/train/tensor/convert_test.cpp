@@ -48,6 +48,24 @@ TEST_CASE("rounding is to nearest, ties to even") {
   CHECK(float_to_bf16(std::numeric_limits<float>::max()) == 0x7f80);
 }
 
+TEST_CASE("rounding to fp16 in fp32 gives what fp16 holds") {
+  std::vector<float> values, rounded;
+  for (std::uint64_t bits = 0; bits < 0x100000000u; bits += 65521)
+    values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+  for (const float edge : {65519.0f, 65520.0f, 0x1p-25f, 0x1.8p-24f, 0x1.ffep-15f, 0x1.fffp-15f})
+    values.push_back(edge);
+  rounded.resize(values.size());
+  round_to_f16(values.data(), rounded.data(), static_cast<std::int64_t>(values.size()));
+  int wrong = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float expected = f16_to_float(float_to_f16(values[i]));
+    wrong += std::isnan(expected) ? !std::isnan(rounded[i])
+                                  : std::bit_cast<std::uint32_t>(expected) !=
+                                        std::bit_cast<std::uint32_t>(rounded[i]);
+  }
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("bytes are converted the same at odd addresses") {
   const std::vector<float> values = {1.0f,      -2.5f, 1.01171875f,
                                      0x1p-130f, 3e38f, std::numeric_limits<float>::quiet_NaN()};

@@ -63,6 +63,13 @@ TEST_CASE("cuda is GPUs, or one sentence with the way out") {
   CHECK(library.message() == "troupe.device=cuda: " + kNoLibrary.message());
 }
 
+TEST_CASE("fp16 is not there on GPUs") {
+  TrainConfig config;
+  config.model.compute = Precision::kFloat16;
+  CHECK(contains(decide_device(config, 2, {.gpus = 2}).status().message(), "use bf16: true"));
+  CHECK_FALSE(decide_device(config, 2, {.gpus = 0})->on_gpus);
+}
+
 TEST_CASE("the CPU is asked for without words, and has neither TF32 nor FP8") {
   const auto cpu = decide("cpu", 2, {.gpus = 2}).value();
   CHECK_FALSE(cpu.on_gpus);

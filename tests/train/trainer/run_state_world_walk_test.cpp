@@ -19,7 +19,7 @@ namespace {
 
 using run_state_test::killed;
 
-constexpr std::int64_t kSteps = 40;
+constexpr std::int64_t kStepsOfWorlds = 40;
 constexpr std::int64_t kSaveSteps = 10;
 constexpr std::size_t kStoryLines = 20;
 
@@ -51,8 +51,8 @@ class WorldWalk {
     }
     INFO(end_.to_string());
     CHECK(end_.ok());
-    CHECK(step_ == kSteps);
-    CHECK(run_->last_step() == kSteps);
+    CHECK(step_ == kStepsOfWorlds);
+    CHECK(run_->last_step() == kStepsOfWorlds);
   }
   int rollbacks() const { return rollbacks_; }
   int changes() const { return changes_; }
@@ -278,7 +278,7 @@ class WorldWalk {
     }
     if (generation != newest_.generation || !all_in_it()) return;
     if (loaded_.insert({generation, t.rank}).second) return load(t);
-    if (step_ >= kSteps) {
+    if (step_ >= kStepsOfWorlds) {
       t.running = 0;
       return feed(TrainerFinished{t.rank, generation});
     }
