@@ -2,12 +2,13 @@
 """What a run's data cost before its first step, and what they hold in memory: text made here, tokenised by all cores
 into a run's token cache, by two trainers of model A.
 
-    tools/bench data [--gib N] [--json]
+    tools/bench data [--gib N] [--set KEY=VALUE]... [--json]
 
 Prints one thread's rate of the tokenizer (a pass of bench_tokenizer over part of the same texts), the rate of the
 start (all text over the time from the command to the line that tells the samples), the time of a second start to that
 line, and the private memory (not mapped files) of driver, controller and trainers, beside a run on 100 MB. 1 GiB of
-text; --gib 10 is what the bars are meant for.
+text; --gib 10 is what the bars are meant for. --set: a key of both runs, such as val_size=0.01, with which rows are
+kept in a file before they are tokenised.
 """
 
 import json
@@ -106,7 +107,8 @@ def one_thread(place, bin_folder, model):
 def measure(figures, place, bin_folder, options):
     model, data = bench_first_step.prepare(place, bin_folder)
     settings = {**bench_first_step.settings(model, data, 2, train_from_scratch="true"), "max_steps": STEPS,
-                "cutoff_len": 1024, "per_device_train_batch_size": 1}
+                "cutoff_len": 1024, "per_device_train_batch_size": 1,
+                **dict(pair.split("=", 1) for pair in options.set)}
     text = os.path.join(data, "t.jsonl")
     write_texts(text, SMALL_BYTES)
     _, _, small = follow(place, bin_folder, "small", settings)
@@ -137,6 +139,7 @@ def measure(figures, place, bin_folder, options):
 def main():
     parser = script.parser("tools/bench data", __doc__)
     parser.add_argument("--gib", type=float, default=1, help="GiB of text (1)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of both runs")
     options = parser.parse_args()
 
     def both(figures):

@@ -120,6 +120,16 @@ struct HiddenFaultsHandler {
   bool on_comment(bj::string_view, bj::error_code&) { return true; }
 };
 
+// A number too large for a double has become one that is not finite.
+bool is_finite(const Value& value) {
+  if (const auto* number = value.if_double()) return std::isfinite(*number);
+  if (const auto* array = value.if_array()) return std::ranges::all_of(*array, is_finite);
+  if (const auto* object = value.if_object())
+    return std::ranges::all_of(*object,
+                               [](const auto& member) { return is_finite(member.value()); });
+  return true;
+}
+
 void write_string(std::string& out, std::string_view text) {
   out += bj::serialize(bj::string_view(text.data(), text.size()));
 }
@@ -174,9 +184,17 @@ Result<Value> parse(std::string_view text, std::string_view name, const ParseOpt
     return error(Code::kInvalidArgument, "{}: {} bytes of JSON, the limit is {}", name, text.size(),
                  options.bytes_max);
   }
+  bj::error_code ec;
+  // Most texts are what they should be, and are read once. What is wrong with others is looked for
+  // then.
+  if (!options.reject_duplicate_keys) {
+    Value value =
+        bj::parse(bj::string_view(text.data(), text.size()), ec, {}, boost_options(options));
+    if (!ec && is_finite(value)) return value;
+    ec = {};
+  }
   bj::basic_parser<HiddenFaultsHandler> checker(boost_options(options),
                                                 options.reject_duplicate_keys);
-  bj::error_code ec;
   const auto used = checker.write_some(false, text.data(), text.size(), ec);
   if (ec || used < text.size()) {
     const auto& handler = checker.handler();

@@ -12,6 +12,13 @@ std::optional<std::int64_t> detail::int64_from(std::string_view text) {
   return number;
 }
 
+std::string detail::int64_of(std::int64_t count, std::string_view noun) {
+  std::string text = std::to_string(count) + ' ' + std::string(noun);
+  if (count == 1) return text;
+  const bool hisses = noun.ends_with('s') || noun.ends_with('x') || noun.ends_with("ch");
+  return text + (hisses ? "es" : "s");
+}
+
 std::string lower_case(std::string_view text) {
   std::string result(text);
   for (char& c : result) {

@@ -12,6 +12,7 @@ namespace troupe {
 
 namespace detail {
 std::optional<std::int64_t> int64_from(std::string_view text);
+std::string int64_of(std::int64_t count, std::string_view noun);
 }  // namespace detail
 
 // The integer that is the whole text, in decimal digits, with a '-' at most before them. Nothing:
@@ -21,6 +22,12 @@ std::optional<Number> parse_integer(std::string_view text) {
   const auto number = detail::int64_from(text);
   if (!number || !std::in_range<Number>(*number)) return std::nullopt;
   return static_cast<Number>(*number);
+}
+
+// "1 file", "3 files", "2 processes": the noun in singular, of those that form a plural so.
+template <std::integral Number>
+std::string count_of(Number count, std::string_view noun) {
+  return detail::int64_of(static_cast<std::int64_t>(count), noun);
 }
 
 // ASCII's letters in one case; all other bytes stay as they are.

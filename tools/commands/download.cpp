@@ -34,8 +34,9 @@ Status download(const DownloadOptions& options, CommandContext& context) {
                                           .revision = options.revision};
   const bool by_patterns = !options.include.empty() || !options.exclude.empty();
   const bool model = repository.type == train::hub::RepositoryType::kModel;
-  const auto snapshot = TROUPE_TRY(names.hub().snapshot(
-      repository, [&](const train::hub::Snapshot& found) -> Result<std::vector<std::string>> {
+  const auto snapshot = TROUPE_TRY(names.snapshot(
+      repository, names.uses_modelscope(),
+      [&](const train::hub::Snapshot& found) -> Result<std::vector<std::string>> {
         if (!by_patterns && model) return train::hub::model_files(found.all, {});
         auto wanted = train::hub::matching(found.all, options.include, options.exclude);
         if (wanted.empty() && by_patterns && found.asked_hub)

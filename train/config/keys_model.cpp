@@ -39,11 +39,15 @@ void add_loading_keys(KeyTable& t) {
           [](TrainConfig&, const json::Value&) { return Status(); },
           [](const TrainConfig&) { return json::Value(); })
       .secret();
-  for (const auto* name : {"ms_hub_token", "om_hub_token"}) {
-    t.optional(name, ValueType::kText)
-        .inert("credential for a hub", "nothing is downloaded from that hub")
-        .secret();
-  }
+  t.optional("ms_hub_token", ValueType::kText)
+      .implemented(
+          "credential for ModelScope, instead of MODELSCOPE_API_TOKEN",
+          [](TrainConfig&, const json::Value&) { return Status(); },
+          [](const TrainConfig&) { return json::Value(); })
+      .secret();
+  t.optional("om_hub_token", ValueType::kText)
+      .inert("credential for a hub", "nothing is downloaded from that hub")
+      .secret();
   t.boolean("train_from_scratch", false)
       .implemented("random weights from config.json instead of the stored ones",
                    TROUPE_FIELD(model.train_from_scratch));

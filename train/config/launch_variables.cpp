@@ -96,7 +96,8 @@ void add_llamafactory(Rows& t) {
           "OPTIM_TORCH|PYTORCH_CUDA_ALLOC_CONF|PYTORCH_ALLOC_CONF|"
           "TORCH_NCCL_AVOID_RECORD_STREAMS",
           "1", kNoPyTorch)
-      .used("USE_MODELSCOPE_HUB", "1", "names are looked up in ModelScope's cache")
+      .used("USE_MODELSCOPE_HUB", "1",
+            "names are those of ModelScope: its cache, and what is fetched from it")
       .used("HF_HUB_OFFLINE", "1", "names are looked up in the cache alone")
       .inert("USE_OPENMIND_HUB", "1",
              "openMind's hub is not asked: give folders, or names on Hugging Face's")

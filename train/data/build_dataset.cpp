@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <deque>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "runtime/base/signal_block.h"
+#include "runtime/base/text.h"
 #include "train/data/load_conversations.h"
 #include "train/data/row_dataset.h"
 #include "train/data/row_threads.h"
@@ -26,24 +29,22 @@ TokenDataset::Kind kind_of(const DataOptions& options) {
   return packs(options) ? TokenDataset::Kind::kPacked : TokenDataset::Kind::kSupervised;
 }
 
-struct Split {
-  std::vector<Conversation> train, kept;  // kept from training: val_size or held_out
-};
-
-Result<Split> split(std::vector<Conversation> rows, const DataOptions& options) {
-  Split out;
-  const std::size_t kept_count = TROUPE_TRY(rows_kept_back(options, rows.size()));
-  if (kept_count == 0) {
-    out.train = std::move(rows);
-    return out;
+// Puts those rows first that val_size or held_out keep from training, and returns their number.
+Result<std::size_t> split(OrderedRows& rows, const DataOptions& options,
+                          const std::string& scratch) {
+  const auto before = std::as_const(rows.order).items();
+  const std::size_t kept = TROUPE_TRY(rows_kept_back(options, before.size()));
+  if (kept == 0) return kept;
+  auto order = TROUPE_TRY(RowOrder::create(scratch));
+  TROUPE_RETURN_IF_ERROR(order.grow(before.size()));
+  if (options.held_out > kValSizeMin) {
+    random_permute(order.items(), options.seed);
+  } else {
+    numpy_permute(order.items(), options.seed);
   }
-  const auto count = static_cast<std::uint32_t>(rows.size());
-  const auto order = options.held_out > kValSizeMin ? random_permutation(count, options.seed)
-                                                    : numpy_permutation(count, options.seed);
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    (i < kept_count ? out.kept : out.train).push_back(std::move(rows[order[i]]));
-  }
-  return out;
+  for (auto& place : order.items()) place = before[place];
+  rows.order = std::move(order);
+  return kept;
 }
 
 // The text behind every pre-training text: with the template llama3 its end-of-text token, as in
@@ -59,7 +60,18 @@ std::int64_t text_bytes_of(const Conversation& row) {
   return static_cast<std::int64_t>(bytes);
 }
 
-// Makes samples of rows as they come: some rows are tokenised while the next ones are read.
+void add_counts(EncodeReport& report, const EncodeReport& more) {
+  report.tokens += more.tokens;
+  report.tokens_dropped += more.tokens_dropped;
+  report.samples_too_long += more.samples_too_long;
+  report.samples_unlabelled += more.samples_unlabelled;
+  report.records_dropped += more.records_dropped;
+  report.text_bytes += more.text_bytes;
+  report.warnings.insert(report.warnings.end(), more.warnings.begin(), more.warnings.end());
+}
+
+// Makes samples of rows as they come: some rows are tokenised while the next ones are read, and
+// while the samples of those before are taken.
 class SampleMaker {
  public:
   SampleMaker(std::string_view set, const DataOptions& options, const DatasetModule& module,
@@ -82,13 +94,8 @@ class SampleMaker {
   // came of them.
   Status finish(EncodeReport& report) {
     if (!rows_.empty()) TROUPE_RETURN_IF_ERROR(begin_block());
-    TROUPE_RETURN_IF_ERROR(end_block());
-    report.tokens += report_.tokens;
-    report.tokens_dropped += report_.tokens_dropped;
-    report.samples_too_long += report_.samples_too_long;
-    report.samples_unlabelled += report_.samples_unlabelled;
-    report.text_bytes += report_.text_bytes;
-    for (const auto& warning : report_.warnings) report.warnings.push_back(warning);
+    while (!blocks_.empty()) TROUPE_RETURN_IF_ERROR(end_block());
+    add_counts(report, report_);
     if (samples_ > 0) return {};
     if (options_.stage == DataOptions::Stage::kPretrain) {
       return error(Code::kInvalidArgument,
@@ -103,30 +110,47 @@ class SampleMaker {
   }
 
  private:
-  static constexpr std::int64_t kBytesAtOnce = std::int64_t{16} << 20;
+  static constexpr std::int64_t kBytesAtOnce = std::int64_t{8} << 20;
+  // With two there is one to work on while the other one's samples are put together and taken.
+  static constexpr std::size_t kBlocksMax = 2;
+
+  // Rows that are tokenised together, by a thread of their own and those that it has help it.
+  struct Block {
+    std::vector<Conversation> rows;
+    std::int64_t bytes = 0;
+    // The thread's until it is joined.
+    std::optional<Result<TokenDataset>> samples;
+    EncodeReport report;
+    std::jthread thread;
+  };
 
   Status begin_block() {
-    TROUPE_RETURN_IF_ERROR(end_block());
-    std::swap(block_, rows_);
-    rows_.clear();
-    block_bytes_ = std::exchange(bytes_, 0);
-    const SignalBlock block;  // Ctrl-C is the caller's
-    thread_ = std::jthread([this] { status_ = make_block(); });
+    while (blocks_.size() >= kBlocksMax) TROUPE_RETURN_IF_ERROR(end_block());
+    Block& block = blocks_.emplace_back();
+    block.rows = std::exchange(rows_, {});
+    block.bytes = std::exchange(bytes_, 0);
+    const std::int64_t before = rows_begun_;
+    rows_begun_ += std::ssize(block.rows);
+    const SignalBlock signals;  // Ctrl-C is the caller's
+    block.thread = std::jthread([this, &block, before] {
+      block.samples = encode_rows(block.rows, before, options_, module_, block.report);
+    });
     return {};
   }
+  // Takes the samples of the first one.
   Status end_block() {
-    if (thread_.joinable()) thread_.join();
-    return std::exchange(status_, {});
-  }
-  Status make_block() {
-    const auto samples = TROUPE_TRY(encode_rows(block_, made_.rows, options_, module_, report_));
+    Block& block = blocks_.front();
+    block.thread.join();
+    const TokenDataset samples = TROUPE_TRY(*std::move(block.samples));
     if (samples.size() > 0) TROUPE_RETURN_IF_ERROR(sink_(samples));
     samples_ += samples.size();
     if (samples_ > kPermutationSizeMax)
       return error(Code::kUnsupported, "more than {} samples", kPermutationSizeMax);
-    made_.rows += std::ssize(block_);
+    add_counts(report_, block.report);
+    made_.rows += std::ssize(block.rows);
     made_.tokens = report_.tokens;
-    made_.text_bytes += block_bytes_;
+    made_.text_bytes += block.bytes;
+    blocks_.pop_front();
     if (progress_) progress_(made_);
     return {};
   }
@@ -137,14 +161,10 @@ class SampleMaker {
   const SampleProgress& progress_;
   std::size_t together_ = 1;
   std::vector<Conversation> rows_;
-  std::int64_t bytes_ = 0;
-  // The thread's until it is joined.
-  std::vector<Conversation> block_;
-  std::int64_t block_bytes_ = 0, samples_ = 0;
+  std::int64_t bytes_ = 0, rows_begun_ = 0, samples_ = 0;
   EncodeReport report_;
   SamplesMade made_;
-  Status status_;
-  std::jthread thread_;
+  std::deque<Block> blocks_;  // that are tokenised
 };
 
 void describe(const DataOptions& options, const EncodeReport& report, const Tokenizer& tokenizer,
@@ -158,12 +178,12 @@ void describe(const DataOptions& options, const EncodeReport& report, const Toke
                                     : "samples were cut to cutoff_len"));
   }
   if (report.samples_too_long > 0) {
-    notes.push_back(fmt::format("{} samples longer than cutoff_len were dropped by packing",
-                                report.samples_too_long));
+    notes.push_back(fmt::format("packing dropped {} longer than cutoff_len",
+                                count_of(report.samples_too_long, "sample")));
   }
   if (report.records_dropped > 0) {
-    notes.push_back(fmt::format("{} of {} rows were dropped as invalid", report.records_dropped,
-                                report.records));
+    notes.push_back(fmt::format("{} of {} dropped as invalid", report.records_dropped,
+                                count_of(report.records, "row")));
   }
   if (kind == TokenDataset::Kind::kPacked) {
     notes.push_back(
@@ -300,9 +320,11 @@ Result<std::vector<Conversation>> load_training_rows(FileSystem& files, const Da
                  "folder a tokenizer.json");
   }
   NumpyGlobal random(options.seed);
-  auto rows = TROUPE_TRY(load_conversations(files, options, options.dataset, random, report));
-  auto train = TROUPE_TRY(split(std::move(rows), options)).train;
-  std::erase_if(train, [](const Conversation& row) { return !row.fault.empty(); });
+  auto rows = TROUPE_TRY(keep_conversations(files, options, options.dataset, random, report, ""));
+  const std::size_t kept = TROUPE_TRY(split(rows, options, ""));
+  std::vector<Conversation> train;
+  for (const auto row : rows.order.items().subspan(kept))
+    if (rows.rows.is_sample(row)) train.push_back(rows.rows.row(row));
   return train;
 }
 
@@ -364,12 +386,12 @@ Result<DatasetModule> prepare_module(const DataOptions& options, const Tokenizer
 
 Result<DatasetModule> make_samples(FileSystem& files, const DataOptions& options,
                                    const Tokenizer& tokenizer, const SampleSinks& sinks,
-                                   const SampleProgress& progress) {
+                                   const SampleProgress& progress, const std::string& scratch) {
   TROUPE_RETURN_IF_ERROR(check_data_options(options));
   auto out = TROUPE_TRY(prepare_module(options, tokenizer));
   const bool by_path = !options.rows.datasets.empty();
   if (by_path && options.stage != DataOptions::Stage::kPretrain) {
-    TROUPE_RETURN_IF_ERROR(make_row_samples(files, options, sinks, out));
+    TROUPE_RETURN_IF_ERROR(make_row_samples(files, options, sinks, scratch, out));
     return out;
   }
   // One generator for all, as in a process of LLaMA-Factory.
@@ -380,50 +402,49 @@ Result<DatasetModule> make_samples(FileSystem& files, const DataOptions& options
     return stream_conversations(files, options, names, report,
                                 [&](Conversation row) { return maker.add(std::move(row)); });
   };
-  const auto make = [](std::vector<Conversation> rows, EncodeReport& report,
-                       SampleMaker& maker) -> Status {
-    for (Conversation& row : rows) TROUPE_RETURN_IF_ERROR(maker.add(std::move(row)));
-    rows.clear();
+  const auto make = [](const KeptRows& rows, std::span<const std::uint32_t> order,
+                       EncodeReport& report, SampleMaker& maker) -> Status {
+    for (const auto row : order) TROUPE_RETURN_IF_ERROR(maker.add(rows.row(row)));
     return maker.finish(report);
+  };
+  const auto keep = [&](const std::vector<std::string>& names, const json::Array& datasets,
+                        EncodeReport& report) {
+    return datasets.empty() ? keep_conversations(files, options, names, random, report, scratch)
+                            : keep_row_texts(files, options, datasets, report, scratch);
   };
   SampleMaker train("train", options, out, sinks.train, progress);
   const bool splits = options.val_size > kValSizeMin || options.held_out > kValSizeMin;
-  std::vector<Conversation> kept;
+  std::optional<OrderedRows> rows;
+  std::size_t kept = 0;
   if (!by_path && !splits && TROUPE_TRY(stream(options.dataset, out.train_report, train))) {
     TROUPE_RETURN_IF_ERROR(train.finish(out.train_report));
   } else {
-    auto all =
-        by_path
-            ? TROUPE_TRY(read_row_texts(files, options, options.rows.datasets, out.train_report))
-            : TROUPE_TRY(
-                  load_conversations(files, options, options.dataset, random, out.train_report));
-    auto rows = TROUPE_TRY(split(std::move(all), options));
-    kept = std::move(rows.kept);
-    TROUPE_RETURN_IF_ERROR(make(std::move(rows.train), out.train_report, train));
+    rows.emplace(TROUPE_TRY(keep(options.dataset, options.rows.datasets, out.train_report)));
+    kept = TROUPE_TRY(split(*rows, options, scratch));
+    TROUPE_RETURN_IF_ERROR(
+        make(rows->rows, rows->order.items().subspan(kept), out.train_report, train));
   }
   describe(options, out.train_report, out.tokenizer, out.notes);
   for (const auto& warning : out.train_report.warnings) out.notes.push_back(warning);
 
   SampleMaker eval("eval", options, out, sinks.eval, progress);
   const auto make_eval = [&]() -> Status {
-    if (!options.eval_dataset.empty()) {
-      if (TROUPE_TRY(stream(options.eval_dataset, out.eval_report, eval)))
-        return eval.finish(out.eval_report);
-      return make(TROUPE_TRY(load_conversations(files, options, options.eval_dataset, random,
-                                                out.eval_report)),
-                  out.eval_report, eval);
+    if (!options.eval_dataset.empty() &&
+        TROUPE_TRY(stream(options.eval_dataset, out.eval_report, eval)))
+      return eval.finish(out.eval_report);
+    if (!options.eval_dataset.empty() || !options.rows.eval_datasets.empty()) {
+      const auto evaluated =
+          TROUPE_TRY(keep(options.eval_dataset, options.rows.eval_datasets, out.eval_report));
+      return make(evaluated.rows, evaluated.order.items(), out.eval_report, eval);
     }
-    if (!options.rows.eval_datasets.empty())
-      return make(
-          TROUPE_TRY(read_row_texts(files, options, options.rows.eval_datasets, out.eval_report)),
-          out.eval_report, eval);
-    if (kept.empty() || options.held_out > kValSizeMin) return {};
-    return make(std::move(kept), out.eval_report, eval);
+    if (kept == 0 || options.held_out > kValSizeMin) return {};
+    return make(rows->rows, rows->order.items().first(kept), out.eval_report, eval);
   };
   if (const Status made = make_eval(); !made.ok()) return made.prefixed("evaluation data");
-  if (options.held_out > kValSizeMin && !kept.empty()) {
+  if (options.held_out > kValSizeMin && kept > 0) {
     SampleMaker held_out("held_out", options, out, sinks.held_out, progress);
-    const Status made = make(std::move(kept), out.held_out_report, held_out);
+    const Status made =
+        make(rows->rows, rows->order.items().first(kept), out.held_out_report, held_out);
     if (!made.ok()) return made.prefixed("held-out data");
   }
   return out;

@@ -123,13 +123,15 @@ using SampleProgress = std::function<void(const SamplesMade& made)>;
 Result<DatasetModule> prepare_module(const DataOptions& options, const Tokenizer& tokenizer);
 
 // Reads, converts, tokenises and packs. Rows are read beside the tokenising, on as many threads as
-// there are cores, and no more of them are kept than are worked on, where the rows are wanted in
-// the order in which they are read (load_conversations.h). The module has no samples: the sinks
-// have them. Errors: see check_data_options, dataset_info.h, records.h; a data set without a valid
-// sample is kInvalidArgument "Cannot find valid samples: …".
+// there are cores, and no more of them are held than are worked on. Where they are not wanted in
+// the order in which they are read (load_conversations.h), all of them are read first and kept in a
+// file in the folder `scratch`, or in memory where it is empty. The module has no samples: the
+// sinks have them. Errors: see check_data_options, dataset_info.h, records.h; a data set without a
+// valid sample is kInvalidArgument "Cannot find valid samples: …".
 Result<DatasetModule> make_samples(FileSystem& files, const DataOptions& options,
                                    const Tokenizer& tokenizer, const SampleSinks& sinks,
-                                   const SampleProgress& progress = {});
+                                   const SampleProgress& progress = {},
+                                   const std::string& scratch = {});
 
 // The same, with the samples in the module.
 Result<DatasetModule> build_dataset(FileSystem& files, const DataOptions& options,

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <future>
 #include <initializer_list>
 #include <optional>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "runtime/base/file_lock.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/random.h"
+#include "runtime/base/signal_block.h"
 #include "runtime/base/suggest.h"
 #include "train/data/token_cache.h"
 
@@ -18,7 +20,7 @@ namespace troupe::train {
 namespace {
 
 // Raised where the same files and settings give other samples than a version before made of them.
-constexpr std::int64_t kSampleVersion = 1;
+constexpr std::int64_t kSampleVersion = 2;
 constexpr const char* kColumnsKey = "columns and tags in dataset_info.json";
 constexpr auto kLockRetry = std::chrono::milliseconds(50);
 
@@ -328,14 +330,21 @@ class CachedMaking {
     const auto into = [&](const char* set) {
       return [&writer, set](const TokenDataset& samples) { return writer.append(set, samples); };
     };
-    const DatasetModule made = TROUPE_TRY(make_samples(
-        files_, options_, tokenizer_,
-        {.train = into("train"), .eval = into("eval"), .held_out = into("held_out")}, progress));
+    const DatasetModule made = TROUPE_TRY(
+        make_samples(files_, options_, tokenizer_,
+                     {.train = into("train"), .eval = into("eval"), .held_out = into("held_out")},
+                     progress, parent_folder()));
     TokenCache about{.settings = wanted_.settings,
                      .files = {},
                      .records = made.train_report.records,
                      .notes = {made.notes.begin() + std::ssize(prepared_->notes), made.notes.end()},
                      .sets = {}};
+    // The disk writes while the files are read for their hashes.
+    std::future<Status> synced;
+    {
+      const SignalBlock block;  // signals are other threads'
+      synced = std::async(std::launch::async, [&writer] { return writer.sync(); });
+    }
     for (std::size_t i = 0; i < before.size(); ++i) {
       about.files.push_back(TROUPE_TRY(describe_file(files_, wanted_.paths[i], {})));
       if (about.files.back().stamp == before[i] &&
@@ -345,6 +354,7 @@ class CachedMaking {
                    "{} changed while it was read; start again when nobody writes it any more",
                    wanted_.paths[i]);
     }
+    TROUPE_RETURN_IF_ERROR(synced.get());
     // Freed by threads that have ended: whoever tokenised lives as long as the run.
     ::malloc_trim(0);
     return writer.finish(std::move(about), request_.folder);

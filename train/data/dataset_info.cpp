@@ -90,13 +90,12 @@ Status read_tags(const json::Value& tags, DatasetAttributes& out) {
   return {};
 }
 
-Status read_entry(const json::Value& entry, DatasetAttributes& out) {
+Status read_entry(const json::Value& entry, bool on_hub, DatasetAttributes& out) {
   if (!entry.is_object()) return error(Code::kInvalidArgument, "the entry must be an object");
   TROUPE_RETURN_IF_ERROR(check_keys(
       entry, "an entry",
       {"hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name", "file_name",
        "formatting", "ranking", "subset", "split", "folder", "num_samples", "columns", "tags"}));
-  const bool on_hub = !out.hub_files.empty();
   TROUPE_RETURN_IF_ERROR(refuse_remote(entry, out.name, on_hub));
   TROUPE_RETURN_IF_ERROR(read_string(entry, "file_name", out.file_name));
   if (out.file_name.empty() && !on_hub)
@@ -143,7 +142,7 @@ Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
       const auto found = hub_files.find(name);
       if (found == hub_files.end())
         return error(Code::kNotFound, "the data set {} was not looked up on the hub", name);
-      out.push_back({.name = name, .hub_files = found->second});
+      out.push_back({.name = name, .hub_splits = {{"train", found->second}}});
     }
     return out;
   }
@@ -173,10 +172,12 @@ Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
     }
     DatasetAttributes attributes;
     attributes.name = name;
-    if (const auto found = hub_files.find(name); found != hub_files.end())
-      attributes.hub_files = found->second;
-    if (auto status = read_entry(*entry, attributes); !status.ok()) {
+    if (auto status = read_entry(*entry, hub_files.contains(name), attributes); !status.ok()) {
       return status.prefixed(fmt::format("{}: '{}'", path, name));
+    }
+    for (const auto& split : split_names(attributes.split)) {
+      const auto found = hub_files.find(hub_key(name, split, attributes.hub_splits.empty()));
+      if (found != hub_files.end()) attributes.hub_splits.push_back({split, found->second});
     }
     out.push_back(std::move(attributes));
   }
@@ -185,28 +186,40 @@ Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
 
 Result<DataFiles> find_data_files(FileSystem& files, const std::string& dataset_dir,
                                   const DatasetAttributes& attributes) {
-  if (attributes.hub_files.empty())
+  if (attributes.hub_splits.empty())
     return find_data_files(files, join_path(dataset_dir, attributes.file_name));
   DataFiles out;
-  for (const auto& path : attributes.hub_files) {
-    auto found = TROUPE_TRY(find_data_files(files, path));
-    if (!out.paths.empty() && found.type != out.type)
-      return error(Code::kInvalidArgument, "File types should be identical.");
-    out.type = found.type;
-    out.paths.push_back(path);
+  for (const auto& [split, paths] : attributes.hub_splits) {
+    for (const auto& path : paths) {
+      auto found = TROUPE_TRY(find_data_files(files, path));
+      if (!out.paths.empty() && found.type != out.type)
+        return error(Code::kInvalidArgument, "File types should be identical.");
+      out.type = found.type;
+      out.paths.push_back(path);
+    }
   }
   return out;
 }
 
-std::string_view split_name(std::string_view split) {
-  return split.substr(0, split.find_first_of("[+"));
+std::vector<std::string> split_names(std::string_view split) {
+  std::vector<std::string> out;
+  for (const auto& part : split_words(split, '+')) {
+    std::string name(trim(std::string_view(part).substr(0, part.find('['))));
+    if (std::ranges::find(out, name) == out.end()) out.push_back(std::move(name));
+  }
+  return out;
+}
+
+std::string hub_key(const std::string& name, const std::string& split, bool first) {
+  return first ? name : name + '\n' + split;
 }
 
 std::vector<HubEntry> hub_entries(FileSystem& files, const std::string& dataset_dir,
                                   const std::vector<std::string>& names) {
   std::vector<HubEntry> out;
   if (dataset_dir == kOnline) {
-    for (const auto& name : names) out.push_back({.name = name, .hf_hub_url = name});
+    for (const auto& name : names)
+      out.push_back({.name = name, .hf_hub_url = name, .ms_hub_url = name});
     return out;
   }
   const auto path = join_path(dataset_dir, kFileName);
@@ -224,7 +237,7 @@ std::vector<HubEntry> hub_entries(FileSystem& files, const std::string& dataset_
                    .ms_hub_url = text_of("ms_hub_url"),
                    .subset = text_of("subset"),
                    .folder = text_of("folder")};
-    if (const auto split = text_of("split"); !split.empty()) found.split = split_name(split);
+    if (const auto split = text_of("split"); !split.empty()) found.splits = split_names(split);
     if (!found.hf_hub_url.empty() || !found.ms_hub_url.empty()) out.push_back(std::move(found));
   }
   return out;

@@ -20,7 +20,12 @@ enum class Formatting { kAlpaca, kSharegpt, kOpenai };
 struct DatasetAttributes {
   std::string name;
   std::string file_name;  // a file or a directory, relative to the folder of dataset_info.json
-  std::vector<std::string> hub_files;  // paths of what came from a hub; then there is no file_name
+  // What came from a hub; then there is no file_name.
+  struct HubSplit {
+    std::string split;
+    std::vector<std::string> paths;
+  };
+  std::vector<HubSplit> hub_splits;
   Formatting formatting = Formatting::kAlpaca;
   bool ranking = false;
   std::string split = "train";  // or parts of it: "train[:50%]", "train[2:4]+train[8:]"
@@ -42,7 +47,11 @@ struct DatasetAttributes {
 // As dataset_dir: every name is that of a data set on a hub.
 inline constexpr const char* kOnline = "ONLINE";
 
-// Files of data sets that are on a hub, by the names of their entries.
+// The splits that "train[:50%]+test" names, each once.
+std::vector<std::string> split_names(std::string_view split);
+
+// Files of data sets that are on a hub, by the names of their entries; of an entry's second split
+// and those behind by hub_key().
 using HubFiles = std::map<std::string, std::vector<std::string>>;
 
 // The entries of `names` in dataset_dir/dataset_info.json, in their order. A name without an entry
@@ -58,18 +67,17 @@ Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
 Result<DataFiles> find_data_files(FileSystem& files, const std::string& dataset_dir,
                                   const DatasetAttributes& attributes);
 
-// Of "validation[:50%]": "validation".
-std::string_view split_name(std::string_view split);
-
 // An entry that is on a hub: what is to be found there.
 struct HubEntry {
   std::string name;                    // in dataset_info.json
   std::string hf_hub_url, ms_hub_url;  // names of repositories; either may be empty
-  std::string subset, split = "train", folder;  // the split without its parts
+  std::string subset, folder;
+  std::vector<std::string> splits = {"train"};  // without their parts
 };
 
 // Those among `names`; with dataset_dir ONLINE all of them. What is wrong with the file or an entry
 // is for read_dataset_info to say.
+std::string hub_key(const std::string& name, const std::string& split, bool first);
 std::vector<HubEntry> hub_entries(FileSystem& files, const std::string& dataset_dir,
                                   const std::vector<std::string>& names);
 

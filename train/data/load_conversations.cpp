@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "runtime/base/suggest.h"
 #include "train/data/dataset_info.h"
 #include "train/data/row_source.h"
 #include "train/data/sampler.h"
@@ -22,48 +23,57 @@ const std::string& main_column(const DatasetAttributes& attributes) {
   return attributes.formatting == Formatting::kAlpaca ? attributes.prompt : attributes.messages;
 }
 
-// The split that the files of a data set are: those of a hub were chosen by it.
-std::string_view split_of_files(const DatasetAttributes& attributes) {
-  return attributes.hub_files.empty() ? "train" : split_name(attributes.split);
+// The splits that the files of a data set are: those of a hub were chosen by it.
+std::vector<std::string> splits_of_files(const DatasetAttributes& attributes) {
+  std::vector<std::string> out;
+  for (const auto& [split, paths] : attributes.hub_splits) out.push_back(split);
+  if (out.empty()) out.emplace_back("train");
+  return out;
 }
 
-// The rows that the data set's split names, in its order.
-Result<std::vector<Conversation>> take_split(std::vector<Conversation> rows,
-                                             const DatasetAttributes& attributes) {
-  const std::string_view split = attributes.split, there = split_of_files(attributes);
-  if (split == there) return rows;
-  std::vector<Conversation> out;
-  for (std::string_view rest = split; !rest.empty();) {
-    const auto part = rest.substr(0, rest.find('+'));
-    rest.remove_prefix(std::min(part.size() + 1, rest.size()));
+// The rows [first, first + count) that were read of a split.
+struct SplitPlace {
+  std::string split;
+  std::uint32_t first = 0, count = 0;
+};
+
+// Which of the rows that were read the data set's split names, in its order.
+Status take_split(const DatasetAttributes& attributes, const std::vector<SplitPlace>& places,
+                  RowOrder& out) {
+  std::int64_t all = 0;
+  for (const auto& part : split_words(attributes.split, '+')) {
     SplitRows slice;
-    const auto name = TROUPE_TRY(read_slice(part, slice));
-    if (name != there) {
+    const auto name = TROUPE_TRY(read_slice(trim(part), slice));
+    const auto place = std::ranges::find(places, name, &SplitPlace::split);
+    if (place == places.end()) {
       return error(Code::kInvalidArgument,
                    "Unknown split \"{}\". Should be one of ['{}']. (a file is one split; make an "
                    "entry for each file)",
-                   name, there);
+                   name, join_words(splits_of_files(attributes), "', '"));
     }
-    const auto [first, last] = slice.range(std::ssize(rows));
-    out.insert(out.end(), rows.begin() + first, rows.begin() + last);
+    const auto [begin, end] = slice.range(place->count);
+    for (auto row = begin; row < end; ++row)
+      TROUPE_RETURN_IF_ERROR(out.append(place->first + static_cast<std::uint32_t>(row)));
+    all += place->count;
   }
-  return out;
+  if (!out.items().empty()) return {};
+  return error(Code::kInvalidArgument, "split '{}' takes none of {} rows", attributes.split, all);
 }
 
 // num_samples rows: of a permutation, and where more are wanted than there are, drawn besides.
-std::vector<Conversation> draw(std::vector<Conversation> rows, std::int64_t count,
-                               NumpyGlobal& random) {
-  const auto size = static_cast<std::uint32_t>(rows.size());
-  const auto wanted = static_cast<std::size_t>(count);
-  auto order = random.permutation(size);
-  if (wanted > order.size()) {
-    const auto more = random.choice(size, wanted - order.size());
-    order.insert(order.end(), more.begin(), more.end());
-  }
-  order.resize(wanted);
-  std::vector<Conversation> out;
-  for (const auto i : order) out.push_back(rows[i]);
-  return out;
+Status draw(RowOrder from, std::int64_t count, NumpyGlobal& random, const std::string& scratch,
+            RowOrder& out) {
+  const auto there = from.items();
+  auto order = TROUPE_TRY(RowOrder::create(scratch));
+  TROUPE_RETURN_IF_ERROR(order.grow(there.size()));
+  random.permute(order.items());
+  const auto kept = std::min(order.items().size(), static_cast<std::size_t>(count));
+  for (const auto place : order.items().first(kept))
+    TROUPE_RETURN_IF_ERROR(out.append(there[place]));
+  for (auto left = static_cast<std::size_t>(count) - kept; left > 0; --left)
+    TROUPE_RETURN_IF_ERROR(
+        out.append(there[random.choice(static_cast<std::uint32_t>(there.size()))]));
+  return {};
 }
 
 // Whether the entry is for the stage.
@@ -92,7 +102,7 @@ struct ReadRows {
 
 // Whether the split or num_samples take some of the rows, which are known when all have been read.
 bool picks_rows(const DatasetAttributes& attributes) {
-  return attributes.num_samples || attributes.split != split_of_files(attributes);
+  return attributes.num_samples || attributes.split != splits_of_files(attributes).front();
 }
 
 // The rows as they are read, before any are picked. `look_at`: only so many of the first ones, and
@@ -157,56 +167,67 @@ Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
   return ReadRows{.rows = read};
 }
 
-// The rows of a data set, those that its split and num_samples pick. `look_at`: as above.
-Result<std::vector<Conversation>> load_one(FileSystem& files, const DataOptions& options,
-                                           const DatasetAttributes& attributes, NumpyGlobal& random,
-                                           EncodeReport& report, std::int64_t look_at = -1) {
-  std::vector<Conversation> out;
-  const auto take = [&](Conversation row) {
-    out.push_back(std::move(row));
-    return Status();
-  };
-  const ReadRows read = TROUPE_TRY(read_rows(files, options, attributes, report, look_at, take));
-  if (!read.all || !picks_rows(attributes)) return out;
-  out = TROUPE_TRY(take_split(std::move(out), attributes));
-  if (out.empty()) {
-    return error(Code::kInvalidArgument, "split '{}' takes none of {} rows", attributes.split,
-                 read.rows);
+// Reads the rows of a data set behind those that are kept, and returns the order of those that its
+// split and num_samples pick. `look_at`: as above; then nothing is picked where there may be more.
+Result<RowOrder> keep_one(FileSystem& files, const DataOptions& options,
+                          const DatasetAttributes& attributes, NumpyGlobal& random,
+                          EncodeReport& report, const std::string& scratch, KeptRows& rows,
+                          std::int64_t look_at = -1) {
+  std::vector<SplitPlace> places;
+  auto order = TROUPE_TRY(RowOrder::create(scratch));
+  bool all = true;
+  for (const auto& split : splits_of_files(attributes)) {
+    DatasetAttributes one = attributes;
+    std::erase_if(one.hub_splits, [&](const auto& other) { return other.split != split; });
+    const std::uint32_t first = rows.size();
+    const ReadRows read =
+        TROUPE_TRY(read_rows(files, options, one, report, look_at,
+                             [&](const Conversation& row) { return rows.add(row); }));
+    places.push_back({split, first, rows.size() - first});
+    all = all && read.all;
   }
-  if (attributes.num_samples) out = draw(std::move(out), *attributes.num_samples, random);
-  if (options.max_samples && std::ssize(out) > *options.max_samples) {
-    out.resize(static_cast<std::size_t>(*options.max_samples));
+  if (!all) return order;
+  TROUPE_RETURN_IF_ERROR(take_split(attributes, places, order));
+  if (attributes.num_samples) {
+    auto drawn = TROUPE_TRY(RowOrder::create(scratch));
+    TROUPE_RETURN_IF_ERROR(draw(std::move(order), *attributes.num_samples, random, scratch, drawn));
+    return drawn;
   }
-  return out;
+  return order;
+}
+
+// The first rows of an order: max_samples counts those that were picked.
+std::span<const std::uint32_t> first_of_order(const RowOrder& order, const DataOptions& options) {
+  const auto items = order.items();
+  const auto most = static_cast<std::size_t>(options.max_samples.value_or(std::ssize(items)));
+  return items.first(std::min(items.size(), most));
 }
 
 }  // namespace
 
-std::vector<std::pair<std::size_t, std::size_t>> interleave(const std::vector<std::size_t>& sizes,
-                                                            const std::string& strategy,
-                                                            const std::vector<double>& shares,
-                                                            std::uint32_t seed) {
-  std::vector<std::pair<std::size_t, std::size_t>> out;
+Status interleave(const std::vector<std::size_t>& sizes, const std::string& strategy,
+                  const std::vector<double>& shares, std::uint32_t seed,
+                  const RowPlaceTaker& take) {
   const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
   const bool under = strategy == "interleave_under", over = strategy == "interleave_over";
-  if (sizes.empty() || *least == 0) return out;
+  if (sizes.empty() || *least == 0) return {};
   if (shares.empty()) {
     for (std::size_t row = 0; row < (under ? *least : *most); ++row) {
       for (std::size_t set = 0; set < sizes.size(); ++set) {
-        if (row < sizes[set] || over) out.emplace_back(set, row % sizes[set]);
+        if (row < sizes[set] || over) TROUPE_RETURN_IF_ERROR(take(set, row % sizes[set]));
       }
     }
-    return out;
+    return {};
   }
   NumpyChoice choice(seed, shares);
   std::vector<std::size_t> taken(sizes.size());
   for (std::size_t ended = 0; ended < (under ? 1 : sizes.size());) {
     const auto set = choice.next();
     if (taken[set] >= sizes[set] && !over) continue;  // interleave_once
-    out.emplace_back(set, taken[set] % sizes[set]);
+    TROUPE_RETURN_IF_ERROR(take(set, taken[set] % sizes[set]));
     if (++taken[set] == sizes[set]) ++ended;
   }
-  return out;
+  return {};
 }
 
 Result<std::optional<std::size_t>> look_at_conversations(FileSystem& files,
@@ -219,45 +240,67 @@ Result<std::optional<std::size_t>> look_at_conversations(FileSystem& files,
        TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names, options.hub_files))) {
     EncodeReport report;
     NumpyGlobal random(options.seed);
-    const auto looked = load_one(files, options, attributes, random, report, rows);
+    auto kept = TROUPE_TRY(KeptRows::create(""));
+    const auto looked = keep_one(files, options, attributes, random, report, "", kept, rows);
     if (!looked) return looked.status().prefixed(fmt::format("data set '{}'", attributes.name));
-    sizes.push_back(looked->size());
+    sizes.push_back(first_of_order(*looked, options).size());
     known = known && report.records < rows;  // there are no rows behind these
   }
   if (!known) return std::optional<std::size_t>();
   if (options.mix_strategy == "concat" || sizes.size() == 1)
     return std::optional(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
   const auto shares = TROUPE_TRY(interleave_shares(options, sizes.size()));
-  return std::optional(interleave(sizes, options.mix_strategy, shares, options.seed).size());
+  std::size_t count = 0;
+  TROUPE_RETURN_IF_ERROR(
+      interleave(sizes, options.mix_strategy, shares, options.seed, [&](std::size_t, std::size_t) {
+        ++count;
+        return Status();
+      }));
+  return std::optional(count);
+}
+
+Result<OrderedRows> keep_conversations(FileSystem& files, const DataOptions& options,
+                                       const std::vector<std::string>& names, NumpyGlobal& random,
+                                       EncodeReport& report, const std::string& scratch) {
+  auto out = TROUPE_TRY(OrderedRows::create(scratch));
+  std::vector<RowOrder> orders;
+  std::vector<std::size_t> sizes;
+  for (const auto& attributes :
+       TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names, options.hub_files))) {
+    const EncodeReport before = report;
+    auto order = keep_one(files, options, attributes, random, report, scratch, out.rows);
+    if (!order) return order.status().prefixed(fmt::format("data set '{}'", attributes.name));
+    const auto picked = first_of_order(*order, options);
+    report.sets.push_back({.name = attributes.name,
+                           .rows = report.records - before.records,
+                           .samples = std::ranges::count_if(
+                               picked, [&](std::uint32_t row) { return out.rows.is_sample(row); }),
+                           .dropped = report.records_dropped - before.records_dropped});
+    sizes.push_back(picked.size());
+    orders.push_back(std::move(*order));
+  }
+  if (sizes.size() == 1 || options.mix_strategy == "concat") {
+    for (const RowOrder& order : orders)
+      TROUPE_RETURN_IF_ERROR(out.order.append(first_of_order(order, options)));
+  } else {
+    const auto shares = TROUPE_TRY(interleave_shares(options, sizes.size()));
+    TROUPE_RETURN_IF_ERROR(interleave(sizes, options.mix_strategy, shares, options.seed,
+                                      [&](std::size_t set, std::size_t row) {
+                                        return out.order.append(orders[set].items()[row]);
+                                      }));
+  }
+  if (std::ssize(out.order.items()) > kPermutationSizeMax)
+    return error(Code::kUnsupported, "more than {} rows", kPermutationSizeMax);
+  return out;
 }
 
 Result<std::vector<Conversation>> load_conversations(FileSystem& files, const DataOptions& options,
                                                      const std::vector<std::string>& names,
                                                      NumpyGlobal& random, EncodeReport& report) {
-  std::vector<std::vector<Conversation>> sets;
-  for (const auto& attributes :
-       TROUPE_TRY(read_dataset_info(files, options.dataset_dir, names, options.hub_files))) {
-    const EncodeReport before = report;
-    auto rows = load_one(files, options, attributes, random, report);
-    if (!rows) return rows.status().prefixed(fmt::format("data set '{}'", attributes.name));
-    report.sets.push_back({.name = attributes.name,
-                           .rows = report.records - before.records,
-                           .samples = std::ranges::count(*rows, "", &Conversation::fault),
-                           .dropped = report.records_dropped - before.records_dropped});
-    sets.push_back(std::move(*rows));
-  }
-  if (sets.size() == 1) return std::move(sets.front());
+  const auto kept = TROUPE_TRY(keep_conversations(files, options, names, random, report, ""));
   std::vector<Conversation> out;
-  if (options.mix_strategy == "concat") {
-    for (auto& set : sets) std::move(set.begin(), set.end(), std::back_inserter(out));
-    return out;
-  }
-  const auto shares = TROUPE_TRY(interleave_shares(options, sets.size()));
-  std::vector<std::size_t> sizes;
-  for (const auto& set : sets) sizes.push_back(set.size());
-  for (const auto& [set, row] : interleave(sizes, options.mix_strategy, shares, options.seed)) {
-    out.push_back(sets[set][row]);
-  }
+  out.reserve(kept.order.items().size());
+  for (const auto row : kept.order.items()) out.push_back(kept.rows.row(row));
   return out;
 }
 

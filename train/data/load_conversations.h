@@ -10,12 +10,18 @@
 #include "train/data/build_dataset.h"
 #include "train/data/conversation.h"
 #include "train/data/encode_samples.h"
+#include "train/data/kept_rows.h"
 #include "train/data/numpy_random.h"
 
 namespace troupe::train {
 
 // The conversations of the named data sets, mixed by options.mix_strategy, those with a fault among
-// them. `report` counts rows and faults. num_samples draws from `random`.
+// them. `report` counts rows and faults. num_samples draws from `random`. `scratch`: the folder
+// where they are kept (kept_rows.h).
+Result<OrderedRows> keep_conversations(FileSystem& files, const DataOptions& options,
+                                       const std::vector<std::string>& names, NumpyGlobal& random,
+                                       EncodeReport& report, const std::string& scratch);
+// All of them in memory.
 Result<std::vector<Conversation>> load_conversations(FileSystem& files, const DataOptions& options,
                                                      const std::vector<std::string>& names,
                                                      NumpyGlobal& random, EncodeReport& report);
@@ -45,10 +51,9 @@ Result<std::optional<std::size_t>> look_at_conversations(FileSystem& files,
 // What interleaving takes: (data set, row) in order. Without shares one row of each in turn, with
 // them of a set that is drawn: "interleave_under" until the first set ends, "interleave_over" until
 // all have ended, shorter ones beginning again, "interleave_once" until all have ended, each row
-// once.
-std::vector<std::pair<std::size_t, std::size_t>> interleave(const std::vector<std::size_t>& sizes,
-                                                            const std::string& strategy,
-                                                            const std::vector<double>& shares,
-                                                            std::uint32_t seed);
+// once. A failure of `take` ends it.
+using RowPlaceTaker = std::function<Status(std::size_t set, std::size_t row)>;
+Status interleave(const std::vector<std::size_t>& sizes, const std::string& strategy,
+                  const std::vector<double>& shares, std::uint32_t seed, const RowPlaceTaker& take);
 
 }  // namespace troupe::train

@@ -63,11 +63,10 @@ std::uint32_t masked(std::uint32_t most, const Next& next) {
 }
 
 template <typename Bounded>
-std::vector<std::uint32_t> shuffled(std::uint32_t count, const Bounded& bounded) {
-  std::vector<std::uint32_t> order(count);
+void permute_by(std::span<std::uint32_t> order, const Bounded& bounded) {
   std::iota(order.begin(), order.end(), 0u);
-  for (std::uint32_t i = count; i-- > 1;) std::swap(order[i], order[bounded(i)]);
-  return order;
+  for (auto i = static_cast<std::uint32_t>(order.size()); i-- > 1;)
+    std::swap(order[i], order[bounded(i)]);
 }
 
 }  // namespace
@@ -107,9 +106,15 @@ std::uint32_t NumpyGenerator::integer(std::uint32_t most) {
 
 double NumpyGenerator::uniform() { return static_cast<double>(next64() >> 11) * 0x1p-53; }
 
-std::vector<std::uint32_t> numpy_permutation(std::uint32_t count, std::uint64_t seed) {
+void numpy_permute(std::span<std::uint32_t> order, std::uint64_t seed) {
   NumpyGenerator generator(seed);
-  return shuffled(count, [&](std::uint32_t most) { return generator.bounded(most); });
+  permute_by(order, [&](std::uint32_t most) { return generator.bounded(most); });
+}
+
+std::vector<std::uint32_t> numpy_permutation(std::uint32_t count, std::uint64_t seed) {
+  std::vector<std::uint32_t> order(count);
+  numpy_permute(order, seed);
+  return order;
 }
 
 NumpyChoice::NumpyChoice(std::uint64_t seed, std::span<const double> shares)
@@ -127,14 +132,8 @@ std::uint32_t NumpyGlobal::bounded(std::uint32_t most) {
   return masked(most, [this] { return static_cast<std::uint32_t>(generator_()); });
 }
 
-std::vector<std::uint32_t> NumpyGlobal::permutation(std::uint32_t count) {
-  return shuffled(count, [this](std::uint32_t most) { return bounded(most); });
-}
-
-std::vector<std::uint32_t> NumpyGlobal::choice(std::uint32_t count, std::size_t draws) {
-  std::vector<std::uint32_t> out(draws);
-  for (auto& one : out) one = bounded(count - 1);
-  return out;
+void NumpyGlobal::permute(std::span<std::uint32_t> order) {
+  permute_by(order, [this](std::uint32_t most) { return bounded(most); });
 }
 
 }  // namespace troupe::train

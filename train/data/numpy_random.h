@@ -33,7 +33,8 @@ class NumpyGenerator {
   std::optional<std::uint32_t> half_;
 };
 
-// numpy.random.default_rng(seed).permutation(count).
+// numpy.random.default_rng(seed).permutation(order.size()).
+void numpy_permute(std::span<std::uint32_t> order, std::uint64_t seed);
 std::vector<std::uint32_t> numpy_permutation(std::uint32_t count, std::uint64_t seed);
 
 // numpy.random.default_rng(seed).choice(n, size=…, p=shares), one draw after another. Shares need
@@ -52,9 +53,10 @@ class NumpyChoice {
 class NumpyGlobal {
  public:
   explicit NumpyGlobal(std::uint32_t seed) : generator_(seed) {}
-  std::vector<std::uint32_t> permutation(std::uint32_t count);
-  // choice(count, size=draws); count is above 0.
-  std::vector<std::uint32_t> choice(std::uint32_t count, std::size_t draws);
+  // permutation(order.size()).
+  void permute(std::span<std::uint32_t> order);
+  // The next of choice(count, size=…); count is above 0.
+  std::uint32_t choice(std::uint32_t count) { return bounded(count - 1); }
 
  private:
   std::uint32_t bounded(std::uint32_t most);

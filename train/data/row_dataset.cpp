@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <utility>
 
+#include "runtime/base/text.h"
 #include "train/data/conversation_encoder.h"
 #include "train/data/numpy_random.h"
 #include "train/data/row_encoder.h"
@@ -70,113 +73,188 @@ Status set_special_tokens(const RowOptions& rows, Tokenizer& tokenizer) {
   return {};
 }
 
-class RowReader {
+// The samples of rows, one behind the other, on the disk of a folder (in memory where it is empty).
+class KeptSamples {
  public:
-  RowReader(FileSystem& files, const DataOptions& options, const Tokenizer& tokenizer)
-      : files_(files), options_(options), tokenizer_(tokenizer) {}
-
-  // The samples of all data sets, joined and shuffled, without those that are dropped.
-  Result<std::vector<TokenRow>> read(const json::Array& datasets, EncodeReport& report) {
-    std::vector<TokenRow> all;
-    for (std::size_t i = 0; i < datasets.size(); ++i) {
-      const std::int64_t rows_before = report.records;
-      auto one = read_one(datasets[i], report);
-      if (!one) return one.status().prefixed(name_of(i, datasets[i]));
-      const auto kept = std::count_if(one->begin(), one->end(), [&](const TokenRow& row) {
-        return fate_of(row) == Fate::kKept;
-      });
-      report.sets.push_back({.name = name_of(i, datasets[i]),
-                             .rows = report.records - rows_before,
-                             .samples = kept,
-                             .dropped = std::ssize(*one) - kept});
-      std::move(one->begin(), one->end(), std::back_inserter(all));
-    }
-    if (all.size() > static_cast<std::size_t>(kPermutationSizeMax))
+  static Result<KeptSamples> create(const std::string& scratch) {
+    auto ids = TROUPE_TRY(ScratchArray<TokenId>::create(scratch));
+    auto labels = TROUPE_TRY(ScratchArray<std::int32_t>::create(scratch));
+    auto ends = TROUPE_TRY(ScratchArray<std::uint64_t>::create(scratch));
+    return KeptSamples(std::move(ids), std::move(labels), std::move(ends));
+  }
+  Status add(const TokenRow& sample) {
+    if (size() >= static_cast<std::size_t>(kPermutationSizeMax))
       return error(Code::kUnsupported, "more than {} samples", kPermutationSizeMax);
-    if (options_.rows.shuffle) shuffle(all);
-    return without_dropped(std::move(all), report);
+    TROUPE_RETURN_IF_ERROR(ids_.append(sample.ids));
+    TROUPE_RETURN_IF_ERROR(labels_.append(sample.labels));
+    return ends_.append(ids_.items().size());
+  }
+  std::size_t size() const { return ends_.items().size(); }
+  struct Sample {
+    std::span<const TokenId> ids;
+    std::span<const std::int32_t> labels;
+  };
+  Sample operator[](std::size_t index) const {
+    const auto begin = index == 0 ? 0 : ends_.items()[index - 1];
+    const auto count = ends_.items()[index] - begin;
+    return {ids_.items().subspan(begin, count), labels_.items().subspan(begin, count)};
   }
 
  private:
-  Result<std::vector<TokenRow>> read_one(const json::Value& entry, EncodeReport& report) {
+  KeptSamples(ScratchArray<TokenId> ids, ScratchArray<std::int32_t> labels,
+              ScratchArray<std::uint64_t> ends)
+      : ids_(std::move(ids)), labels_(std::move(labels)), ends_(std::move(ends)) {}
+  ScratchArray<TokenId> ids_;
+  ScratchArray<std::int32_t> labels_;
+  ScratchArray<std::uint64_t> ends_;
+};
+
+// The rows of a slice need their number: they are counted first.
+Result<std::pair<std::int64_t, std::int64_t>> range_of(FileSystem& files, const SplitRows& split) {
+  std::int64_t count = 0;
+  if (!split.begin && !split.end)
+    return std::pair(std::int64_t{0}, std::numeric_limits<std::int64_t>::max());
+  TROUPE_RETURN_IF_ERROR(
+      read_records(files, split.files, -1, [&](const Record&, const std::string&) {
+        ++count;
+        return Status();
+      }));
+  return split.range(count);
+}
+
+class RowReader {
+ public:
+  RowReader(FileSystem& files, const DataOptions& options, const Tokenizer& tokenizer,
+            const std::string& scratch)
+      : files_(files), options_(options), tokenizer_(tokenizer), scratch_(scratch) {}
+
+  struct Samples {
+    KeptSamples kept;
+    RowOrder order;
+  };
+  // The samples of all data sets, joined and shuffled, without those that are dropped, cut.
+  Result<Samples> read(const json::Array& datasets, EncodeReport& report) {
+    auto all = TROUPE_TRY(KeptSamples::create(scratch_));
+    for (std::size_t i = 0; i < datasets.size(); ++i) {
+      const std::int64_t rows_before = report.records;
+      const std::size_t samples_before = all.size();
+      if (const Status read = read_one(datasets[i], report, all); !read.ok())
+        return read.prefixed(name_of(i, datasets[i]));
+      std::int64_t kept = 0;
+      for (std::size_t at = samples_before; at < all.size(); ++at)
+        kept += fate_of(all[at]) == Fate::kKept;
+      const auto samples = static_cast<std::int64_t>(all.size() - samples_before);
+      report.sets.push_back({.name = name_of(i, datasets[i]),
+                             .rows = report.records - rows_before,
+                             .samples = kept,
+                             .dropped = samples - kept});
+    }
+    auto order = TROUPE_TRY(RowOrder::create(scratch_));
+    TROUPE_RETURN_IF_ERROR(order.grow(all.size()));
+    if (options_.rows.shuffle) {
+      numpy_permute(order.items(), options_.seed);
+    } else {
+      std::iota(order.items().begin(), order.items().end(), 0u);
+    }
+    auto kept = TROUPE_TRY(without_dropped(all, order.items(), report));
+    return Samples{std::move(all), std::move(kept)};
+  }
+
+  // Gives samples of an order to a sink, some at a time.
+  Status give(const KeptSamples& samples, std::span<const std::uint32_t> order,
+              const SampleSink& sink) const {
+    constexpr std::int64_t kTokensAtOnce = std::int64_t{1} << 22;
+    TokenDataset some(TokenDataset::Kind::kSupervised, *tokenizer_.pad_id());
+    std::vector<std::int32_t> labels;
+    for (const auto index : order) {
+      auto [ids, all_labels] = samples[index];
+      const auto length = std::min(ids.size(), static_cast<std::size_t>(options_.cutoff_len));
+      labels.assign(all_labels.begin(), all_labels.begin() + static_cast<std::ptrdiff_t>(length));
+      // No token of a sample predicts its first one, so that it does not count in the loss's mean.
+      if (!labels.empty()) labels.front() = kIgnoredLabel;
+      some.append(ids.first(length), labels);
+      if (some.token_count() < kTokensAtOnce) continue;
+      TROUPE_RETURN_IF_ERROR(sink(some));
+      some = TokenDataset(some.kind(), some.pad_id());
+    }
+    return some.size() > 0 ? sink(some) : Status();
+  }
+
+ private:
+  // Appends the samples of a data set.
+  Status read_one(const json::Value& entry, EncodeReport& report, KeptSamples& out) {
     const auto source = TROUPE_TRY(parse_row_source(entry, options_.rows.train_on_inputs));
     const auto split = TROUPE_TRY(find_split(files_, source));
     std::vector<std::string> notes;  // told by prepare_row_module()
     const auto encoder =
         TROUPE_TRY(make_row_encoder(source, tokenizer_, options_.cutoff_len, notes));
-    // A share of the rows needs their number, and with it all of them.
-    std::vector<std::pair<Record, std::string>> rows;
-    TROUPE_RETURN_IF_ERROR(
-        read_records(files_, split.files, -1, [&](const Record& record, const std::string& where) {
-          rows.emplace_back(record, where);
-          return Status();
-        }));
-    const auto range = split.range(std::ssize(rows));
-    const auto first = static_cast<std::size_t>(range.first);
-    struct Encoded {
+    const auto [first, last] = TROUPE_TRY(range_of(files_, split));
+    struct Row {
+      Record record;
+      std::string where;
       std::vector<TokenRow> samples;
       Status status;
     };
-    std::vector<Encoded> encoded(static_cast<std::size_t>(range.second - range.first));
-    for_each_row(encoded.size(), [&](std::size_t i) {
-      const auto& record = rows[first + i].first;
-      encoded[i].status = encoder->encode(record, encoded[i].samples);
-    });
-    std::vector<TokenRow> out;
-    for (std::size_t i = 0; i < encoded.size(); ++i) {
-      auto& [samples, status] = encoded[i];
-      if (!status.ok()) return status.prefixed(rows[first + i].second);
-      ++report.records;
-      for (const TokenRow& sample : samples) report.tokens += std::ssize(sample.ids);
-      std::move(samples.begin(), samples.end(), std::back_inserter(out));
-    }
-    if (out.empty())
-      return error(Code::kInvalidArgument, "Cannot find valid samples: {} rows read",
-                   encoded.size());
-    return out;
-  }
-
-  void shuffle(std::vector<TokenRow>& rows) const {
-    std::vector<TokenRow> out;
-    out.reserve(rows.size());
-    for (const auto i : numpy_permutation(static_cast<std::uint32_t>(rows.size()), options_.seed))
-      out.push_back(std::move(rows[i]));
-    rows = std::move(out);
+    std::vector<Row> rows;  // that are encoded together
+    const std::size_t samples_before = out.size();
+    const auto encode = [&]() -> Status {
+      for_each_row(rows.size(), [&](std::size_t i) {
+        rows[i].status = encoder->encode(rows[i].record, rows[i].samples);
+      });
+      for (const Row& row : rows) {
+        if (!row.status.ok()) return row.status.prefixed(row.where);
+        ++report.records;
+        for (const TokenRow& sample : row.samples) {
+          report.tokens += std::ssize(sample.ids);
+          TROUPE_RETURN_IF_ERROR(out.add(sample));
+        }
+      }
+      rows.clear();
+      return {};
+    };
+    std::int64_t number = 0;
+    TROUPE_RETURN_IF_ERROR(read_records(
+        files_, split.files, last, [&](const Record& record, const std::string& where) -> Status {
+          if (number++ < first) return {};
+          rows.push_back({record, where, {}, {}});
+          return rows.size() < kRecordsAtOnce ? Status() : encode();
+        }));
+    const std::int64_t read = std::max<std::int64_t>(number - first, 0);
+    TROUPE_RETURN_IF_ERROR(encode());
+    if (out.size() > samples_before) return {};
+    return error(Code::kInvalidArgument, "Cannot find valid samples: {} rows read", read);
   }
 
   enum class Fate { kKept, kTooLong, kTooShort, kUnlabelled };
   bool truncates() const { return options_.rows.excess_length == "truncate"; }
-  Fate fate_of(const TokenRow& row) const {
-    auto length = std::ssize(row.ids);
+  Fate fate_of(const KeptSamples::Sample& sample) const {
+    auto length = std::ssize(sample.ids);
     if (length > options_.cutoff_len && !truncates()) return Fate::kTooLong;
     length = std::min<std::int64_t>(length, options_.cutoff_len);
     if (length < options_.rows.min_sample_len) return Fate::kTooShort;
-    const auto labels = std::span(row.labels).first(static_cast<std::size_t>(length));
+    const auto labels = sample.labels.first(static_cast<std::size_t>(length));
     return options_.rows.drop_unlabelled && unlabelled(labels) ? Fate::kUnlabelled : Fate::kKept;
   }
 
-  Result<std::vector<TokenRow>> without_dropped(std::vector<TokenRow> rows,
-                                                EncodeReport& report) const {
-    std::vector<TokenRow> out;
-    for (auto& row : rows) {
-      const auto length = std::ssize(row.ids);
+  Result<RowOrder> without_dropped(const KeptSamples& samples, std::span<const std::uint32_t> order,
+                                   EncodeReport& report) const {
+    auto out = TROUPE_TRY(RowOrder::create(scratch_));
+    for (const auto index : order) {
+      const auto sample = samples[index];
+      const auto length = std::ssize(sample.ids);
       if (length > options_.cutoff_len && options_.rows.excess_length == "raise") {
         return error(Code::kInvalidArgument,
                      "a sample has {} tokens, more than {} (sequence_len), and "
                      "excess_length_strategy is raise",
                      length, options_.cutoff_len);
       }
-      const Fate fate = fate_of(row);
+      const Fate fate = fate_of(sample);
       report.samples_too_long += fate == Fate::kTooLong;
       if (fate == Fate::kTooLong) continue;
-      if (length > options_.cutoff_len) {
-        report.tokens_dropped += length - options_.cutoff_len;
-        row.ids.resize(static_cast<std::size_t>(options_.cutoff_len));
-        row.labels.resize(static_cast<std::size_t>(options_.cutoff_len));
-      }
+      report.tokens_dropped += std::max<std::int64_t>(length - options_.cutoff_len, 0);
       report.records_dropped += fate == Fate::kTooShort;
       report.samples_unlabelled += fate == Fate::kUnlabelled;
-      if (fate == Fate::kKept) out.push_back(std::move(row));
+      if (fate == Fate::kKept) TROUPE_RETURN_IF_ERROR(out.append(index));
     }
     return out;
   }
@@ -186,9 +264,13 @@ class RowReader {
                        [](std::int32_t label) { return label == kIgnoredLabel; });
   }
 
+  // Records that are held while they are encoded.
+  static constexpr std::size_t kRecordsAtOnce = 512;
+
   FileSystem& files_;
   const DataOptions& options_;
   const Tokenizer& tokenizer_;
+  const std::string& scratch_;
 };
 
 // How many of `count` samples val_size keeps.
@@ -196,17 +278,6 @@ std::size_t kept_of(double val_size, std::size_t count) {
   if (val_size <= 0) return 0;
   const auto share = val_size > 1 ? val_size : std::ceil(val_size * static_cast<double>(count));
   return static_cast<std::size_t>(share);
-}
-
-TokenDataset dataset_of(std::span<const TokenRow> rows, const Tokenizer& tokenizer) {
-  TokenDataset out(TokenDataset::Kind::kSupervised, *tokenizer.pad_id());
-  for (const auto& row : rows) {
-    // No token of a sample predicts its first one, so that it does not count in the loss's mean.
-    std::vector<std::int32_t> labels = row.labels;
-    if (!labels.empty()) labels.front() = kIgnoredLabel;
-    out.append(row.ids, labels);
-  }
-  return out;
 }
 
 }  // namespace
@@ -245,10 +316,10 @@ Result<DatasetModule> prepare_row_module(const DataOptions& options, const Token
 }
 
 Status make_row_samples(FileSystem& files, const DataOptions& options, const SampleSinks& sinks,
-                        DatasetModule& out) {
-  const Tokenizer& prepared = out.tokenizer;
-  RowReader reader(files, options, prepared);
-  auto rows = TROUPE_TRY(reader.read(options.rows.datasets, out.train_report));
+                        const std::string& scratch, DatasetModule& out) {
+  RowReader reader(files, options, out.tokenizer, scratch);
+  const auto samples = TROUPE_TRY(reader.read(options.rows.datasets, out.train_report));
+  const auto rows = samples.order.items();
   const auto kept = kept_of(options.val_size, rows.size());
   if (kept >= rows.size() || (options.val_size > 0 && kept == 0)) {
     return error(Code::kInvalidArgument,
@@ -258,37 +329,38 @@ Status make_row_samples(FileSystem& files, const DataOptions& options, const Sam
                  options.cutoff_len, out.train_report.records_dropped, options.rows.min_sample_len,
                  out.train_report.samples_unlabelled);
   }
-  TROUPE_RETURN_IF_ERROR(
-      sinks.train(dataset_of(std::span(rows).first(rows.size() - kept), prepared)));
+  TROUPE_RETURN_IF_ERROR(reader.give(samples.kept, rows.first(rows.size() - kept), sinks.train));
   if (!options.rows.eval_datasets.empty()) {
     auto eval = reader.read(options.rows.eval_datasets, out.eval_report);
     if (!eval) return eval.status().prefixed("evaluation data");
-    if (eval->empty())
+    if (eval->order.items().empty())
       return error(Code::kInvalidArgument, "evaluation data: no sample has a length that counts");
-    TROUPE_RETURN_IF_ERROR(sinks.eval(dataset_of(*eval, prepared)));
+    TROUPE_RETURN_IF_ERROR(reader.give(eval->kept, std::as_const(eval->order).items(), sinks.eval));
   } else if (kept > 0) {
-    TROUPE_RETURN_IF_ERROR(sinks.eval(dataset_of(std::span(rows).last(kept), prepared)));
+    TROUPE_RETURN_IF_ERROR(reader.give(samples.kept, rows.last(kept), sinks.eval));
   }
   const auto& report = out.train_report;
   if (report.samples_too_long > 0)
-    out.notes.push_back(fmt::format("{} samples longer than {} tokens were dropped",
-                                    report.samples_too_long, options.cutoff_len));
+    out.notes.push_back(fmt::format("dropped: {} longer than {} tokens",
+                                    count_of(report.samples_too_long, "sample"),
+                                    options.cutoff_len));
   if (report.records_dropped > 0)
-    out.notes.push_back(fmt::format("{} samples shorter than {} tokens were dropped",
-                                    report.records_dropped, options.rows.min_sample_len));
+    out.notes.push_back(fmt::format("dropped: {} shorter than {} tokens",
+                                    count_of(report.records_dropped, "sample"),
+                                    options.rows.min_sample_len));
   if (report.samples_unlabelled > 0)
     out.notes.push_back(
-        fmt::format("{} samples without a label were dropped", report.samples_unlabelled));
+        fmt::format("dropped: {} without a label", count_of(report.samples_unlabelled, "sample")));
   if (report.tokens_dropped > 0)
     out.notes.push_back(fmt::format("{} of {} tokens are not trained on: samples were cut to {}",
                                     report.tokens_dropped, report.tokens, options.cutoff_len));
   return {};
 }
 
-Result<std::vector<Conversation>> read_row_texts(FileSystem& files, const DataOptions& options,
-                                                 const json::Array& datasets,
-                                                 EncodeReport& report) {
-  std::vector<Conversation> out;
+Result<OrderedRows> keep_row_texts(FileSystem& files, const DataOptions& options,
+                                   const json::Array& datasets, EncodeReport& report,
+                                   const std::string& scratch) {
+  auto out = TROUPE_TRY(OrderedRows::create(scratch));
   for (std::size_t i = 0; i < datasets.size(); ++i) {
     const auto read = [&]() -> Status {
       const auto source = TROUPE_TRY(parse_row_source(datasets[i], options.rows.train_on_inputs));
@@ -296,28 +368,28 @@ Result<std::vector<Conversation>> read_row_texts(FileSystem& files, const DataOp
         return error(Code::kInvalidArgument, "type={} is not for pre-training; use type: text",
                      source.type);
       const auto split = TROUPE_TRY(find_split(files, source));
-      std::vector<Conversation> texts;
+      const std::uint32_t before = out.rows.size();
       const auto visit = [&](const Record& record, const std::string& where) -> Status {
         auto text = text_column(record, source.field);
         if (!text.ok()) return text.status().prefixed(where);
         if (!*text)
           return error(Code::kInvalidArgument, "{}: no text in the column '{}'", where,
                        source.field);
-        texts.push_back(
+        return out.rows.add(
             {.messages = {{Role::kUser, std::move(**text)}}, .system = {}, .tools = {}});
-        return {};
       };
       TROUPE_RETURN_IF_ERROR(read_records(files, split.files, -1, visit));
-      const auto [first, last] = split.range(std::ssize(texts));
+      const auto [first, last] = split.range(out.rows.size() - before);
+      for (auto row = first; row < last; ++row)
+        TROUPE_RETURN_IF_ERROR(out.order.append(before + static_cast<std::uint32_t>(row)));
       report.records += last - first;
-      std::move(texts.begin() + first, texts.begin() + last, std::back_inserter(out));
       report.sets.push_back(
           {.name = name_of(i, datasets[i]), .rows = last - first, .samples = last - first});
       return {};
     };
     if (const Status done = read(); !done.ok()) return done.prefixed(name_of(i, datasets[i]));
   }
-  if (out.empty())
+  if (out.order.items().empty())
     return error(Code::kInvalidArgument, "Cannot find valid samples: no row was read");
   return out;
 }

@@ -4,17 +4,19 @@
 // dropped, and the last ones are kept for evaluation.
 
 #include "train/data/build_dataset.h"
+#include "train/data/kept_rows.h"
 
 namespace troupe::train {
 
 // Parts of prepare_module() and make_samples(), for options.rows.
 Result<DatasetModule> prepare_row_module(const DataOptions& options, const Tokenizer& tokenizer);
 Status make_row_samples(FileSystem& files, const DataOptions& options, const SampleSinks& sinks,
-                        DatasetModule& out);
+                        const std::string& scratch, DatasetModule& out);
 
 // For pre-training: the texts of data sets of type text, in order.
-Result<std::vector<Conversation>> read_row_texts(FileSystem& files, const DataOptions& options,
-                                                 const json::Array& datasets, EncodeReport& report);
+Result<OrderedRows> keep_row_texts(FileSystem& files, const DataOptions& options,
+                                   const json::Array& datasets, EncodeReport& report,
+                                   const std::string& scratch);
 
 // What is wrong with the entries, their files and the first `rows` rows of each; without a
 // tokenizer, the entries and files alone.

@@ -145,9 +145,13 @@ void read_mappings(EntryReader& reader, RowSource& out) {
   }
 }
 
-// "20%", "-100"; empty: no bound.
-Result<std::optional<SplitRows::Bound>> read_bound(std::string_view text, std::string_view split) {
-  if (text.empty()) return std::optional<SplitRows::Bound>();
+// "20%", "-100", "1_000"; empty: no bound.
+Result<std::optional<SplitRows::Bound>> read_bound(std::string_view written,
+                                                   std::string_view split) {
+  if (written.empty()) return std::optional<SplitRows::Bound>();
+  std::string without(written);
+  std::erase(without, '_');
+  std::string_view text = without;
   SplitRows::Bound out;
   out.percent = text.ends_with('%');
   if (out.percent) text.remove_suffix(1);
@@ -237,6 +241,12 @@ Result<std::string> read_slice(std::string_view split, SplitRows& out) {
   const auto bracket = split.find('[');
   if (bracket == std::string_view::npos) return std::string(split);
   auto slice = split.substr(bracket + 1);
+  // How percents are rounded.
+  if (slice.ends_with("](closest)")) slice.remove_suffix(9);
+  if (slice.ends_with("](pct1_dropremainder)")) {
+    slice.remove_suffix(20);
+    out.whole_percents = true;
+  }
   const auto colon = slice.find(':');
   if (!slice.ends_with(']') || colon == std::string_view::npos) {
     return error(Code::kInvalidArgument,
@@ -277,8 +287,11 @@ std::pair<std::int64_t, std::int64_t> SplitRows::range(std::int64_t count) const
     if (!bound) return otherwise;
     std::int64_t row = bound->value;
     // As datasets rounds: half to even.
-    if (bound->percent)
+    if (bound->percent && whole_percents) {
+      row = bound->value * (count / 100);
+    } else if (bound->percent) {
       row = std::llrint(static_cast<double>(bound->value) * static_cast<double>(count) / 100.0);
+    }
     if (row < 0) row += count;
     return std::clamp<std::int64_t>(row, 0, count);
   };

@@ -56,6 +56,7 @@ struct SplitRows {
     bool percent = false;
   };
   std::optional<Bound> begin, end;
+  bool whole_percents = false;  // a percent has as many rows as another: pct1_dropremainder
 
   // [first, last) of `count` rows.
   std::pair<std::int64_t, std::int64_t> range(std::int64_t count) const;

@@ -15,22 +15,27 @@ namespace {
 constexpr std::int64_t kPackedEpochsMax = 10'000;
 
 // torch.randperm.
-std::vector<std::uint32_t> permutation(std::uint32_t count, std::mt19937& generator) {
-  TROUPE_CHECK(count <= kPermutationSizeMax);
-  std::vector<std::uint32_t> order(count);
+void permute(std::span<std::uint32_t> order, std::mt19937& generator) {
+  TROUPE_CHECK(std::ssize(order) <= kPermutationSizeMax);
   std::iota(order.begin(), order.end(), 0u);
+  const auto count = static_cast<std::uint32_t>(order.size());
   for (std::uint32_t i = 0; i + 1 < count; ++i) {
     const auto offset = static_cast<std::uint32_t>(generator() % (count - i));
     std::swap(order[i], order[i + offset]);
   }
-  return order;
 }
 
 }  // namespace
 
-std::vector<std::uint32_t> random_permutation(std::uint32_t count, std::uint32_t seed) {
+void random_permute(std::span<std::uint32_t> order, std::uint32_t seed) {
   std::mt19937 generator(seed);
-  return permutation(count, generator);
+  permute(order, generator);
+}
+
+std::vector<std::uint32_t> random_permutation(std::uint32_t count, std::uint32_t seed) {
+  std::vector<std::uint32_t> order(count);
+  random_permute(order, seed);
+  return order;
 }
 
 std::vector<std::uint32_t> length_grouped_order(std::span<const std::int32_t> lengths,
@@ -43,7 +48,8 @@ std::vector<std::uint32_t> length_grouped_order(std::span<const std::int32_t> le
   // Each epoch takes the 64 bits of the data loader's seed, then a permutation.
   const auto draws = 2 + static_cast<std::uint64_t>(std::max<std::uint32_t>(count, 1) - 1);
   generator.discard(static_cast<std::uint64_t>(epoch) * draws + 2);
-  auto order = permutation(count, generator);
+  std::vector<std::uint32_t> order(count);
+  permute(order, generator);
   const auto longer = [&](std::uint32_t a, std::uint32_t b) { return lengths[a] > lengths[b]; };
   std::size_t longest = 0;  // where the megabatch with the longest sample begins
   const auto step = static_cast<std::size_t>(batches * batch);

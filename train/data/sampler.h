@@ -19,6 +19,7 @@ namespace troupe::train {
 // torch.randperm(count) with a generator of that seed: init_genrand(seed), then for i = 0 … n − 2
 // the next 32 bits modulo n − i give what i is swapped with. Up to kPermutationSizeMax.
 std::vector<std::uint32_t> random_permutation(std::uint32_t count, std::uint32_t seed);
+void random_permute(std::span<std::uint32_t> order, std::uint32_t seed);
 // transformers' LengthGroupedSampler: shuffled by the generator that torch.manual_seed(seed) leaves
 // to `epoch`, where nothing else draws from it; in megabatches of up to 50 `batch`es, the longest
 // first in each, and the longest of all in the very first place.

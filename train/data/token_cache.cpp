@@ -270,6 +270,12 @@ Status TokenCacheWriter::append(const std::string& name, const TokenDataset& sam
   return {};
 }
 
+Status TokenCacheWriter::sync() {
+  for (auto& [name, set] : sets_)
+    for (Column& column : set.columns) TROUPE_RETURN_IF_ERROR(column.file->sync());
+  return {};
+}
+
 Status TokenCacheWriter::finish(TokenCache about, const std::string& folder) {
   for (auto& [name, set] : sets_) {
     set.about.xxh3 = set.samples.digest();

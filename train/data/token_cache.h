@@ -69,6 +69,8 @@ class TokenCacheWriter {
 
   // Behind what the set has.
   Status append(const std::string& set, const TokenDataset& samples);
+  // What was appended is on the disk when it returns: finish() has less to wait for.
+  Status sync();
   // Puts all of it on the disk, and instead of the cache that is in `folder`, if any.
   Status finish(TokenCache about, const std::string& folder);
 

@@ -83,6 +83,7 @@ Request Client::to_endpoint(std::string method, const std::string& path) const {
           .url = settings_.endpoint + path,
           .headers = {"accept-encoding: identity"},
           .token = settings_.token,
+          .token_as_cookie = settings_.token_as_cookie,
           .connect_timeout = settings_.metadata_timeout,
           .stall_timeout = settings_.stall_timeout};
 }

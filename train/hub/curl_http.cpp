@@ -83,6 +83,8 @@ class CurlHttp final : public Http {
     for (const auto& header : request.headers) headers = curl_.append(headers, header.c_str());
     if (!request.token.empty())
       headers = curl_.append(headers, ("authorization: Bearer " + request.token).c_str());
+    if (!request.token.empty() && request.token_as_cookie)
+      headers = curl_.append(headers, ("cookie: m_session_id=" + request.token).c_str());
     const auto set = [&](CURLoption option, auto value) { curl_.set(handle_, option, value); };
     set(CURLOPT_URL, request.url.c_str());
     // (Before 7.85 a library knows the numbers alone.)

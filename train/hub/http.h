@@ -19,6 +19,7 @@ struct Request {
   std::string url;
   std::vector<std::string> headers;  // "range: bytes=5-"
   std::string token;                 // of the header authorization; empty: none
+  bool token_as_cookie = false;      // and of the cookie m_session_id
   Duration connect_timeout = std::chrono::seconds(10);
   Duration stall_timeout = std::chrono::seconds(10);  // without a byte
 };

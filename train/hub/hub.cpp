@@ -78,6 +78,36 @@ std::vector<std::string> matching(const std::vector<std::string>& names,
   return out;
 }
 
+Status for_each_file(const Services& services, const std::vector<std::string>& names,
+                     int files_at_a_time,
+                     const std::function<Status(Http& http, const std::string& name)>& work) {
+  std::atomic<std::size_t> next = 0;
+  std::mutex mutex;
+  Status failure;
+  const auto stop = [&](const Status& status) {
+    const std::lock_guard lock(mutex);
+    if (failure.ok() && !status.ok()) failure = status;
+    next = names.size();
+  };
+  const auto run = [&] {
+    const auto http = services.open_http();
+    if (!http.ok()) return stop(http.status());
+    for (std::size_t i; (i = next++) < names.size();)
+      if (const Status done = work(**http, names[i]); !done.ok()) return stop(done);
+  };
+  if (names.empty()) return {};
+  std::vector<std::thread> threads;
+  const auto count = std::min(names.size(), static_cast<std::size_t>(files_at_a_time));
+  while (threads.size() + 1 < count) {
+    auto thread = start_thread("download", run);
+    if (!thread.ok()) break;  // those that are there do it
+    threads.push_back(std::move(*thread));
+  }
+  run();
+  for (auto& thread : threads) thread.join();
+  return failure;
+}
+
 Hub::Hub(Settings settings, Services services)
     : settings_(std::move(settings)),
       services_(std::move(services)),
@@ -216,35 +246,6 @@ Result<std::string> Hub::fetch_named(Http& http, const Repository& at_commit,
   return fetch(http, at_commit, name, found);
 }
 
-Status Hub::fetch_all(const Repository& at_commit, const std::vector<std::string>& names) {
-  std::atomic<std::size_t> next = 0;
-  std::mutex mutex;
-  Status failure;
-  const auto stop = [&](const Status& status) {
-    const std::lock_guard lock(mutex);
-    if (failure.ok() && !status.ok()) failure = status;
-    next = names.size();
-  };
-  const auto work = [&] {
-    const auto http = services_.open_http();
-    if (!http.ok()) return stop(http.status());
-    for (std::size_t i; (i = next++) < names.size();) {
-      if (const auto path = fetch_named(**http, at_commit, names[i]); !path.ok())
-        return stop(path.status());
-    }
-  };
-  std::vector<std::thread> threads;
-  const auto count = std::min(names.size(), static_cast<std::size_t>(files_at_a_time));
-  while (threads.size() + 1 < count) {
-    auto thread = start_thread("download", work);
-    if (!thread.ok()) break;  // those that are there do it
-    threads.push_back(std::move(*thread));
-  }
-  work();
-  for (auto& thread : threads) thread.join();
-  return failure;
-}
-
 Result<Snapshot> Hub::snapshot(const Repository& repository, const ChooseFiles& choose) {
   const auto cached = cache_.find_snapshot(repository);
   const auto from_cache = [&]() -> Snapshot {
@@ -274,7 +275,10 @@ Result<Snapshot> Hub::snapshot(const Repository& repository, const ChooseFiles& 
   for (auto& name : *chosen) {
     if (!cache_.find_file(at_commit, name)) missing.push_back(std::move(name));
   }
-  if (!missing.empty()) TROUPE_RETURN_IF_ERROR(fetch_all(at_commit, missing));
+  TROUPE_RETURN_IF_ERROR(
+      for_each_file(services_, missing, files_at_a_time, [&](Http& own, const std::string& name) {
+        return fetch_named(own, at_commit, name).status();
+      }));
   services_.progress.finish();
   found->downloaded = static_cast<int>(missing.size());
   return std::move(*found);

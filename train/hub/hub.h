@@ -24,6 +24,14 @@ struct Snapshot {
 // Which of a repository's files are wanted.
 using ChooseFiles = std::function<Result<std::vector<std::string>>(const Snapshot& found)>;
 
+// Files that are fetched at once.
+inline constexpr int kFilesAtATime = 8;
+// Does `work` for each of these names, so many at a time, each with a connection of its own. The
+// first failure ends it.
+Status for_each_file(const Services& services, const std::vector<std::string>& names,
+                     int files_at_a_time,
+                     const std::function<Status(Http& http, const std::string& name)>& work);
+
 class Hub {
  public:
   Hub(Settings settings, Services services);
@@ -38,7 +46,7 @@ class Hub {
   const Settings& settings() const { return settings_; }
   const Cache& cache() const { return cache_; }
 
-  int files_at_a_time = 8;
+  int files_at_a_time = kFilesAtATime;
   int connections = 8;  // of a file that is larger than some pieces
   std::uint64_t piece_bytes = 8u << 20;
 
@@ -48,7 +56,6 @@ class Hub {
   Result<std::string> fetch(Http& http, const Repository& repository, const std::string& name,
                             const FileMetadata& metadata);
   Result<std::string> fetch_named(Http& http, const Repository& at_commit, const std::string& name);
-  Status fetch_all(const Repository& at_commit, const std::vector<std::string>& names);
   void note_commit(const Repository& repository, const std::string& commit);
   Result<Snapshot> info(Http& http, const Repository& repository, bool once);
 

@@ -13,7 +13,12 @@ bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// Percent-encoded but for what an URL's path may hold.
+const char* plural(RepositoryType type) {
+  return type == RepositoryType::kModel ? "models" : "datasets";
+}
+
+}  // namespace
+
 std::string quoted(std::string_view text, bool keep_slashes) {
   std::string out;
   for (const char c : text) {
@@ -26,12 +31,6 @@ std::string quoted(std::string_view text, bool keep_slashes) {
   }
   return out;
 }
-
-const char* plural(RepositoryType type) {
-  return type == RepositoryType::kModel ? "models" : "datasets";
-}
-
-}  // namespace
 
 bool is_commit(std::string_view revision) {
   return revision.size() == 40 && std::ranges::all_of(revision, [](char c) {

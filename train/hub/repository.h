@@ -30,6 +30,8 @@ struct Repository {
 // Whether a hub may have a repository of that name: NAME or OWNER/NAME of letters, digits, ".",
 // "-", "_", as huggingface_hub checks it.
 bool is_repository_name(std::string_view name);
+// Percent-encoded but for what an URL's path may hold; slashes, too, where they are not kept.
+std::string quoted(std::string_view text, bool keep_slashes);
 // 40 hexadecimal digits.
 bool is_commit(std::string_view revision);
 // Whether the path of a file may be used below a folder: relative, and within it.

@@ -44,10 +44,11 @@ Settings Settings::from(const Environment& environment, FileSystem& files) {
   out.cache = with_home(environment, first_of(environment, {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE",
                                                             "TRANSFORMERS_CACHE"}));
   if (out.cache.empty()) out.cache = join_path(home, "hub");
-  if (auto endpoint = first_of(environment, {"HF_ENDPOINT"}); !endpoint.empty()) {
+  const auto set_endpoint = [](std::string& to, std::string endpoint) {
     while (endpoint.ends_with('/')) endpoint.pop_back();
-    out.endpoint = std::move(endpoint);
-  }
+    if (!endpoint.empty()) to = std::move(endpoint);
+  };
+  set_endpoint(out.endpoint, first_of(environment, {"HF_ENDPOINT"}));
   out.offline =
       is_true(environment, "HF_HUB_OFFLINE") || is_true(environment, "TRANSFORMERS_OFFLINE");
   if (!is_true(environment, "HF_HUB_DISABLE_IMPLICIT_TOKEN")) {
@@ -63,7 +64,11 @@ Settings Settings::from(const Environment& environment, FileSystem& files) {
       first_of(environment, {"REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"});
   out.modelscope = environment.enabled("USE_MODELSCOPE_HUB");
   out.modelscope_cache = with_home(environment, first_of(environment, {"MODELSCOPE_CACHE"}));
-  if (out.modelscope_cache.empty()) out.modelscope_cache = join_path(cache, "modelscope/hub");
+  if (out.modelscope_cache.empty()) out.modelscope_cache = join_path(cache, "modelscope");
+  auto domain = first_of(environment, {"MODELSCOPE_ENDPOINT", "MODELSCOPE_DOMAIN"});
+  if (!domain.empty() && domain.find("://") == std::string::npos) domain = "https://" + domain;
+  set_endpoint(out.modelscope_endpoint, std::move(domain));
+  out.modelscope_token = trim(first_of(environment, {"MODELSCOPE_API_TOKEN"}));
   return out;
 }
 

@@ -25,7 +25,12 @@ struct Settings {
   std::string certificates;  // REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE, SSL_CERT_FILE; empty: system's
 
   bool modelscope = false;       // USE_MODELSCOPE_HUB
-  std::string modelscope_cache;  // MODELSCOPE_CACHE, else ~/.cache/modelscope/hub
+  std::string modelscope_cache;  // MODELSCOPE_CACHE, else ~/.cache/modelscope
+  // MODELSCOPE_ENDPOINT, MODELSCOPE_DOMAIN
+  std::string modelscope_endpoint = "https://www.modelscope.cn";
+  std::string modelscope_token;  // MODELSCOPE_API_TOKEN; empty: none. Never shown.
+  // The token is sent as a cookie, too: some of ModelScope's answers look there alone.
+  bool token_as_cookie = false;
 
   static Settings from(const Environment& environment, FileSystem& files);
 };

@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/text.h"
 #include "train/data/dataset_info.h"
 #include "train/hub/curl_http.h"
 #include "train/hub/errors.h"
-#include "train/hub/modelscope.h"
 
 namespace troupe::train {
 namespace {
@@ -81,13 +81,15 @@ HubNames::HubNames(FileSystem& files, const Environment& environment, HubNamesOp
 void HubNames::set_overrides(const Overrides& overrides) {
   settings_ = from_environment_;
   if (!overrides.token.empty()) settings_.token = overrides.token;
-  if (!overrides.cache.empty()) settings_.cache = overrides.cache;
+  if (!overrides.modelscope_token.empty()) settings_.modelscope_token = overrides.modelscope_token;
+  if (!overrides.cache.empty()) settings_.cache = settings_.modelscope_cache = overrides.cache;
   if (!options_.downloads) settings_.offline = true;
   revision_ = overrides.revision;
   hub_.reset();
+  modelscope_.reset();
 }
 
-hub::Hub& HubNames::hub() {
+hub::Services HubNames::services() {
   static const SystemClock clock;
   if (!progress_) {
     if (settings_.shows_progress)
@@ -95,47 +97,57 @@ hub::Hub& HubNames::hub() {
     else
       progress_ = std::make_unique<hub::QuietProgress>(options_.write);
   }
-  if (!hub_) {
-    hub_ = std::make_unique<hub::Hub>(
-        settings_, hub::Services{.files = files_,
-                                 .open_http =
-                                     [certificates = settings_.certificates] {
-                                       return hub::open_curl(certificates);
-                                     },
-                                 .wait = [](Duration time) { std::this_thread::sleep_for(time); },
-                                 .progress = *progress_});
-  }
+  return {
+      .files = files_,
+      .open_http = [certificates = settings_.certificates] { return hub::open_curl(certificates); },
+      .wait = [](Duration time) { std::this_thread::sleep_for(time); },
+      .progress = *progress_};
+}
+
+hub::Hub& HubNames::hub() {
+  if (!hub_) hub_ = std::make_unique<hub::Hub>(settings_, services());
   return *hub_;
 }
 
-Status HubNames::explained(const hub::Repository& repository, const Status& why) const {
+hub::ModelScope& HubNames::modelscope() {
+  if (!modelscope_) modelscope_ = std::make_unique<hub::ModelScope>(settings_, services());
+  return *modelscope_;
+}
+
+Result<hub::Snapshot> HubNames::snapshot(const hub::Repository& repository, bool modelscope,
+                                         const hub::ChooseFiles& choose) {
+  return modelscope ? this->modelscope().snapshot(repository, choose)
+                    : hub().snapshot(repository, choose);
+}
+
+Status HubNames::explained(const hub::Repository& repository, bool modelscope,
+                           const Status& why) const {
   const bool only_looked = !options_.downloads && !from_environment_.offline &&
                            hub::is_kind(why, hub::kLocalEntryNotFound);
   const Status reason =
-      only_looked ? error(Code::kNotFound,
-                          "{} is not in the cache {}; {} fetches it, and a training does so by "
-                          "itself",
-                          repository.name, settings_.cache, repository.download_command())
-                  : why;
+      only_looked && !modelscope
+          ? error(Code::kNotFound,
+                  "{} is not in the cache {}; {} fetches it, and a training does so by itself",
+                  repository.name, settings_.cache, repository.download_command())
+          : why;
   return reason.prefixed(fmt::format("'{}' is no folder on this machine", repository.name));
+}
+
+// Where a snapshot came from, for people.
+std::string HubNames::told(const std::string& name, bool modelscope,
+                           const hub::Snapshot& snapshot) {
+  const std::string from =
+      modelscope ? fmt::format("{} of ModelScope at {}", name, snapshot.commit)
+                 : fmt::format("{} at commit {}", name, short_commit(snapshot.commit));
+  return fmt::format("{}, {}", from,
+                     snapshot.downloaded > 0
+                         ? fmt::format("downloaded: {}", count_of(snapshot.downloaded, "file"))
+                         : "in the cache");
 }
 
 Result<std::string> HubNames::model_folder(const std::string& name, const hub::ModelFiles& wanted) {
   where_.clear();
   if (name.empty() || files_.exists(name) || !hub::is_repository_name(name)) return name;
-  if (settings_.modelscope) {
-    auto found = hub::find_in_modelscope(files_, settings_, hub::RepositoryType::kModel, name);
-    if (!found) {
-      return error(
-          Code::kNotFound,
-          "'{}' is no folder on this machine and not in ModelScope's cache {}; 'modelscope "
-          "download --model {}' fetches it, or leave USE_MODELSCOPE_HUB out for Hugging "
-          "Face's hub",
-          name, settings_.modelscope_cache, name);
-    }
-    where_ = fmt::format("{} in ModelScope's cache", name);
-    return std::move(*found);
-  }
   const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}", name, revision_, wanted.weights,
                                       wanted.folder, settings_.cache);
   if (const auto known = folders_.find(key); known != folders_.end()) {
@@ -143,15 +155,14 @@ Result<std::string> HubNames::model_folder(const std::string& name, const hub::M
     return known->second.first;
   }
   const hub::Repository repository{.name = name, .revision = revision_};
-  auto snapshot = hub().snapshot(
-      repository, [&](const hub::Snapshot& found) { return hub::model_files(found.all, wanted); });
-  if (!snapshot.ok()) return explained(repository, snapshot.status());
+  const bool modelscope = settings_.modelscope;
+  auto snapshot = this->snapshot(repository, modelscope, [&](const hub::Snapshot& found) {
+    return hub::model_files(found.all, wanted);
+  });
+  if (!snapshot.ok()) return explained(repository, modelscope, snapshot.status());
   if (!snapshot->asked_hub)
     TROUPE_RETURN_IF_ERROR(check_whole(files_, repository, snapshot->folder, wanted));
-  where_ = fmt::format("{} at commit {}, {}", name, short_commit(snapshot->commit),
-                       snapshot->downloaded > 0
-                           ? fmt::format("downloaded: {} files", snapshot->downloaded)
-                           : "in the cache");
+  where_ = told(name, modelscope, *snapshot);
   folders_[key] = {snapshot->folder, where_};
   return std::move(snapshot->folder);
 }
@@ -163,36 +174,21 @@ Result<HubNames::DataFound> HubNames::data_files(const std::string& name,
   constexpr auto kType = hub::RepositoryType::kDataset;
   DataFound out;
   std::vector<std::string> chosen;
-  if (modelscope) {
-    auto found = hub::find_in_modelscope(files_, settings_, kType, name);
-    if (!found) {
-      return error(
-          Code::kNotFound,
-          "the data set {} is not in ModelScope's cache {}; 'modelscope download --dataset "
-          "{}' fetches it",
-          name, settings_.modelscope_cache, name);
-    }
-    out = {.folder = std::move(*found), .where = name + " in ModelScope's cache"};
-  } else {
-    const hub::Repository repository{.type = kType, .name = name, .revision = revision};
-    const auto snapshot = hub().snapshot(
-        repository, [&](const hub::Snapshot& found) -> Result<std::vector<std::string>> {
-          std::string readme;
-          if (std::ranges::find(found.all, "README.md") != found.all.end()) {
-            const auto path = TROUPE_TRY(
-                hub().file({.type = kType, .name = name, .revision = found.commit}, "README.md"));
-            readme = TROUPE_TRY(files_.read(path, kReadmeBytesMax));
-          }
-          chosen = TROUPE_TRY(hub::dataset_files(found.all, readme, selection));
-          return chosen;
-        });
-    if (!snapshot.ok()) return explained(repository, snapshot.status());
-    out = {.folder = snapshot->folder,
-           .where = fmt::format("{} at commit {}, {}", name, short_commit(snapshot->commit),
-                                snapshot->downloaded > 0
-                                    ? fmt::format("downloaded: {} files", snapshot->downloaded)
-                                    : "in the cache")};
-  }
+  const hub::Repository repository{.type = kType, .name = name, .revision = revision};
+  const auto snapshot = this->snapshot(
+      repository, modelscope, [&](const hub::Snapshot& found) -> Result<std::vector<std::string>> {
+        std::string readme;
+        if (std::ranges::find(found.all, "README.md") != found.all.end()) {
+          const hub::Repository at{.type = kType, .name = name, .revision = found.commit};
+          const auto path = TROUPE_TRY(modelscope ? this->modelscope().file(at, "README.md")
+                                                  : hub().file(at, "README.md"));
+          readme = TROUPE_TRY(files_.read(path, kReadmeBytesMax));
+        }
+        chosen = TROUPE_TRY(hub::dataset_files(found.all, readme, selection));
+        return chosen;
+      });
+  if (!snapshot.ok()) return explained(repository, modelscope, snapshot.status());
+  out = {.folder = snapshot->folder, .where = told(name, modelscope, *snapshot)};
   if (chosen.empty()) {
     const auto readme = files_.read(join_path(out.folder, "README.md"), kReadmeBytesMax);
     auto found = hub::dataset_files(files_below(out.folder), readme.value_or(""), selection);
@@ -267,15 +263,18 @@ void HubNames::locate_named_data(LoadedConfig& loaded, Problems& problems) {
                    fmt::format("{}: '{}' is no name that a hub may have", entry.name, name));
       continue;
     }
-    auto files = data_files(name, "main",
-                            {.subset = entry.subset, .split = entry.split, .folder = entry.folder},
-                            modelscope);
-    if (!files.ok()) {
-      problems.add(key, files.status());
-      continue;
+    for (const auto& split : entry.splits) {
+      auto files =
+          data_files(name, "main", {.subset = entry.subset, .split = split, .folder = entry.folder},
+                     modelscope);
+      if (!files.ok()) {
+        problems.add(key, files.status());
+        break;
+      }
+      const bool first = split == entry.splits.front();
+      if (first) found(loaded, key, files->where);
+      data.hub_files[hub_key(entry.name, split, first)] = std::move(files->paths);
     }
-    found(loaded, key, files->where);
-    data.hub_files[entry.name] = std::move(files->paths);
   }
 }
 
@@ -322,6 +321,7 @@ void HubNames::locate(LoadedConfig& loaded, Problems& problems) {
   const json::Value given(loaded.source.values);
   const auto& model = loaded.config.model;
   set_overrides({.token = json::find_string(given, "hf_hub_token").value_or(""),
+                 .modelscope_token = json::find_string(given, "ms_hub_token").value_or(""),
                  .cache = model.cache_dir.value_or(""),
                  .revision = model.model_revision});
   locate_model(loaded, problems);

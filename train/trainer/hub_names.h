@@ -14,6 +14,7 @@
 #include "train/hub/dataset_files.h"
 #include "train/hub/hub.h"
 #include "train/hub/model_files.h"
+#include "train/hub/modelscope.h"
 
 namespace troupe::train {
 
@@ -47,12 +48,17 @@ class HubNames {
 
   // What a configuration may say instead of the environment.
   struct Overrides {
-    std::string token, cache, revision = "main";
+    std::string token, modelscope_token, cache, revision = "main";
   };
   void set_overrides(const Overrides& overrides);
 
-  // The hub as it is set up.
+  // The hub as it is set up: Hugging Face's, or ModelScope's.
   hub::Hub& hub();
+  hub::ModelScope& modelscope();
+  bool uses_modelscope() const { return settings_.modelscope; }
+  // A snapshot from one of the two.
+  Result<hub::Snapshot> snapshot(const hub::Repository& repository, bool modelscope,
+                                 const hub::ChooseFiles& choose);
   // Where the last model was found, for people.
   const std::string& where() const { return where_; }
 
@@ -61,7 +67,9 @@ class HubNames {
   void locate_adapters(LoadedConfig& loaded, Problems& problems);
   void locate_named_data(LoadedConfig& loaded, Problems& problems);
   void locate_rows(LoadedConfig& loaded, json::Array& sets, const char* key, Problems& problems);
-  Status explained(const hub::Repository& repository, const Status& why) const;
+  hub::Services services();
+  Status explained(const hub::Repository& repository, bool modelscope, const Status& why) const;
+  static std::string told(const std::string& name, bool modelscope, const hub::Snapshot& snapshot);
   void found(LoadedConfig& loaded, const char* key, const std::string& where);
 
   FileSystem& files_;
@@ -71,6 +79,7 @@ class HubNames {
   std::string revision_ = "main";
   std::unique_ptr<hub::Progress> progress_;
   std::unique_ptr<hub::Hub> hub_;
+  std::unique_ptr<hub::ModelScope> modelscope_;
   std::string where_;
   // What was found before: a configuration may be read twice.
   std::map<std::string, std::pair<std::string, std::string>> folders_;

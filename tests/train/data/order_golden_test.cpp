@@ -23,8 +23,14 @@ TEST_CASE("mixing takes the rows that LLaMA-Factory's takes") {
     CAPTURE(probs);
     std::vector<double> shares;
     if (!probs.empty()) shares = {0.7, 0.2, 0.1};
-    const auto taken =
-        interleave(sizes, strategy, shares, static_cast<std::uint32_t>(run.at("seed").as_int64()));
+    std::vector<std::pair<std::size_t, std::size_t>> taken;
+    REQUIRE(interleave(sizes, strategy, shares,
+                       static_cast<std::uint32_t>(run.at("seed").as_int64()),
+                       [&](std::size_t set, std::size_t row) {
+                         taken.emplace_back(set, row);
+                         return Status();
+                       })
+                .ok());
     const auto& result = run.at("result");
     CHECK(std::ssize(taken) == result.at("total").as_int64());
     const auto& first = result.at("first").as_array();

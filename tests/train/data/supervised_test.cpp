@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/train/data/support.h"
+#include "train/data/dataset_info.h"
 
 namespace troupe::train {
 namespace {
@@ -235,7 +236,7 @@ TEST_CASE("sharegpt: roles, system, broken rows are dropped with their reason") 
   CHECK(ids_of(module.train, 0) == text("S\ndetailed thinking offua"));
 }
 
-TEST_CASE("a part of a split of a data set that came from a hub") {
+TEST_CASE("parts of splits of data sets that came from a hub") {
   DataFolder folder;
   folder.write("dataset_info.json", R"({"far": {"hf_hub_url": "a/rows", "split": "test[1:3]"},
     "mixed": {"hf_hub_url": "a/rows", "split": "test[:1]+train[:1]"}})");
@@ -256,6 +257,16 @@ TEST_CASE("a part of a split of a data set that came from a hub") {
   const auto mixed = build_dataset(folder.files, options, tokenizer);
   CHECK(mixed.status().to_string().find("Unknown split \"train\". Should be one of ['test']") !=
         std::string::npos);
+  // Files of both splits, as the hub gave them.
+  folder.write("train.jsonl", R"({"instruction": "x", "output": "4"}
+{"instruction": "y", "output": "5"}
+)");
+  options.hub_files[hub_key("mixed", "train", false)] = {
+      join_path(options.dataset_dir, "train.jsonl")};
+  const auto both = build_dataset(folder.files, options, tokenizer).value();
+  REQUIRE(both.train.size() == 2);
+  CHECK(ids_of(both.train, 0) == text("p0"));
+  CHECK(ids_of(both.train, 1) == text("x4"));
 }
 
 }  // namespace

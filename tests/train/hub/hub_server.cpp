@@ -130,6 +130,7 @@ void HubServer::serve(int fd, bool second) {
       const auto name = lower_case(line.substr(0, colon));
       if (name == "range") seen.range = line.substr(colon + 2);
       if (name == "authorization") seen.authorization = line.substr(colon + 2);
+      if (name == "cookie") seen.cookie = line.substr(colon + 2);
     }
     Answer reply = answer(seen, second);
     if (second && cut_by && !reply.cut_after) reply.cut_after = cut_by();
@@ -196,6 +197,7 @@ HubServer::Answer HubServer::answer(Seen& seen, bool second) {
     }
     return {.status = 404};
   }
+  if (path.starts_with("/api/v1/")) return cut(modelscope(asked));
   if (path.starts_with("/api/")) {
     std::string siblings;
     for (const auto& name : order_)
@@ -233,6 +235,30 @@ HubServer::Answer HubServer::answer(Seen& seen, bool second) {
   auto reply = content(asked, file->second, git_sha1(file->second));
   reply.headers["X-Repo-Commit"] = commit->second;
   return cut(std::move(reply));
+}
+
+HubServer::Answer HubServer::modelscope(const Seen& seen) {
+  const auto& path = seen.path;
+  const bool model = path.starts_with("/api/v1/models/" + kRepository + "/repo");
+  const bool data = path.starts_with("/api/v1/datasets/" + kRepository + "/repo");
+  if ((!model && !data) || path.find("Revision=master") == std::string::npos)
+    return {.status = 404, .body = R"({"Code": 10010205001, "Success": false})"};
+  const auto named = path.find("&FilePath=");
+  if (named != std::string::npos) {
+    std::string name = path.substr(named + 10);
+    for (std::size_t at; (at = name.find("%2F")) != std::string::npos;) name.replace(at, 3, "/");
+    const auto file = files_.find(name);
+    if (file == files_.end()) return {.status = 404};
+    if (name.ends_with(".safetensors"))
+      return {.status = 302,
+              .headers = {{"Location", second_host() + "/lfs/" + sha256_hex(file->second)}}};
+    return content(seen, file->second, "of-modelscope");
+  }
+  std::string listed = R"({"Path": "sub", "Type": "tree", "Size": 0, "Sha256": ""})";
+  for (const auto& name : order_)
+    listed += fmt::format(R"(, {{"Path": "{}", "Type": "blob", "Size": {}, "Sha256": "{}"}})", name,
+                          files_.at(name).size(), sha256_hex(files_.at(name)));
+  return {.body = fmt::format(R"({{"Code": 200, "Data": {{"Files": [{}]}}}})", listed)};
 }
 
 HubServer::Answer HubServer::content(const Seen& seen, const std::string& body, std::string etag) {

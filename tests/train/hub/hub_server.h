@@ -1,6 +1,6 @@
 #pragma once
-// A hub on this machine, and the second host that large files come from: the hub's HTTP API, with
-// faults that a test asks for.
+// A hub on this machine, and the second host that large files come from: the HTTP APIs of Hugging
+// Face's hub and of ModelScope, with faults that a test asks for.
 
 #include <atomic>
 #include <cstdint>
@@ -21,7 +21,7 @@ class HubServer {
  public:
   static const std::string kCommit, kCommit2;
   struct Seen {
-    std::string method, to, path, range, authorization;
+    std::string method, to, path, range, authorization, cookie;
     int status = 0;
   };
   // A fault that the server answers one request with.
@@ -56,6 +56,7 @@ class HubServer {
   void accept_all(int listener, bool second);
   void serve(int fd, bool second);
   Answer answer(Seen& seen, bool second);
+  Answer modelscope(const Seen& seen);
   Answer content(const Seen& seen, const std::string& body, std::string etag);
   std::optional<Fault> next_fault(const Seen& seen);
 

@@ -29,7 +29,8 @@ TEST_CASE("variables of huggingface_hub") {
   CHECK(plain.endpoint == "https://huggingface.co");
   CHECK(plain.token.empty());
   CHECK_FALSE(plain.offline);
-  CHECK(plain.modelscope_cache == "/home/a/.cache/modelscope/hub");
+  CHECK(plain.modelscope_cache == "/home/a/.cache/modelscope");
+  CHECK(plain.modelscope_endpoint == "https://www.modelscope.cn");
   CHECK(from({{"HOME", "/h"}, {"XDG_CACHE_HOME", "/x"}}).cache == "/x/huggingface/hub");
   CHECK(from({{"HOME", "/h"}, {"HF_HOME", "~/hf"}}).cache == "/h/hf/hub");
   CHECK(from({{"HF_HOME", "/h"}, {"HUGGINGFACE_HUB_CACHE", "/old"}}).cache == "/old");
@@ -39,6 +40,8 @@ TEST_CASE("variables of huggingface_hub") {
                             {"HF_HUB_ETAG_TIMEOUT", "3"},
                             {"HF_HUB_DISABLE_PROGRESS_BARS", "1"},
                             {"USE_MODELSCOPE_HUB", "1"},
+                            {"MODELSCOPE_DOMAIN", "modelscope.ai"},
+                            {"MODELSCOPE_API_TOKEN", " ms-1 "},
                             {"MODELSCOPE_CACHE", "/ms"}});
   CHECK(mirror.endpoint == "https://hf-mirror.com");
   CHECK(mirror.offline);
@@ -46,6 +49,8 @@ TEST_CASE("variables of huggingface_hub") {
   CHECK_FALSE(mirror.shows_progress);
   CHECK(mirror.modelscope);
   CHECK(mirror.modelscope_cache == "/ms");
+  CHECK(mirror.modelscope_endpoint == "https://modelscope.ai");
+  CHECK(mirror.modelscope_token == "ms-1");
   CHECK(from({{"TRANSFORMERS_OFFLINE", "1"}}).offline);
 }
 
@@ -94,7 +99,7 @@ TEST_CASE("ModelScope's cache: dots in names are written otherwise, and older pl
     return cache.file(folder);
   };
   const auto find = [&](const char* name) {
-    return find_in_modelscope(files, settings, RepositoryType::kModel, name);
+    return find_in_modelscope(files, settings, {.name = name});
   };
   const auto dotted = make("models/Qwen/Qwen3-0___6B");
   const auto older = make("Qwen/Qwen2");

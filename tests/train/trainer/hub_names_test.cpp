@@ -117,7 +117,7 @@ TEST_CASE("what the cache lacks: the error says what, and which command fetches 
             R"({"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}})"}});
   CHECK(contains(hub.refused(full + "acme/shards\n"), "lacks b.safetensors"));
   CHECK(contains(hub.refused(full + "acme/none\n", {{"USE_MODELSCOPE_HUB", "1"}, {"HOME", "/h"}}),
-                 "modelscope download --model acme/none"));
+                 "'USE_MODELSCOPE_HUB=1 troupe download acme/none' fetches it"));
 }
 
 TEST_CASE("data sets on a hub: by dataset_info.json, ONLINE, REMOTE:, and by path") {
@@ -127,7 +127,8 @@ TEST_CASE("data sets on a hub: by dataset_info.json, ONLINE, REMOTE:, and by pat
   hub.add("datasets--a--info", {{"dataset_info.json", R"({"far": {"hf_hub_url": "a/rows"}})"}});
   hub.put(hub.place.file("data/dataset_info.json"),
           R"({"here": {"file_name": "x.json"}, "far": {"hf_hub_url": "a/rows", "split": "test"},
-              "part": {"hf_hub_url": "a/rows", "split": "train[:10]"}})");
+              "part": {"hf_hub_url": "a/rows", "split": "train[:10]"},
+              "both": {"hf_hub_url": "a/rows", "split": "train[:10%]+test"}})");
   const auto folder = hub.snapshot("datasets--a--rows");
   const std::string start = "finetuning_type: full\nmodel_name_or_path: a/m\ntemplate: empty\n";
   const auto named = fmt::format("dataset_dir: {}\ndataset: ", hub.place.file("data"));
@@ -136,6 +137,9 @@ TEST_CASE("data sets on a hub: by dataset_info.json, ONLINE, REMOTE:, and by pat
         Files{{"far", {folder + "/data/test.jsonl"}}});
   CHECK(hub.loaded(start + named + "part\n").config.data.hub_files ==
         Files{{"part", {folder + "/data/train.jsonl"}}});
+  CHECK(hub.loaded(start + named + "both\n").config.data.hub_files ==
+        Files{{"both", {folder + "/data/train.jsonl"}},
+              {"both\ntest", {folder + "/data/test.jsonl"}}});
   const auto online = hub.loaded(start + "dataset_dir: ONLINE\ndataset: a/rows\n");
   CHECK(online.config.data.hub_files == Files{{"a/rows", {folder + "/data/train.jsonl"}}});
   CHECK(contains(hub.refused(start + "dataset_dir: ONLINE\ndataset: a/none\n"),
