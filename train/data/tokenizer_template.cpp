@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/clock.h"
+#include "train/data/tool_formats.h"
 
 namespace troupe::train {
 namespace {
@@ -201,10 +202,12 @@ Result<json::Array> message_calls(const std::string& content) {
   json::Array out;
   for (auto& call : list) {
     const auto* inner = json::find(call, "function");
-    const json::Value function = inner != nullptr ? *inner : call;
+    json::Value function = inner != nullptr ? *inner : call;
     if (!json::find_string(function, "name"))
       return error(Code::kInvalidArgument, "a function call must have a name, is {}",
                    json::write(call).substr(0, 60));
+    if (const auto* arguments = json::find(function, "arguments"))
+      function.get_object()["arguments"] = json::Value(call_arguments(*arguments));
     out.push_back({{"type", "function"}, {"function", function}});
   }
   return out;
@@ -249,6 +252,17 @@ Result<TokenizerTemplate> TokenizerTemplate::parse(std::string_view source, std:
   return out;
 }
 
+Result<TokenizerTemplate> TokenizerTemplate::of(const Tokenizer& tokenizer) {
+  const std::string name = "the tokenizer's chat_template";
+  auto out = TROUPE_TRY(parse(*tokenizer.chat_template(), name, tokenizer));
+  if (const auto& source = tokenizer.tool_use_template()) {
+    auto parsed = jinja::Template::parse(*source);
+    if (!parsed) return parsed.status().prefixed(name + " tool_use");
+    out.tool_use_ = std::move(*parsed);
+  }
+  return out;
+}
+
 Result<jinja::Rendered> TokenizerTemplate::render(const json::Array& messages,
                                                   bool add_generation_prompt,
                                                   const Extras& extras) const {
@@ -258,7 +272,8 @@ Result<jinja::Rendered> TokenizerTemplate::render(const json::Array& messages,
   context["documents"] = nullptr;
   context["add_generation_prompt"] = add_generation_prompt;
   if (extras.enable_thinking) context["enable_thinking"] = *extras.enable_thinking;
-  auto out = template_.render(context, fixed_day());
+  const bool by_tool_use = tool_use_ && !extras.tools.is_null();
+  auto out = (by_tool_use ? *tool_use_ : template_).render(context, fixed_day());
   if (!out) return out.status().prefixed(name_);
   return out;
 }
@@ -298,8 +313,8 @@ Result<ChatTemplate> guess_template(const TokenizerTemplate& own, const Tokenize
 }
 
 Result<ChatTemplate> template_of_tokenizer(const Tokenizer& tokenizer) {
-  const auto own = std::make_shared<TokenizerTemplate>(TROUPE_TRY(TokenizerTemplate::parse(
-      *tokenizer.chat_template(), "the tokenizer's chat_template", tokenizer)));
+  const auto own =
+      std::make_shared<TokenizerTemplate>(TROUPE_TRY(TokenizerTemplate::of(tokenizer)));
   auto guessed = guess_template(*own, tokenizer);
   if (guessed) {
     guessed->note =

@@ -18,6 +18,9 @@ class TokenizerTemplate {
   // `source`: the template, "tokenizer's chat_template" and the like in errors `name`.
   static Result<TokenizerTemplate> parse(std::string_view source, std::string name,
                                          const Tokenizer& tokenizer);
+  // The tokenizer's own: the text `default`, and for conversations with tools `tool_use`, where it
+  // has that. It has a chat_template().
+  static Result<TokenizerTemplate> of(const Tokenizer& tokenizer);
 
   // Messages as transformers' apply_chat_template takes them. strftime_now says 26 Jul 2024, so
   // that samples are the same on every day of a run. What the template refuses is kInvalidArgument
@@ -36,6 +39,7 @@ class TokenizerTemplate {
       : template_(std::move(parsed)), source_(std::move(source)), name_(std::move(name)) {}
 
   jinja::Template template_;
+  std::optional<jinja::Template> tool_use_;
   std::string source_, name_;
   json::Object tokens_;  // the special tokens' words by name
 };

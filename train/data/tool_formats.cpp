@@ -380,11 +380,12 @@ Result<Calls> calls_of(const ToolFormat& format, const std::string& text) {
   Calls out;
   for (const auto& call : parsed->is_array() ? parsed->get_array() : one) {
     const auto name = json::find_string(call, "name");
-    const auto* arguments = json::find(call, "arguments");
-    if (!name || !arguments) return invalid("name or arguments are missing");
-    if (format.one_by_one && !arguments->is_object())
+    const auto* given = json::find(call, "arguments");
+    if (!name || !given) return invalid("name or arguments are missing");
+    auto arguments = call_arguments(*given);
+    if (format.one_by_one && !arguments.is_object())
       return invalid("with this template, arguments must be an object");
-    out.push_back({*name, *arguments});
+    out.push_back({*name, std::move(arguments)});
   }
   if (out.empty()) return invalid("there is no call");
   if (format.name == "glm4" && out.size() > 1) {
@@ -420,6 +421,12 @@ std::vector<std::string> tool_format_names() {
   std::vector<std::string> names;
   for (const auto& format : kFormats) names.emplace_back(format.name);
   return names;
+}
+
+json::Value call_arguments(const json::Value& arguments) {
+  if (!arguments.is_string()) return arguments;
+  auto parsed = json::parse(arguments.get_string(), "arguments");
+  return parsed.ok() && parsed->is_object() ? std::move(*parsed) : arguments;
 }
 
 Result<std::string> describe_tools(std::string_view format, const std::string& tools,

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/json.h"
 #include "runtime/base/status.h"
 
 namespace troupe::train {
@@ -17,6 +18,9 @@ std::vector<std::string> tool_format_names();
 // "function": …}; an empty list has no text. `date` ("15 Jan 2026") stands in the format llama3.
 Result<std::string> describe_tools(std::string_view format, const std::string& tools,
                                    const std::string& date);
+
+// Arguments of a call as the value that they are: OpenAI's form has them as the text of an object.
+json::Value call_arguments(const json::Value& arguments);
 
 // The words that parts of a function turn stand between. Empty: there are none.
 struct CallWords {

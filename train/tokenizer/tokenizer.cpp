@@ -162,6 +162,10 @@ bool Tokenizer::add_bos_token() const { return core_->add_bos_token; }
 
 const std::optional<std::string>& Tokenizer::chat_template() const { return core_->chat_template; }
 
+const std::optional<std::string>& Tokenizer::tool_use_template() const {
+  return core_->tool_use_template;
+}
+
 Status Tokenizer::add_special_token(std::string_view token) {
   const auto id = token_id(token);
   if (!id) {
@@ -207,6 +211,7 @@ void Tokenizer::set_chat_template(std::string jinja) {
   auto core = std::make_shared<Core>(*core_);
   core->chat_template = std::move(jinja);
   core->chat_template_is_file = true;
+  core->tool_use_template.reset();
   core_ = std::move(core);
 }
 

@@ -73,6 +73,8 @@ class Tokenizer {
   // The Jinja text of chat_template.jinja or of tokenizer_config.json's chat_template, if any;
   // of a list of named ones `default`.
   const std::optional<std::string>& chat_template() const;
+  // Of that list, or of additional_chat_templates, `tool_use`: for conversations with tools.
+  const std::optional<std::string>& tool_use_template() const;
 
   // Replaces the end-of-text (padding) token; kNotFound where the vocabulary lacks it. It becomes a
   // special token: it is recognised in texts and left out by decode.
@@ -93,8 +95,8 @@ class Tokenizer {
   // tokenizer.json: as it was read, or made of a tokenizer.model, with the tokens added or made
   // special since.
   Result<std::string> tokenizer_json() const;
-  // Writes tokenizer.json, tokenizer_config.json and chat_template.jinja where it was a file of its
-  // own: what was read, with eos, pad and added tokens as they are now.
+  // Writes tokenizer.json, tokenizer_config.json and Jinja texts that were files of their own: what
+  // was read, with eos, pad and added tokens as they are now.
   Status save(FileSystem& files, const std::string& directory) const;
 
  private:

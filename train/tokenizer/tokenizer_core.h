@@ -44,6 +44,8 @@ struct Tokenizer::Core {
   bool add_bos_token = false;
   std::optional<std::string> chat_template;
   bool chat_template_is_file = false;
+  std::optional<std::string> tool_use_template;
+  bool tool_use_is_file = false;
   std::string tokenizer_json, tokenizer_config_json;  // as read, for save
 
   // Fills what is derived from `added` and `model`.

@@ -299,12 +299,15 @@ bool adds_bos_by_class(const json::Value& config) {
   return false;
 }
 
-// A text, or a list of named ones, of which `default` counts.
-std::optional<std::string> chat_template_of(const json::Value& config) {
+constexpr const char* kToolUseFile = "additional_chat_templates/tool_use.jinja";
+
+// A text, which is `default`, or a list of named ones.
+std::optional<std::string> chat_template_of(const json::Value& config, std::string_view name) {
   const auto* value = json::find(config, "chat_template");
-  if (value == nullptr || !value->is_array()) return json::find_string(config, "chat_template");
+  if (value == nullptr || !value->is_array())
+    return name == "default" ? json::find_string(config, "chat_template") : std::nullopt;
   for (const auto& one : value->get_array()) {
-    if (json::find_string(one, "name") == "default") return json::find_string(one, "template");
+    if (json::find_string(one, "name") == name) return json::find_string(one, "template");
   }
   return std::nullopt;
 }
@@ -346,7 +349,8 @@ Result<Tokenizer> TokenizerLoader::from_text(std::string_view tokenizer_json,
     core->tokenizer_config_json = tokenizer_config_json;
     core->add_bos_token =
         json::find_bool(config, "add_bos_token").value_or(adds_bos_by_class(config));
-    core->chat_template = chat_template_of(config);
+    core->chat_template = chat_template_of(config, "default");
+    core->tool_use_template = chat_template_of(config, "tool_use");
     if (chat_template) {
       core->chat_template = std::move(chat_template);
       core->chat_template_is_file = true;
@@ -440,9 +444,17 @@ Result<Tokenizer> Tokenizer::load(FileSystem& files, const std::string& path) {
     std::tie(main_text, config) =
         TROUPE_TRY(from_sentence_piece(main_text, config, map, added, directory));
   }
-  return TokenizerLoader::from_text(main_text, config, map,
-                                    chat.empty() ? std::nullopt : std::optional(chat), directory,
-                                    sentence_piece ? "tokenizer.model" : "tokenizer.json");
+  auto tool_use = TROUPE_TRY(optional_file(kToolUseFile));
+  auto out = TROUPE_TRY(TokenizerLoader::from_text(
+      main_text, config, map, chat.empty() ? std::nullopt : std::optional(chat), directory,
+      sentence_piece ? "tokenizer.model" : "tokenizer.json"));
+  if (!tool_use.empty()) {
+    auto core = std::make_shared<Core>(*out.core_);
+    core->tool_use_template = std::move(tool_use);
+    core->tool_use_is_file = true;
+    out.core_ = std::move(core);
+  }
+  return out;
 }
 
 Result<std::string> Tokenizer::tokenizer_json() const {
@@ -484,6 +496,11 @@ Status Tokenizer::save(FileSystem& files, const std::string& directory) const {
   if (core_->chat_template_is_file) {
     TROUPE_RETURN_IF_ERROR(write_file_atomically(files, join_path(directory, "chat_template.jinja"),
                                                  *core_->chat_template));
+  }
+  if (core_->tool_use_is_file && core_->tool_use_template) {
+    const std::string path = join_path(directory, kToolUseFile);
+    TROUPE_RETURN_IF_ERROR(files.create_directories(path.substr(0, path.rfind('/'))));
+    TROUPE_RETURN_IF_ERROR(write_file_atomically(files, path, *core_->tool_use_template));
   }
   return {};
 }

@@ -186,6 +186,20 @@ void check_templates(const json::Value& root, const json::Value& conversations,
   CHECK(compared == (everything ? 5849 : 3177));
 }
 
+TEST_CASE("arguments that are the text of an object are that object in every format") {
+  for (const auto& format : tool_format_names()) {
+    CAPTURE(format);
+    const auto object =
+        write_calls(format, R"({"name": "f", "arguments": {"a": "x", "b": [1]}})", {});
+    const auto text =
+        write_calls(format, R"({"name": "f", "arguments": "{\"a\": \"x\", \"b\": [1]}"})", {});
+    REQUIRE(object.ok());
+    CHECK(object.value() == text.value());
+  }
+  CHECK(write_calls("qwen", R"({"name": "f", "arguments": "Paris"})", {}).value() ==
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": \"Paris\"}\n</tool_call>");
+}
+
 // Keys tool_format and default_system.
 void check_overrides(const json::Value& conversations, Templates& templates) {
   std::set<std::string> formats;

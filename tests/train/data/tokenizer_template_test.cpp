@@ -3,6 +3,8 @@
 
 #include "train/data/tokenizer_template.h"
 
+#include <filesystem>
+
 #include "tests/train/data/lf_golden.h"
 #include "train/data/conversation_encoder.h"
 #include "train/data/encode_samples.h"
@@ -165,14 +167,42 @@ TEST_CASE("calls and tools reach the template as transformers gives them") {
                                        {Role::kAssistant, "five"}},
                           .system = {},
                           .tools = R"([{"name": "f"}])"};
-  CHECK(shown(with_template(calls), talk) ==
-        "[{\"name\": \"f\"}]\nu:q;a:[f({\"x\": 1});]t:5;a:[five;]");
+  const std::string written = "[{\"name\": \"f\"}]\nu:q;a:[f({\"x\": 1});]t:5;a:[five;]";
+  CHECK(shown(with_template(calls), talk) == written);
+  // OpenAI's form: arguments are the text of an object.
+  Conversation as_text = talk;
+  as_text.messages[1].content = R"({"name": "f", "arguments": "{\"x\": 1}"})";
+  CHECK(shown(with_template(calls), as_text) == written);
+  // A text for conversations with tools alone.
+  const json::Object config{
+      {"bos_token", "<s>"},
+      {"eos_token", "<e>"},
+      {"chat_template", json::Array{json::Object{{"name", "default"}, {"template", kNoSystem}},
+                                    json::Object{{"name", "tool_use"}, {"template", calls}}}}};
+  const auto two = byte_tokenizer({"<s>", "<e>"}, json::write(config));
+  CHECK(shown(two, talk) == written);
+  const Conversation plain{
+      .messages = {{Role::kUser, "a"}, {Role::kAssistant, "b"}}, .system = {}, .tools = {}};
+  CHECK(shown(two, plain) == "<s><user>\na<e>\n<assistant>\n[b<e>\n]");
+  // As a file of its own it is read, and written again.
+  DataFolder folder;
+  REQUIRE(two.save(folder.files, folder.directory.path()).ok());
+  std::filesystem::create_directories(folder.directory.file("additional_chat_templates"));
+  folder.write("additional_chat_templates/tool_use.jinja", "other");
+  const auto loaded = Tokenizer::load(folder.files, folder.directory.path()).value();
+  CHECK(loaded.chat_template() == kNoSystem);
+  CHECK(loaded.tool_use_template() == "other");
+  const DataFolder copy;
+  REQUIRE(loaded.save(folder.files, copy.directory.path()).ok());
+  CHECK(Tokenizer::load(folder.files, copy.directory.path()).value().tool_use_template() ==
+        "other");
 }
 
 TEST_CASE("a tokenizer's templates by name: default counts") {
   const auto tokenizer = byte_tokenizer({"<e>"}, R"({"eos_token": "<e>", "chat_template": [
       {"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]})");
   CHECK(tokenizer.chat_template() == "d");
+  CHECK(tokenizer.tool_use_template() == "t");
   auto broken = with_template("{% if %}");
   CHECK(choose_template(std::nullopt, broken).status().message().find("chat_template") !=
         std::string::npos);
