@@ -137,6 +137,11 @@ void Bf16Operators::gemm(const train::Gemm& g) {
   out_rows(bf16.c, g.c, g.c_stride, g.m, g.n);
 }
 
+void Bf16Operators::quantized_values(const QuantizedMatrix& matrix, std::int64_t first,
+                                     float* values, std::int64_t count) {
+  gpu_.operators->quantized_values(matrix, first, values, count);
+}
+
 void Bf16Operators::zero(Elements x, std::int64_t count) { gpu_.operators->zero(x, count); }
 
 void Bf16Operators::dropout(const train::Dropout& dropout, ConstElements x, ConstElements residual,

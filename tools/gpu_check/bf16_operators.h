@@ -8,6 +8,7 @@
 
 #include "tools/gpu_check/bench.h"
 #include "train/tensor/operators.h"
+#include "train/tensor/quantized.h"
 
 namespace troupe::tools::gpu {
 
@@ -18,6 +19,7 @@ using train::Dropout;
 using train::DType;
 using train::Elements;
 using train::Gemm;
+using train::QuantizedMatrix;
 using train::RopeDirection;
 
 class Bf16Operators final : public train::Operators {
