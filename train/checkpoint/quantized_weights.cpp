@@ -124,7 +124,7 @@ Result<QuantizedWeights> QuantizedWeights::find(const TensorReader& tensors) {
       found.matrices_.emplace(weight, StoredMatrix{.quantization = {.code = WeightCode::kInt8},
                                                    .rows = codes->shape[0],
                                                    .width = codes->shape[1],
-                                                   .values = DType::kF16});
+                                                   .values = DType::kF32});
       hidden.emplace(name);
       hidden.insert(module + std::string(kFormat));
     }

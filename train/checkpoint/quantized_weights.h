@@ -27,7 +27,7 @@ namespace troupe::train {
 struct StoredMatrix {
   Quantization quantization;
   std::int64_t rows = 0, width = 0;
-  DType values = DType::kF32;  // the type that it was of, and becomes again
+  DType values = DType::kF32;  // in 4 bits: the type that it was of, and becomes again
   float offset = 0;            // the mean of nested magnitudes
 };
 

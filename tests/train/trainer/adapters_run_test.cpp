@@ -169,7 +169,7 @@ TEST_CASE("a base in 4 or 8 bits: one file for all strategies, and after deaths"
 
 TEST_CASE("a model that bitsandbytes keeps quantised: as the same quantised at load") {
   const std::string golden = troupe::tests::source_dir() + "/tests/golden/quantized/";
-  for (const char* kind : {"int8", "fp4", "nf4"}) {
+  for (const std::string kind : {"int8", "fp4", "nf4"}) {
     CAPTURE(kind);
     const auto config_of = [](const std::string& folder) {
       return ModelConfig::parse(file(folder + "/config.json"), folder).value();
