@@ -68,11 +68,22 @@ void add_eval_data_keys(KeyTable& t) {
 }
 
 void add_best_keys(KeyTable& t) {
+  t.boolean("compute_accuracy", false)
+      .implemented(
+          "eval_accuracy: the mean over samples of how many of their targets are the most "
+          "probable token",
+          TROUPE_FIELD(evaluation.compute_accuracy))
+      .only_where(
+          [](const TrainConfig& config) {
+            return evaluates(config) && config.method.stage == TrainingStage::kSupervised;
+          },
+          "it belongs to evaluations in stage sft");
   t.boolean("load_best_model_at_end", false)
       .implemented("end with the checkpoint that evaluated best",
                    TROUPE_FIELD(evaluation.load_best_model_at_end));
   t.optional("metric_for_best_model", ValueType::kText)
-      .implemented("what is compared: eval_loss", TROUPE_FIELD(evaluation.metric_for_best_model))
+      .implemented("what is compared: eval_loss or eval_accuracy",
+                   TROUPE_FIELD(evaluation.metric_for_best_model))
       .only_where(evaluates_between_steps, kEvaluationsOnly);
   t.optional("greater_is_better", ValueType::kBool)
       .implemented("whether a larger metric is better (default: not for a loss)",
@@ -86,8 +97,6 @@ void add_best_keys(KeyTable& t) {
 }
 
 void add_unused_keys(KeyTable& t) {
-  t.boolean("compute_accuracy", false)
-      .refused("token accuracy when evaluating", kOnlyLoss, kLeaveOut);
   for (const char* name : {"bf16_full_eval", "fp16_full_eval"})
     t.boolean(name, false).inert("what to evaluate in", "an evaluation computes as training does");
   t.optional("eval_num_beams", ValueType::kInteger)

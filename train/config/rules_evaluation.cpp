@@ -88,10 +88,11 @@ class Checker {
   void check_metric() {
     const auto& metric = evaluation_.metric_for_best_model;
     if (metric == "eval_loss") return;
+    if (metric == "eval_accuracy" && config_.measures_accuracy()) return;
     problems_.add_named(
         Code::kUnsupported, "metric_for_best_model",
-        fmt::format("metric_for_best_model={} is not supported: the loss is what an evaluation "
-                    "measures; use metric_for_best_model: eval_loss",
+        fmt::format("metric_for_best_model={} is not supported: an evaluation measures eval_loss, "
+                    "and in stage sft with compute_accuracy: true eval_accuracy",
                     metric));
   }
 

@@ -329,7 +329,8 @@ struct EvaluationSection {
   bool on_start = false;
   std::int64_t per_device_eval_batch_size = 8;
   bool load_best_model_at_end = false;
-  std::string metric_for_best_model = "eval_loss";
+  bool compute_accuracy = false;                     // eval_accuracy beside eval_loss
+  std::string metric_for_best_model = "eval_loss";   // or eval_accuracy
   std::optional<bool> greater_is_better;             // default: not for losses
   std::optional<std::int64_t> early_stopping_steps;  // evaluations without improvement
 
@@ -423,6 +424,10 @@ struct TrainConfig {
   // complete. Never secrets.
   json::Object other;
 
+  // Whether evaluations have eval_accuracy.
+  bool measures_accuracy() const {
+    return evaluation.compute_accuracy && method.stage == TrainingStage::kSupervised;
+  }
   // Or only predicts.
   bool trains() const { return prediction.do_train.value_or(!prediction.do_predict); }
 };

@@ -63,6 +63,31 @@ class KeptLogits final : public Loss {
   std::vector<float>& logits_;
 };
 
+// A loss, and beside it whether each target is the token with the greatest logit: of equal ones the
+// first.
+class HitCountingLoss final : public Loss {
+ public:
+  HitCountingLoss(const Loss& loss, std::vector<bool>& hits) : loss_(loss), hits_(hits) {}
+  Status evaluate(Operators& operators, const LogitsChunk& chunk, float scale, bool gradient,
+                  std::span<float> losses) const override {
+    logits_.resize(static_cast<std::size_t>(chunk.rows * chunk.classes));
+    targets_.resize(chunk.targets.size());
+    operators.download(chunk.logits, logits_.data(), logits_.size() * sizeof(float));
+    operators.download(chunk.targets.data(), targets_.data(), chunk.targets.size_bytes());
+    for (std::size_t row = 0; row < targets_.size(); ++row) {
+      const auto begin = logits_.begin() + static_cast<std::ptrdiff_t>(row) * chunk.classes;
+      hits_.push_back(std::max_element(begin, begin + chunk.classes) - begin == targets_[row]);
+    }
+    return loss_.evaluate(operators, chunk, scale, gradient, losses);
+  }
+
+ private:
+  const Loss& loss_;
+  std::vector<bool>& hits_;
+  mutable std::vector<float> logits_;
+  mutable std::vector<std::int32_t> targets_;
+};
+
 std::vector<std::int64_t> tokens_with_targets(const MicroBatch& batch) {
   std::vector<std::int64_t> tokens;
   for (std::int64_t i = 0; i < batch.tokens(); ++i)
@@ -231,11 +256,15 @@ Result<ObjectiveSum> Objective::forward_backward(Model& model, const MicroBatch&
 }
 
 Result<ObjectiveSum> Objective::forward(Model& model, const MicroBatch& batch, UnitAccess& units,
-                                        Activations& activations, const Asked& asked) const {
-  if (const Loss* loss = own_loss())
-    return ObjectiveSum{TROUPE_TRY(model.forward(batch, units, *loss, activations)), {}};
+                                        Activations& activations, const Asked& asked,
+                                        std::vector<bool>* hits) const {
+  const auto one_pass = [&](const Loss& loss) {
+    if (hits) return model.forward(batch, units, HitCountingLoss(loss, *hits), activations);
+    return model.forward(batch, units, loss, activations);
+  };
+  if (const Loss* loss = own_loss()) return ObjectiveSum{TROUPE_TRY(one_pass(*loss)), {}};
   if (const auto loss = loss_of(asked)) {
-    LossSum sum = TROUPE_TRY(model.forward(batch, units, *loss, activations));
+    LossSum sum = TROUPE_TRY(one_pass(*loss));
     sum.loss_sum *= share_of(batch);
     return ObjectiveSum{sum, {}};
   }

@@ -107,9 +107,11 @@ class Objective {
   Result<ObjectiveSum> forward_backward(Model& model, const MicroBatch& batch, UnitAccess& units,
                                         float scale, Activations& activations,
                                         const Asked& asked = {}) const;
-  // The losses alone, for evaluation.
+  // The losses alone, for evaluation. `hits`: receives of each target, in order, whether no token
+  // was more probable; of objectives whose losses follow from logits in one pass.
   Result<ObjectiveSum> forward(Model& model, const MicroBatch& batch, UnitAccess& units,
-                               Activations& activations, const Asked& asked = {}) const;
+                               Activations& activations, const Asked& asked = {},
+                               std::vector<bool>* hits = nullptr) const;
 };
 
 // The targets [first, end) of each sequence of a batch (a row, or a segment of one), in order.

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::string_view kMetricPrefix = "eval_";
 constexpr std::string_view kLossMetric = "eval_loss";
+constexpr std::string_view kAccuracyMetric = "eval_accuracy";
 
 // "checkpoint-40" → 40.
 std::optional<std::int64_t> step_of_checkpoint(std::string_view path) {
@@ -65,11 +66,11 @@ Result<BestModel> BestModel::make(const EvaluationSection& evaluation,
                                   IntervalStrategy save_strategy) {
   std::string metric = evaluation.metric_for_best_model;
   if (!metric.starts_with(kMetricPrefix)) metric.insert(0, kMetricPrefix);
-  if (metric != kLossMetric) {
+  if (metric != kLossMetric && !(metric == kAccuracyMetric && evaluation.compute_accuracy)) {
     return error(
         Code::kUnsupported,
-        "metric_for_best_model={} is not supported: evaluations have eval_loss and no other "
-        "metric; use metric_for_best_model: eval_loss",
+        "metric_for_best_model={} is not supported: evaluations have eval_loss, and eval_accuracy "
+        "with compute_accuracy: true",
         evaluation.metric_for_best_model);
   }
   if (evaluation.early_stopping_steps && *evaluation.early_stopping_steps < 1) {
@@ -82,20 +83,23 @@ Result<BestModel> BestModel::make(const EvaluationSection& evaluation,
 BestModel::BestModel(const EvaluationSection& evaluation, IntervalStrategy save_strategy)
     : enabled_(evaluation.load_best_model_at_end || evaluation.early_stopping_steps.has_value() ||
                save_strategy == IntervalStrategy::kBest),
+      by_accuracy_(evaluation.metric_for_best_model.ends_with("accuracy")),
       // transformers: not for metrics whose name ends in "loss".
-      greater_is_better_(evaluation.greater_is_better.value_or(false)),
+      greater_is_better_(evaluation.greater_is_better.value_or(by_accuracy_)),
       saves_best_(save_strategy == IntervalStrategy::kBest),
       patience_(evaluation.early_stopping_steps) {}
 
 bool BestModel::evaluated(const EvalResult& result, std::int64_t step) {
   if (!enabled_) return false;
-  const bool comparable = std::isfinite(result.loss) && result.non_finite_batches == 0;
+  const double value =
+      by_accuracy_ ? result.metrics.sums[0] / result.metrics.counts[0] : result.loss;
+  const bool comparable =
+      std::isfinite(value) && std::isfinite(result.loss) && result.non_finite_batches == 0;
   const bool better =
-      comparable &&
-      (state_.best_step < 0 ||
-       (greater_is_better_ ? result.loss > state_.best_metric : result.loss < state_.best_metric));
+      comparable && (state_.best_step < 0 || (greater_is_better_ ? value > state_.best_metric
+                                                                 : value < state_.best_metric));
   if (better) {
-    state_.best_metric = result.loss;
+    state_.best_metric = value;
     state_.best_step = step;
     state_.misses = 0;
   } else {

@@ -49,7 +49,7 @@ double eval_steps_value(const TrainConfig& config);
 class BestModel {
  public:
   // kUnsupported naming metric_for_best_model where evaluations do not have it: they have eval_loss
-  // ("loss").
+  // ("loss"), and eval_accuracy with compute_accuracy.
   static Result<BestModel> make(const EvaluationSection& evaluation,
                                 IntervalStrategy save_strategy);
 
@@ -90,6 +90,7 @@ class BestModel {
   BestModel(const EvaluationSection& evaluation, IntervalStrategy save_strategy);
 
   bool enabled_ = false;
+  bool by_accuracy_ = false;
   bool greater_is_better_ = false;
   bool saves_best_ = false;
   std::optional<std::int64_t> patience_;

@@ -12,6 +12,31 @@ namespace {
 // counts below 2⁵³ are exact in them.
 constexpr std::size_t kFieldsPerBatch = 2;
 
+constexpr MetricInfo kAccuracy[] = {{.name = "accuracy"}};
+
+// The sum over samples of their accuracy, and the number of samples that have a target.
+MetricSums accuracy_of(const MicroBatch& batch, std::span<const std::int32_t> sample_of_token,
+                       std::size_t samples, const std::vector<bool>& hits) {
+  if (std::ssize(hits) != count_targets(batch)) return {};  // of an objective that tells none
+  std::vector<std::int64_t> targets(samples), right(samples);
+  std::size_t target = 0;
+  for (std::int64_t token = 0; token < batch.tokens(); ++token) {
+    if (!batch.has_target(token)) continue;
+    const auto sample = static_cast<std::size_t>(sample_of_token[static_cast<std::size_t>(token)]);
+    ++targets[sample];
+    right[sample] += hits[target++];
+  }
+  double sum = 0, count = 0;
+  for (std::size_t i = 0; i < samples; ++i) {
+    if (targets[i] == 0) continue;
+    sum += static_cast<double>(right[i]) / static_cast<double>(targets[i]);
+    ++count;
+  }
+  MetricSums out;
+  out.set(0, sum, count);
+  return out;
+}
+
 bool has_room(const ActivationOptions& have, const ActivationOptions& need) {
   return have.rows_max >= need.rows_max && have.length_max >= need.length_max;
 }
@@ -27,6 +52,10 @@ MicroBatch view(const TokenBatch& tokens) {
 }
 
 }  // namespace
+
+std::span<const MetricInfo> eval_metrics(const Objective& objective, bool accuracy) {
+  return accuracy ? std::span<const MetricInfo>(kAccuracy) : objective.metrics();
+}
 
 EvalResult combine_eval_batches(std::span<const EvalBatch> batches, bool nan_inf_filter) {
   EvalResult result{.batches = static_cast<std::int64_t>(batches.size())};
@@ -99,9 +128,11 @@ ActivationOptions Evaluator::activation_options() const {
 Result<EvalBatch> Evaluator::run_batch(std::int64_t batch, const Objective& objective,
                                        const AskedModels& models) const {
   const std::int64_t rows = rows_of(batch);
+  std::vector<bool> hits;
   const auto pass = [&](const MicroBatch& own, const MicroBatch& others) -> Result<ObjectiveSum> {
     const Asked asked = TROUPE_TRY(objective.ask(models, own, others));
-    return objective.forward(models.model, own, models.units, models.activations, asked);
+    return objective.forward(models.model, own, models.units, models.activations, asked,
+                             options_.accuracy ? &hits : nullptr);
   };
   if (rows == 0) {
     // Takes part in the gathering of units.
@@ -117,11 +148,16 @@ Result<EvalBatch> Evaluator::run_batch(std::int64_t batch, const Objective& obje
   if (dataset_->is_mapped())
     TROUPE_RETURN_IF_ERROR(check_tokens(*dataset_, samples, models.model.config().vocab_size));
   const bool judged = dataset_->kind() == TokenDataset::Kind::kFeedback;
-  const TokenBatch own = judged ? collate_answers(*dataset_, samples, Answers::kOwn)
-                                : collate_ragged(*dataset_, samples);
+  TokenBatch own = judged ? collate_answers(*dataset_, samples, Answers::kOwn)
+                          : collate_ragged(*dataset_, samples);
   const TokenBatch others =
       judged ? collate_answers(*dataset_, samples, Answers::kOfOthers) : TokenBatch();
-  const ObjectiveSum sum = TROUPE_TRY(pass(view(own), view(others)));
+  ObjectiveSum sum = TROUPE_TRY(pass(view(own), view(others)));
+  if (options_.accuracy) {
+    // By their places in the batch.
+    add_places(*dataset_, samples, own, -static_cast<std::int64_t>(samples.front()));
+    sum.metrics = accuracy_of(view(own), own.samples, samples.size(), hits);
+  }
   // Of an objective that gives a batch's mean there is nothing to divide.
   const bool is_mean = objective.division() != Objective::Division::kTargets;
   return EvalBatch{.loss_sum = sum.loss_sum,
@@ -145,7 +181,7 @@ Result<EvalResult> Evaluator::run(const Objective& objective, const AskedModels&
   }
   const auto world = static_cast<std::size_t>(ranks.world_size());
   const std::int64_t round_count = rounds(ranks.world_size());
-  const std::size_t metrics = objective.metrics().size();
+  const std::size_t metrics = eval_metrics(objective, options_.accuracy).size();
   const std::size_t fields = kFieldsPerBatch + 2 * metrics;
   std::vector<double> mine;
   for (std::int64_t round = 0; round < round_count; ++round) {

@@ -51,6 +51,8 @@ struct EvalBatch {
   std::int64_t rows = 0;
   MetricSums metrics = {};
 };
+// What an evaluation has beside its losses.
+std::span<const MetricInfo> eval_metrics(const Objective& objective, bool accuracy);
 EvalResult combine_eval_batches(std::span<const EvalBatch> batches, bool nan_inf_filter);
 
 class Evaluator {
@@ -58,6 +60,9 @@ class Evaluator {
   struct Options {
     std::int64_t batch_size = 8;  // per_device_eval_batch_size
     bool nan_inf_filter = true;   // logging_nan_inf_filter
+    // compute_accuracy: instead of the objective's metrics the mean over samples of the share of
+    // their targets that no token is more probable than, as LLaMA-Factory's ComputeAccuracy.
+    bool accuracy = false;
   };
   // `dataset` must outlive the object. kInvalidArgument where it is empty or the batch size is not
   // positive.

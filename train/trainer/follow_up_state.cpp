@@ -131,7 +131,8 @@ Status FollowUpState::open_recorder(const FollowUp* left, const Unlogged& unlogg
                  .dataset_tokens = f.bundle.dataset.token_count(),
                  .world_size = f.options.world_size,
                  .started_unix_us = f.options.started_unix_us,
-                 .metrics = f.objective->metrics()};
+                 .metrics = f.objective->metrics(),
+                 .eval_metrics = eval_metrics(*f.objective, f.config().measures_accuracy())};
   if (f.leads()) {
     facts.first_step = first_step_of_run();
     recorder =

@@ -186,7 +186,7 @@ Result<std::optional<double>> RunRecorder::step(const StepRecord& record) {
 Status RunRecorder::evaluated(const EvalResult& result) {
   json::Object entry = eval_log(state_.epoch, result.loss, result.seconds, result.samples,
                                 result.batches, state_.global_step);
-  for (const auto& metric : metric_values(facts_.metrics, result.metrics, "eval_"))
+  for (const auto& metric : metric_values(facts_.eval_metrics, result.metrics, "eval_"))
     entry.insert(metric);
   add_history(std::move(entry));
   if (!log_) return {};

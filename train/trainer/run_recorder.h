@@ -29,8 +29,9 @@ struct RunFacts {
   std::int64_t dataset_tokens = 0;
   int world_size = 1;
   std::int64_t first_step = 0;  // done before the run began: of the checkpoint it was begun from
-  std::int64_t started_unix_us = 0;          // of the run, not of this process
-  std::span<const MetricInfo> metrics = {};  // of its objective
+  std::int64_t started_unix_us = 0;               // of the run, not of this process
+  std::span<const MetricInfo> metrics = {};       // of its objective
+  std::span<const MetricInfo> eval_metrics = {};  // of its evaluations
 };
 
 // Losses of the steps since the last one that was logged.

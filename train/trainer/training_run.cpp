@@ -219,7 +219,8 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
     const TrainConfig& kept = parts->config();
     parts->evaluator = TROUPE_TRY(Evaluator::make(
         *parts->bundle.eval, {.batch_size = kept.evaluation.per_device_eval_batch_size,
-                              .nan_inf_filter = kept.training.logging_nan_inf_filter}));
+                              .nan_inf_filter = kept.training.logging_nan_inf_filter,
+                              .accuracy = kept.measures_accuracy()}));
   }
   return std::unique_ptr<TrainingRun>(new TrainingRun(std::move(parts)));
 }

@@ -106,8 +106,15 @@ TEST_CASE("what an evaluation does not measure is refused_evaluation by name") {
   const std::string on = "val_size: 0.1\neval_strategy: steps\n";
   CHECK(contains(refused_evaluation(on + "metric_for_best_model: eval_accuracy"),
                  "x.yaml:16: metric_for_best_model=eval_accuracy is not supported"));
-  CHECK(contains(refused_evaluation(on + "compute_accuracy: true"),
-                 "compute_accuracy=true is not supported"));
+  // Stage sft alone measures it.
+  const auto accuracy = load_with(on + "compute_accuracy: true", {"stage=sft", "template=llama3"});
+  REQUIRE_MESSAGE(accuracy.ok(), accuracy.status().to_string());
+  CHECK(accuracy->config.measures_accuracy());
+  CHECK(load_with(on + "compute_accuracy: true\nmetric_for_best_model: accuracy",
+                  {"stage=sft", "template=llama3"})
+            .value()
+            .config.evaluation.metric_for_best_model == "eval_accuracy");
+  CHECK_FALSE(load_with(on + "compute_accuracy: true").value().config.measures_accuracy());
   CHECK(contains(refused_evaluation(on + "predict_with_generate: true"),
                  "predict_with_generate=true"));
   CHECK(

@@ -23,6 +23,24 @@ BestModel tracker(const EvaluationSection& evaluation,
   return std::move(made).value();
 }
 
+TEST_CASE("by accuracy the greater one is better") {
+  auto evaluation = section();
+  evaluation.metric_for_best_model = "eval_accuracy";
+  CHECK(BestModel::make(evaluation, IntervalStrategy::kSteps).status().code() ==
+        Code::kUnsupported);
+  evaluation.compute_accuracy = true;
+  BestModel best = tracker(evaluation);
+  const auto measured = [](double loss, double accuracy) {
+    EvalResult out = result_of(loss);
+    out.metrics.set(0, accuracy * 4, 4);
+    return out;
+  };
+  CHECK(best.evaluated(measured(2, 0.5), 1));
+  CHECK_FALSE(best.evaluated(measured(1, 0.25), 2));
+  CHECK(best.evaluated(measured(3, 0.75), 3));
+  CHECK(best.state().best_metric == 0.75);
+}
+
 RunSchedule schedule(std::int64_t total, std::int64_t per_epoch) {
   return {.steps_per_epoch = per_epoch, .total_steps = total};
 }

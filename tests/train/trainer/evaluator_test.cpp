@@ -116,8 +116,9 @@ struct Evaluation {
 };
 
 Evaluation evaluate(const EvaluationGolden& golden, int world, int threads, std::int64_t batch_size,
-                    const Evaluator::Progress& progress = {}) {
-  const auto evaluator = Evaluator::make(golden.dataset, {.batch_size = batch_size}).value();
+                    const Evaluator::Progress& progress = {}, bool accuracy = false) {
+  const auto evaluator =
+      Evaluator::make(golden.dataset, {.batch_size = batch_size, .accuracy = accuracy}).value();
   auto links =
       collective::make_local_links(std::vector<int>(static_cast<std::size_t>(world), 0)).value();
   Evaluation out;
@@ -176,6 +177,40 @@ TEST_CASE("the same bits at every world size and number of threads; all ranks ma
         CHECK(evaluation.acquired[rank] == evaluation.acquired[0]);
       }
     }
+  }
+}
+
+TEST_CASE(
+    "accuracy is that of LLaMA-Factory's ComputeAccuracy: the mean over samples of their own") {
+  const EvaluationGolden golden;
+  Rank alone(golden, 1);
+  ResidentUnits units(alone.model->layout(), alone.parameters, {});
+  double sum = 0;
+  for (std::int64_t sample = 0; sample < golden.dataset.size(); ++sample) {
+    const std::uint32_t one[] = {static_cast<std::uint32_t>(sample)};
+    const TokenBatch batch = collate_ragged(golden.dataset, one);
+    Activations activations(golden.config,
+                            {.rows_max = 1, .length_max = batch.length, .training = false},
+                            *alone.operators);
+    const MicroBatch micro{
+        .rows = 1, .length = batch.length, .ids = batch.ids, .labels = batch.labels};
+    std::vector<float> logits(static_cast<std::size_t>(batch.length * golden.config.vocab_size));
+    REQUIRE(alone.model->logits(micro, units, activations, logits).ok());
+    double right = 0, targets = 0;
+    for (std::int64_t at = 0; at + 1 < batch.length; ++at) {
+      const auto label = batch.labels[static_cast<std::size_t>(at) + 1];
+      if (label == kIgnoredLabel) continue;
+      const auto begin = logits.begin() + at * golden.config.vocab_size;
+      right += std::max_element(begin, begin + golden.config.vocab_size) - begin == label;
+      ++targets;
+    }
+    sum += right / targets;
+  }
+  for (const int world : {1, 2}) {
+    const auto result = *evaluate(golden, world, 1, 3, {}, true).results[0];
+    CHECK(result.metrics.counts[0] == static_cast<double>(golden.dataset.size()));
+    CHECK(result.metrics.sums[0] == doctest::Approx(sum).epsilon(1e-12));
+    CHECK(same_bits(result.loss, evaluate(golden, world, 1, 3).results[0]->loss));
   }
 }
 
