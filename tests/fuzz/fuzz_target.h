@@ -32,6 +32,7 @@ const FuzzTarget* find_fuzz_target(std::string_view name);
 // Each is defined in the file of its subject: *_targets.cpp.
 extern const FuzzTarget kActorValuesTarget;
 extern const FuzzTarget kAdapterConfigTarget;
+extern const FuzzTarget kArrowTarget;
 extern const FuzzTarget kBundleTarget;
 extern const FuzzTarget kCallTarget;
 extern const FuzzTarget kConfigTarget;

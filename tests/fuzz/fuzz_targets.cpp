@@ -7,14 +7,17 @@ namespace troupe::tests {
 
 std::span<const FuzzTarget> fuzz_targets() {
   static const std::array targets{
-      kActorValuesTarget,   kAdapterConfigTarget, kBundleTarget,          kCallTarget,
-      kConfigTarget,        kControlTarget,       kDataFilesTarget,       kDeltaTarget,
-      kFaultsTarget,        kFramesTarget,        kHandshakeClientTarget, kHandshakeServerTarget,
-      kHeadTarget,          kHostTarget,          kJinjaTarget,           kJournalTarget,
-      kJsonTarget,          kKeeperTarget,        kKeptMemoryTarget,      kManifestTarget,
-      kModelConfigTarget,   kNodeTarget,          kPackageTarget,         kPiecesTarget,
-      kProgressTarget,      kRecordsTarget,       kReportsTarget,         kSafetensorsTarget,
-      kSentencePieceTarget, kTextsTarget,         kTokenizerTarget,
+      kActorValuesTarget,     kAdapterConfigTarget, kArrowTarget,
+      kBundleTarget,          kCallTarget,          kConfigTarget,
+      kControlTarget,         kDataFilesTarget,     kDeltaTarget,
+      kFaultsTarget,          kFramesTarget,        kHandshakeClientTarget,
+      kHandshakeServerTarget, kHeadTarget,          kHostTarget,
+      kJinjaTarget,           kJournalTarget,       kJsonTarget,
+      kKeeperTarget,          kKeptMemoryTarget,    kManifestTarget,
+      kModelConfigTarget,     kNodeTarget,          kPackageTarget,
+      kPiecesTarget,          kProgressTarget,      kRecordsTarget,
+      kReportsTarget,         kSafetensorsTarget,   kSentencePieceTarget,
+      kTextsTarget,           kTokenizerTarget,
   };
   return targets;
 }
