@@ -285,7 +285,7 @@ TEST_CASE("data says what becomes of the rows, and writes nothing") {
                          home.file("words"), home.file("qa.jsonl"), home.file("out")));
   const auto preprocess = home.run({"run", "--", "axolotl", "preprocess", home.file("a.yml")});
   CHECK_MESSAGE(preprocess.exit_code == 0, preprocess.err);
-  CHECK_MESSAGE(contains(preprocess.out, "2 rows read, 1 samples kept, 1 dropped\n"),
+  CHECK_MESSAGE(contains(preprocess.out, "2 rows read, 1 sample kept, 1 dropped\n"),
                 preprocess.out);
   CHECK_FALSE(contains(preprocess.out, "world size"));
   CHECK_FALSE(contains(preprocess.out, "packed"));
@@ -297,7 +297,7 @@ TEST_CASE("data says what becomes of the rows, and writes nothing") {
   const auto few =
       home.run({"data", home.file("a.yml"), "sample_packing=true", "troupe.workers=5"});
   CHECK(few.exit_code == 2);
-  CHECK_MESSAGE(contains(few.out, "2 rows read, 1 samples kept"), (few.out + few.err));
+  CHECK_MESSAGE(contains(few.out, "2 rows read, 1 sample kept"), (few.out + few.err));
   CHECK(contains(few.err, "packing leaves nothing to train on"));
 }
 

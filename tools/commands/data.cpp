@@ -3,6 +3,7 @@
 #include <charconv>
 #include <memory>
 
+#include "runtime/base/text.h"
 #include "tools/commands/data_samples.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/train_flags.h"
@@ -16,13 +17,14 @@ namespace {
 
 void print_sets(const char* what, const train::EncodeReport& report, std::ostream& out) {
   for (const train::DataSetCount& set : report.sets) {
-    out << fmt::format("{}{}: {} rows read, {} samples kept, {} dropped\n", what, set.name,
-                       set.rows, set.samples, set.dropped);
+    out << fmt::format("{}{}: {} read, {} kept, {} dropped\n", what, set.name,
+                       count_of(set.rows, "row"), count_of(set.samples, "sample"), set.dropped);
   }
 }
 
 void print_samples(const char* what, const train::TokenDataset& data, std::ostream& out) {
-  out << fmt::format("{}: {} samples of {} tokens\n", what, data.size(), data.token_count());
+  out << fmt::format("{}: {} of {}\n", what, count_of(data.size(), "sample"),
+                     count_of(data.token_count(), "token"));
 }
 
 // The micro-batches that the training samples of the first epoch are packed into, of all ranks.

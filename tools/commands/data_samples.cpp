@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/text.h"
+
 namespace troupe::tools {
 namespace {
 
@@ -73,26 +75,44 @@ json::Object json_of_sample(const train::TokenDataset& data, std::int64_t sample
 
 void print_lengths(const train::TokenDataset& data, std::ostream& out) {
   constexpr std::int64_t kBarMax = 40;
+  const auto kind = data.kind();
+  const bool packed =
+      kind == train::TokenDataset::Kind::kPacked || kind == train::TokenDataset::Kind::kNeatPacked;
   std::map<std::int64_t, std::int64_t> counts;  // by the largest length of the bin, a power of two
-  std::int64_t trained = 0, most = 0, empty = 0;
+  std::int64_t trained = 0, most = 0, empty = 0, rows = 0, real = 0;
+  const auto count = [&](std::int64_t length) {
+    std::int64_t bin = 16;
+    while (bin < length) bin *= 2;
+    most = std::max(most, ++counts[bin]);
+    ++rows;
+    real += length;
+  };
   for (std::int64_t i = 0; i < data.size(); ++i) {
     const std::int64_t labels = trained_count(labels_of(data, i));
     trained += labels;
     if (labels == 0) ++empty;
-    std::int64_t bin = 16;
-    while (bin < train::real_length(data, static_cast<std::uint32_t>(i))) bin *= 2;
-    most = std::max(most, ++counts[bin]);
+    // What is packed has one length; those of its rows tell more.
+    if (packed) {
+      for (const auto length : data.part_lengths(i)) count(length);
+    } else {
+      count(train::real_length(data, static_cast<std::uint32_t>(i)));
+    }
   }
   if (empty > 0) {
-    out << fmt::format(
-        "{} samples have nothing that is trained on: cutoff_len cut it off, or it is "
-        "empty\n",
-        empty);
+    out << fmt::format("nothing is trained on in {}: cutoff_len cut it off, or it is empty\n",
+                       count_of(empty, "sample"));
   }
-  out << fmt::format("{} tokens are trained on; samples by their lengths in tokens:\n", trained);
-  for (const auto& [bin, count] : counts) {
-    const auto bar = std::max<std::int64_t>(count * kBarMax / most, 1);
-    out << fmt::format("{:>9} to {:<8} {:>9} {}\n", bin == 16 ? 1 : bin / 2 + 1, bin, count,
+  if (packed)
+    out << fmt::format("{} lie in {}, of which {:.1f} % is padding\n", count_of(rows, "row"),
+                       count_of(data.size(), "packed sample"),
+                       100.0 * static_cast<double>(data.token_count() - real) /
+                           static_cast<double>(std::max<std::int64_t>(data.token_count(), 1)));
+  out << fmt::format("{} trained on; {} by their lengths in tokens:\n",
+                     trained == 1 ? "1 token is" : fmt::format("{} tokens are", trained),
+                     packed ? "rows" : "samples");
+  for (const auto& [bin, samples] : counts) {
+    const auto bar = std::max<std::int64_t>(samples * kBarMax / most, 1);
+    out << fmt::format("{:>9} to {:<8} {:>9} {}\n", bin == 16 ? 1 : bin / 2 + 1, bin, samples,
                        std::string(static_cast<std::size_t>(bar), '#'));
   }
 }

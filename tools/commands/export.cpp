@@ -4,6 +4,7 @@
 #include <memory>
 #include <thread>
 
+#include "runtime/base/text.h"
 #include "tools/commands/hub_names.h"
 #include "tools/commands/plan.h"
 #include "train/config/load.h"
@@ -16,7 +17,7 @@ namespace {
 
 std::string counted(std::size_t adapters) {
   if (adapters == 0) return "";
-  return adapters == 1 ? " with 1 adapter" : fmt::format(" with {} adapters", adapters);
+  return " with " + count_of(adapters, "adapter");
 }
 
 Status export_folder(const std::vector<std::string>& arguments, CommandContext& context) {

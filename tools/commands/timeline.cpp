@@ -68,9 +68,27 @@ Result<json::Value> trace_of_run(CommandContext& context, const std::string& tar
                    steps.ok() ? *steps : std::vector<train::StepRecord>());
 }
 
+// Without a cluster that could be asked: the run that was started last.
+Result<json::Value> trace_of_whatever_there_is(CommandContext& context,
+                                               const ClusterOptions& options) {
+  auto trace = trace_of_cluster(context, options);
+  const Code code = trace.status().code();
+  if (trace.ok() || options.address || (code != Code::kNotFound && code != Code::kUnavailable))
+    return trace;
+  train::RunRegistry registry(
+      context.files, join_path(TROUPE_TRY(scheduler::troupe_directory(context.environment)),
+                               train::kRunsDirectory));
+  const auto records = registry.list();
+  if (!records.ok() || records->empty()) return trace;
+  context.err << fmt::format("no cluster runs here: this is {}, the run started last\n",
+                             records->front().run);
+  return trace_of_run(context, records->front().output_dir);
+}
+
 Status timeline(CommandContext& context, const TimelineFlags& flags) {
-  const json::Value trace = TROUPE_TRY(flags.run.empty() ? trace_of_cluster(context, flags.cluster)
-                                                         : trace_of_run(context, flags.run));
+  const json::Value trace =
+      TROUPE_TRY(flags.run.empty() ? trace_of_whatever_there_is(context, flags.cluster)
+                                   : trace_of_run(context, flags.run));
   const std::string text = json::write(trace) + "\n";
   if (!flags.output) {
     context.out << text;
@@ -97,8 +115,10 @@ void add_timeline_command(CLI::App& app, CommandContext& context) {
       app, context, "timeline",
       "Writes a trace of a cluster or a training run, to be opened with ui.perfetto.dev.");
   command
-      .option("run", flags->run, "RUN|DIR",
-              "a training run's id, or its output directory; without it, the cluster")
+      .option(
+          "run", flags->run, "RUN|DIR",
+          "a training run's id, or its output directory; without it, the cluster, and where none "
+          "runs the run started last")
       .option("--output", flags->output, "FILE", "the file to write (default: standard output)");
   declare_cluster_options(command, flags->cluster);
   command.example("troupe timeline --output cluster.json")

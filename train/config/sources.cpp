@@ -67,6 +67,10 @@ class SourceResolver {
     settle_wait();
     check_ray();
     check_world();
+    if (given("ray_num_workers") && !config_.troupe.workers && !environment.enabled("USE_RAY"))
+      loaded_.notices.push_back(
+          "ray_num_workers counts here without USE_RAY=1, too; LLaMA-Factory takes it with that "
+          "alone");
     claim_ours();
     claim_fsdp();
     claim_deepspeed();

@@ -45,14 +45,27 @@ Generator::Generator(Model& model, Operators& operators, UnitAccess& units,
                    {.rows_max = 1, .length_max = cache_.capacity(), .training = false}, operators),
       logits_(static_cast<std::size_t>(model.config().vocab_size)) {}
 
+Status Generator::decode(std::span<const std::int32_t> ids, std::size_t kept) {
+  cached_.resize(kept);
+  cache_.clear();
+  cache_.advance(static_cast<std::int64_t>(kept));
+  TROUPE_RETURN_IF_ERROR(model_.decode(ids, cache_, units_, activations_, logits_));
+  cached_.insert(cached_.end(), ids.begin(), ids.end());
+  return {};
+}
+
 Result<std::vector<std::int32_t>> Generator::generate(std::span<const std::int32_t> prompt,
                                                       const GenerateOptions& options,
                                                       Random& random) {
   TROUPE_RETURN_IF_ERROR(check_sampling(options.sampling));
   if (prompt.empty())
     return error(Code::kInvalidArgument, "the prompt has no tokens; begin with the bos token");
-  cache_.clear();
-  TROUPE_RETURN_IF_ERROR(model_.decode(prompt, cache_, units_, activations_, logits_));
+  std::size_t kept = 0;
+  // (The last token is computed anew, for its logits.)
+  while (options.keeps_prefix && kept + 1 < prompt.size() && kept < cached_.size() &&
+         prompt[kept] == cached_[kept])
+    ++kept;
+  TROUPE_RETURN_IF_ERROR(decode(prompt.subspan(kept), kept));
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> sequence(prompt.begin(), prompt.end());
   while (static_cast<std::int64_t>(tokens.size()) < options.tokens_max) {
@@ -64,8 +77,7 @@ Result<std::vector<std::int32_t>> Generator::generate(std::span<const std::int32
     if (cache_.length() == cache_.capacity() ||
         static_cast<std::int64_t>(tokens.size()) == options.tokens_max)
       break;
-    TROUPE_RETURN_IF_ERROR(
-        model_.decode(std::span(&next, 1), cache_, units_, activations_, logits_));
+    TROUPE_RETURN_IF_ERROR(decode(std::span(&next, 1), cached_.size()));
   }
   return tokens;
 }

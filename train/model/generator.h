@@ -19,6 +19,8 @@ struct GenerateOptions {
   std::vector<std::int64_t> stop_ids;          // end the sequence; not part of the result
   std::function<void(std::int32_t)> on_token;  // optional: each new token as it comes
   std::function<bool()> is_stopped;            // optional, asked behind each token: end here
+  // A Generator computes of a prompt only what is behind its common begin with the sequence before.
+  bool keeps_prefix = false;
 };
 
 // One of several sequences that are generated together.
@@ -44,11 +46,16 @@ class Generator {
   // for an empty prompt, one that does not fit, or ids outside the vocabulary.
   Result<std::vector<std::int32_t>> generate(std::span<const std::int32_t> prompt,
                                              const GenerateOptions& options, Random& random);
+  std::int64_t capacity() const { return cache_.capacity(); }
 
  private:
+  // Puts `ids` behind the `kept` first tokens of the cache.
+  Status decode(std::span<const std::int32_t> ids, std::size_t kept);
+
   Model& model_;
   UnitAccess& units_;
   KvCache cache_;
+  std::vector<std::int32_t> cached_;  // the tokens that are in it
   Activations activations_;
   std::vector<float> logits_;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "runtime/base/text.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/model/model_layout.h"
 #include "train/report/format.h"
@@ -68,7 +69,7 @@ std::string describe(const DiskPlan& plan) {
   if (plan.checkpoint_bytes == 0) return fmt::format("{} for the model", bytes(plan.model_bytes));
   const std::int64_t count = plan.checkpoints.value_or(1);
   return fmt::format("{}: {} of {}, and {} for the model", bytes(plan.all_bytes()),
-                     count == 1 ? "a checkpoint" : fmt::format("{} checkpoints", count),
+                     count == 1 ? "a checkpoint" : count_of(count, "checkpoint"),
                      bytes(plan.checkpoint_bytes), bytes(plan.model_bytes));
 }
 

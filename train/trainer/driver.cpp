@@ -8,6 +8,7 @@
 #include "runtime/base/environment.h"
 #include "runtime/base/file_lock.h"
 #include "runtime/base/signal_block.h"
+#include "runtime/base/text.h"
 #include "runtime/process/executable.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
@@ -447,9 +448,8 @@ Status predict(const TrainConfig& config, const PreparedPrediction& prepared,
                     .batch_rows = config.evaluation.per_device_eval_batch_size,
                     .seed = static_cast<std::uint64_t>(config.training.seed)};
   const std::int64_t rows = std::ssize(prepared.prompts.rows);
-  say(fmt::format("{}: predicting {} rows in {} process{}, {} thread{} each", predictor.run, rows,
-                  job.predictors, job.predictors == 1 ? "" : "es", predictor.threads,
-                  predictor.threads == 1 ? "" : "s"));
+  say(fmt::format("{}: predicting {} in {}, {} each", predictor.run, count_of(rows, "row"),
+                  count_of(job.predictors, "process"), count_of(predictor.threads, "thread")));
   constexpr std::chrono::seconds kSayEvery{10};
   const TimePoint begin = environment.clock.now();
   TimePoint said = begin;
@@ -489,8 +489,9 @@ Status predict(const TrainConfig& config, const PreparedPrediction& prepared,
     if (const auto score = json::find_number(metrics, key))
       scores += fmt::format("{}{} {:.2f}", scores.empty() ? "" : ", ", name, *score);
   }
-  say(fmt::format("predicted {} rows in {}: {}; they are in {}", rows, format_duration(seconds),
-                  scores, join_path(config.training.output_dir, "generated_predictions.jsonl")));
+  say(fmt::format("predicted {} in {}: {}; they are in {}", count_of(rows, "row"),
+                  format_duration(seconds), scores,
+                  join_path(config.training.output_dir, "generated_predictions.jsonl")));
   return {};
 }
 
@@ -664,6 +665,16 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   }
   if (const Status ranks = check_ranks(config.troupe.chaos, world_size); !ranks.ok())
     return ranks.prefixed("troupe.chaos");
+  if (!prepared.resume_path.empty() && !prepared.bundle.parts.optimizer) {
+    // Rank 0 would refuse it, too, when all have started.
+    const std::string& path = prepared.resume_path;
+    FileSystem& files = environment.files;
+    const auto good = check_structure(files, path, read_manifest(files, path));
+    const ModelLayout layout(prepared.bundle.model, prepared.bundle.trainables);
+    if (good.ok())
+      TROUPE_RETURN_IF_ERROR(check_optimizer_state(
+          files, *good, *optimizer_of(config, prepared.bundle.model), layout.trained().groups()));
+  }
   auto cluster = TROUPE_TRY(environment.make_cluster(world_size));
   // Where signals are caught by now, so that no lock is left behind.
   const auto lock = TROUPE_TRY(lock_output_dir(run, config.training.output_dir, environment));
@@ -685,8 +696,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
       static_cast<int>(resolve_threads_per_worker(config, cluster.cores_per_node, local_workers));
   const std::int64_t trainers_here = cluster.machines > 0 ? local_workers : world_size;
   if (cluster.embedded && cluster.node_count == 1 && trainers_here * threads > environment.cores) {
-    say(fmt::format("notice: {} trainers × {} threads share {} cores", trainers_here, threads,
-                    environment.cores));
+    say(fmt::format("notice: {} × {} share {}", count_of(trainers_here, "trainer"),
+                    count_of(threads, "thread"), count_of(environment.cores, "core")));
   }
   RunSpec spec = run_spec(loaded, prepared, cluster, environment, world_size, threads, on_gpus);
   spec.run = run;
@@ -755,7 +766,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   const bool trained = summary.steps > story.first_step;
   say(fmt::format("{} in {}; the {} in {}{}",
                   trained
-                      ? fmt::format("trained {} steps", summary.steps)
+                      ? "trained " + count_of(summary.steps, "step")
                       : fmt::format("nothing was left to train after step {}: done", summary.steps),
                   format_duration(summary.seconds),
                   given.config.finetuning.is_lora() ? "adapter is" : "model is", summary.output_dir,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <set>
 #include <type_traits>
 
 #include <fmt/ranges.h>
@@ -47,40 +46,6 @@ static_assert(std::is_trivially_copyable_v<Arrival>);
 template <typename T>
 std::span<std::byte> bytes_of(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
-}
-
-// By the slots: the state of another optimizer would be missing, or mean something else.
-Status check_optimizer_state(FileSystem& files, const GoodCheckpoint& good,
-                             const Optimizer& optimizer, const RankLayout& layout) {
-  if (!good.has_optimizer) return {};
-  const auto reader = TROUPE_TRY(TensorReader::open(files, good));
-  std::set<std::string_view> saved;
-  for (const TensorInfo& tensor : reader.optimizer()) saved.insert(slot_of(tensor.name));
-  const auto& groups = layout.layout().groups().groups();
-  // An optimizer by whose rule tensors differ may use no more than some of its slots.
-  const auto has = [&](const Optimizer& of) {
-    std::set<std::string_view> used;
-    for (std::size_t slot = 0; slot < of.slots().size(); ++slot)
-      if (std::ranges::any_of(groups, [&](const ParameterGroup& group) {
-            return of.storage(slot, group.treatment) != SlotStorage::kNothing;
-          }))
-        used.insert(of.slots()[slot]);
-    return used == saved;
-  };
-  if (has(optimizer)) return {};
-  std::string writers;
-  for (const auto table : {optimizer_table(), optimizer_method_table()}) {
-    for (const OptimizerRow& row : table)
-      if (has(*row.make({})))
-        writers += fmt::format("{}{}", writers.empty() ? "" : ", ", row.optim);
-  }
-  return error(Code::kFailedPrecondition,
-               "{} has the state of another optimizer than {}, which this run is of: it keeps {}. "
-               "Go on with the optimizer that wrote it (optim: {}), or begin anew from its weights "
-               "(model_name_or_path)",
-               good.path, optimizer.name(),
-               saved.empty() ? "nothing" : fmt::format("{}", fmt::join(saved, ", ")),
-               writers.empty() ? "not known here" : writers);
 }
 
 std::string why_not_memory(const RecoveryDecision& decision, std::uint64_t generation,
@@ -564,7 +529,8 @@ Result<StateSource> GenerationStart::choose_source(std::uint64_t generation, Com
 
 Status GenerationStart::read_progress(const GoodCheckpoint& good, CommitRecord& record) {
   RankParts& f = parts_;
-  TROUPE_RETURN_IF_ERROR(check_optimizer_state(f.files, good, *f.optimizer, *f.layout));
+  TROUPE_RETURN_IF_ERROR(
+      check_optimizer_state(f.files, good, *f.optimizer, f.layout->layout().groups()));
   const auto state = TROUPE_TRY(read_checkpoint_state(f.files, good));
   if (!good.has_optimizer)
     f.log.warning("{} has no optimizer state: the optimizer starts anew", good.path);

@@ -82,9 +82,14 @@ Result<LoadedModel::GenerationEnd> LoadedModel::generate(
   for (const auto id : model_->config().eos_token_ids) options.stop_ids.push_back(id);
   options.on_token = [&](std::int32_t id) { on_text(decoder.push(static_cast<TokenId>(id))); };
   options.is_stopped = [&] { return stopped = wanted.is_stopped && wanted.is_stopped(); };
+  options.keeps_prefix = true;
   SeededRandom random(wanted.seed);
-  Generator generator(*model_, *operators_, *units_, context);
-  const auto made = TROUPE_TRY(generator.generate(ids, options, random));
+  // A conversation grows: with room for twice as much its cache is seldom made anew.
+  if (!generator_ || generator_->capacity() < context)
+    generator_ = std::make_unique<Generator>(
+        *model_, *operators_, *units_,
+        generator_ ? std::min(2 * context, model_->config().max_position_embeddings) : context);
+  const auto made = TROUPE_TRY(generator_->generate(ids, options, random));
   on_text(decoder.finish());
   if (stopped) return GenerationEnd::kStopped;
   if (std::ssize(made) >= wanted.tokens_max) return GenerationEnd::kTokensMax;

@@ -76,6 +76,7 @@ class LoadedModel {
   std::unique_ptr<Model> model_;
   std::vector<float> parameters_;
   std::unique_ptr<ResidentUnits> units_;
+  std::unique_ptr<Generator> generator_;  // of the last generate(): it keeps what it has read
 };
 
 }  // namespace troupe::train

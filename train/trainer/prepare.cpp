@@ -8,6 +8,7 @@
 #include "runtime/base/file_lock.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "train/adapters/adapter_config.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/checkpoint_finder.h"
@@ -517,12 +518,13 @@ void describe(const CachedDataset& data, std::vector<std::string>& notes) {
   if (module.train.size() == 0) {
     notes.emplace_back("streaming: rows are tokenised while they are trained on");
   } else {
-    notes.push_back(fmt::format("{} rows became {} samples of {} tokens", data.records,
-                                module.train.size(),
+    notes.push_back(fmt::format("{} became {} of {} tokens", count_of(data.records, "row"),
+                                count_of(module.train.size(), "sample"),
                                 format_count(static_cast<double>(module.train.token_count()))));
   }
   if (module.eval) {
-    notes.push_back(fmt::format("evaluation data: {} samples of {} tokens", module.eval->size(),
+    notes.push_back(fmt::format("evaluation data: {} of {} tokens",
+                                count_of(module.eval->size(), "sample"),
                                 format_count(static_cast<double>(module.eval->token_count()))));
   }
   notes.insert(notes.end(), module.notes.begin(), module.notes.end());
@@ -706,9 +708,10 @@ Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
     const auto before = find_checkpoints(files, config.training.output_dir);
     if (config.training.overwrite_output_dir && before.ok() && !before->empty()) {
       notes.push_back(fmt::format(
-          "overwrite_output_dir: true: {} checkpoints are moved to {}, and removed when this run "
-          "saves; false goes on from the newest",
-          before->size(), join_path(config.training.output_dir, kEarlierRunFolder)));
+          "overwrite_output_dir: true: {} moved to {}, and removed when this run saves; false goes "
+          "on from the newest",
+          before->size() == 1 ? "1 checkpoint is" : count_of(before->size(), "checkpoint") + " are",
+          join_path(config.training.output_dir, kEarlierRunFolder)));
     }
     return std::string();
   }

@@ -1,10 +1,13 @@
 #include "train/trainer/sharding_setup.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "train/checkpoint/checkpoint_names.h"
+#include "train/checkpoint/tensor_reader.h"
 #include "train/config/deepspeed.h"
 #include "train/model/adapter_tensors.h"
 #include "train/model/model_layout.h"
@@ -140,6 +143,39 @@ Status check_optimizer(const TrainConfig& config, const ModelConfig& model,
                  optimizer->name());
   if (offload_of(config, on_gpus) != Offload::kNothing) return {};
   return CudaOptimizerDevice::check(*optimizer, layout.trained().groups());
+}
+
+Status check_optimizer_state(FileSystem& files, const GoodCheckpoint& good,
+                             const Optimizer& optimizer, const ParameterGroups& all_groups) {
+  if (!good.has_optimizer) return {};
+  const auto reader = TROUPE_TRY(TensorReader::open(files, good));
+  std::set<std::string_view> saved;
+  for (const TensorInfo& tensor : reader.optimizer()) saved.insert(slot_of(tensor.name));
+  const auto& groups = all_groups.groups();
+  // An optimizer by whose rule tensors differ may use no more than some of its slots.
+  const auto has = [&](const Optimizer& of) {
+    std::set<std::string_view> used;
+    for (std::size_t slot = 0; slot < of.slots().size(); ++slot)
+      if (std::ranges::any_of(groups, [&](const ParameterGroup& group) {
+            return of.storage(slot, group.treatment) != SlotStorage::kNothing;
+          }))
+        used.insert(of.slots()[slot]);
+    return used == saved;
+  };
+  if (has(optimizer)) return {};
+  std::string writers;
+  for (const auto table : {optimizer_table(), optimizer_method_table()}) {
+    for (const OptimizerRow& row : table)
+      if (has(*row.make({})))
+        writers += fmt::format("{}{}", writers.empty() ? "" : ", ", row.optim);
+  }
+  return error(Code::kFailedPrecondition,
+               "{} has the state of another optimizer than {}, which this run is of: it keeps {}. "
+               "Go on with the optimizer that wrote it (optim: {}), or begin anew from its weights "
+               "(model_name_or_path)",
+               good.path, optimizer.name(),
+               saved.empty() ? "nothing" : fmt::format("{}", fmt::join(saved, ", ")),
+               writers.empty() ? "not known here" : writers);
 }
 
 Result<Strategy> strategy_of(const TrainConfig& config) {

@@ -5,7 +5,9 @@
 #include <memory>
 #include <optional>
 
+#include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
+#include "train/checkpoint/checkpoint_finder.h"
 #include "train/config/derived.h"
 #include "train/config/train_config.h"
 #include "train/data/sampler.h"
@@ -44,6 +46,11 @@ Trainables with_rule(Trainables trainables, const TrainConfig& config, const Mod
 // have it.
 Status check_optimizer(const TrainConfig& config, const ModelConfig& model,
                        const Trainables& trainables, bool on_gpus);
+
+// kFailedPrecondition where a checkpoint has the state of another optimizer, told by its slots:
+// some of it would be missing, or mean something else.
+Status check_optimizer_state(FileSystem& files, const GoodCheckpoint& good,
+                             const Optimizer& optimizer, const ParameterGroups& groups);
 
 // kInvalidArgument where strategy and mesh do not fit the world.
 Result<Strategy> strategy_of(const TrainConfig& config);

@@ -316,6 +316,22 @@ TEST_CASE("sequences that are generated together are those that are generated al
       CHECK(together[i] == alone(requests[i]));
     }
     CHECK(together[1].size() <= 5);
+    // A conversation that grows, and one that is gone back on: what was read is not read again.
+    Generator talking(*f.model, *f.operators, f.units, 160);
+    std::vector<std::int32_t> talk = requests[1].prompt;
+    for (const std::size_t turn : {0, 1, 2}) {
+      CAPTURE(turn);
+      GenerateOptions kept{.tokens_max = 8, .keeps_prefix = true};
+      kept.sampling.temperature = 0;
+      SeededRandom random(1), again(1);
+      const auto answer = talking.generate(talk, kept, random).value();
+      kept.keeps_prefix = false;
+      Generator anew(*f.model, *f.operators, f.units, 160);
+      CHECK(answer == anew.generate(talk, kept, again).value());
+      talk.insert(talk.end(), answer.begin(), answer.end());
+      talk.insert(talk.end(), requests[3].prompt.begin(), requests[3].prompt.end());
+      if (turn == 1) talk.resize(requests[1].prompt.size() + 3);
+    }
     requests[2].prompt.clear();
     CHECK(generate_all(*f.model, *f.operators, f.units, requests, options).status().code() ==
           Code::kInvalidArgument);
