@@ -346,7 +346,8 @@ Status TrainingRun::run_observed(RunGeneration& generation, EngineDevice& device
         "this processor has no bf16 arithmetic: bf16 is computed with rounded fp32 operands and is "
         "slower than fp32 (bf16: false)");
   }
-  if (f.leads() && f.config().model.compute == Precision::kFloat16) {
+  // Once in a run.
+  if (f.leads() && generation.number == 1 && f.config().model.compute == Precision::kFloat16) {
     observer.warning(
         "CPUs have no fp16 arithmetic: operands are rounded to fp16, sums are fp32, and a step is "
         "slower than in fp32; bf16: true needs no loss scale, and is faster where the processor "
