@@ -41,7 +41,7 @@ Result<wire::NodeInfo> find_node(const std::vector<wire::NodeInfo>& nodes,
 Status drain(CommandContext& context, const DrainOptions& options) {
   const Duration grace = TROUPE_TRY(seconds_option(options.grace_s, kGrace));
   const auto grace_ms = std::chrono::duration_cast<std::chrono::milliseconds>(grace).count();
-  const auto cluster = TROUPE_TRY(connect_cluster(context, options.cluster, "troupe drain"));
+  auto cluster = TROUPE_TRY(connect_cluster(context, options.cluster, "troupe drain"));
   const auto node =
       TROUPE_TRY(find_node(TROUPE_TRY(cluster->head->nodes(cluster->deadline)), options.node));
   // A training that may do without this machine is told first, and hands over.
@@ -62,6 +62,8 @@ Status drain(CommandContext& context, const DrainOptions& options) {
         "may leave)",
         node.name);
   }
+  // That took a step of the training, however long: what is left to do has a time of its own.
+  cluster = TROUPE_TRY(connect_cluster(context, options.cluster, "troupe drain"));
   // The command that joined for the training has nothing left to do there.
   const bool ends = leaving == Leaving::kGone;
   const std::string by = fmt::format("'troupe drain' on {}", scheduler::host_name());

@@ -186,10 +186,14 @@ Result<RunStory> read_story(const StorySources& sources) {
   for (const auto& event : chapter.events) {
     if (is_incident(event) || (event.event == events::kFault && !shows_in(story.recoveries, event)))
       story.incidents.push_back(event);
+    if (event.event != events::kNotice) continue;
+    // What changes "from here on" says little without its place.
+    const std::string told = event.cause.find(" from here on") == event.cause.npos
+                                 ? event.cause
+                                 : fmt::format("after step {}: {}", event.step, event.cause);
     // A step that is done again says it again.
-    if (event.event == events::kNotice &&
-        std::ranges::find(story.notices, event.cause) == story.notices.end())
-      story.notices.push_back(event.cause);
+    if (std::ranges::find(story.notices, told) == story.notices.end())
+      story.notices.push_back(told);
   }
   // What it waited for last, unless something came of it.
   for (const auto& event : chapter.events) {

@@ -114,13 +114,15 @@ TEST_CASE("a healthy run says so") {
 TEST_CASE("what the run did by itself is told once") {
   Events events;
   const RunEvent notice{.event = "notice", .step = 40, .cause = "early stopping after step 40"};
-  events.start().add(50'000, notice).add(51'000, notice).end(60'000, 40);
+  const RunEvent change{.event = "notice", .step = 7, .cause = "no copies from here on"};
+  events.start().add(9'000, change).add(50'000, notice).add(51'000, notice).end(60'000, 40);
   CHECK(events.told().ends_with(
       "Nothing went wrong on the way: no rank died, none hung.\n"
+      "After step 7: no copies from here on.\n"
       "Early stopping after step 40.\n"
       "It ended well on 2026-02-06 19:01:00 UTC after 0:01:00: step 40 of 100.\n"));
   CHECK(json::write(to_json(events.story()).at("notices")) ==
-        R"(["early stopping after step 40"])");
+        R"(["after step 7: no copies from here on","early stopping after step 40"])");
 }
 
 TEST_CASE("one kill: what died, while doing what, who waited, what it cost") {
