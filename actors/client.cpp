@@ -3,6 +3,7 @@
 #include "actors/actor_spec.h"
 #include "actors/objects/object_client.h"
 #include "actors/tasks/task_pool.h"
+#include "actors/work_reporter.h"
 
 #include <fmt/format.h>
 
@@ -68,7 +69,8 @@ ActorClient::ActorClient(ClientOptions options)
                                 }
                                 return alive;
                               }})),
-      tasks_(std::make_shared<TaskPools>()) {}
+      tasks_(std::make_shared<TaskPools>()),
+      work_(std::make_shared<WorkReporter>(options_.environment)) {}
 
 ActorClient::~ActorClient() {
   if (!forked()) return;
@@ -79,6 +81,7 @@ ActorClient::~ActorClient() {
   keep_forked(new auto(sender_));
   keep_forked(new auto(objects_));
   keep_forked(new auto(tasks_));
+  keep_forked(new auto(work_));
 }
 
 std::shared_ptr<ActorChannel> ActorClient::channel(ActorId actor_id,
@@ -451,6 +454,7 @@ void ActorClient::close() {
     channels_.clear();
     closings.swap(closings_);
   }
+  work_->close();
   tasks_->close(closed_error());
   for (const auto& channel : channels) channel->close(closed_error());
   objects_->close();

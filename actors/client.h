@@ -32,6 +32,7 @@ namespace detail {
 
 class ObjectClient;  // objects/object_client.h
 class TaskPools;     // tasks/task_pool.h
+class WorkReporter;  // work_reporter.h
 
 struct ClientOptions {
   std::shared_ptr<const ChannelEnvironment> environment;
@@ -138,6 +139,8 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   const std::shared_ptr<ObjectClient>& objects() const { return objects_; }
   // What it has to do with tasks: those that it submits, and those that it runs.
   TaskPools& tasks() const { return *tasks_; }
+  // What is told of what it has under way.
+  WorkReporter& work() const { return *work_; }
   // Of this process: callbacks come there.
   net::EventLoop& loop() const { return *options_.environment->loop; }
 
@@ -192,6 +195,7 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   const std::shared_ptr<ArgumentSender> sender_;
   const std::shared_ptr<ObjectClient> objects_;
   const std::shared_ptr<TaskPools> tasks_;
+  const std::shared_ptr<WorkReporter> work_;
   std::vector<LightRoom> light_rooms_ TROUPE_GUARDED_BY(light_mutex_);
 };
 

@@ -10,6 +10,7 @@
 #include "actors/session/head_is_away.h"
 #include "runtime/base/status.h"
 #include "runtime/wire/types.h"
+#include "runtime/wire/work.h"
 
 namespace troupe::detail {
 
@@ -50,6 +51,9 @@ class Directory {
   virtual void end_supervisor(SupervisorId id, const std::string& reason, OnDone done);
   // As watch(), until unwatch.
   virtual WatchId watch_supervisor(SupervisorId id, OnSupervisor on_supervisor);
+
+  // What this process has under way (work_reporter.h); nowhere without a head.
+  virtual void report(wire::Work work);
 
   // No callback comes after it returns.
   virtual void close() = 0;

@@ -56,6 +56,9 @@ class HeadDirectory final : public Directory {
   void list_nodes(OnNodes done) override {
     if (!refused(done)) client_->list_nodes(std::move(done));
   }
+  void report(wire::Work work) override {
+    if (!closed_) client_->report_work(std::move(work));
+  }
   void close() override {
     if (!closed_.exchange(true)) client_->close();
   }

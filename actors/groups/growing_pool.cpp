@@ -113,6 +113,7 @@ Result<std::shared_ptr<Pool>> Pool::create(ClientPtr client, const PoolOptions& 
   auto pool =
       std::make_shared<GrowingPool>(std::move(client), options, interface, std::move(arguments));
   pool->client()->tell_of_close(pool);
+  pool->client()->work().add(pool);
   pool->go_on();
   return std::shared_ptr<Pool>(std::move(pool));
 }
@@ -223,6 +224,7 @@ void GrowingPool::submit(const CallPtr& call) {
     if (admitted.ok() && !call->future().ready()) put_in_line_locked(call);
   }
   if (!admitted.ok()) return call->end(of_this_pool(std::move(admitted)), {}, nullptr);
+  client_->work().changed();
   go_on();
 }
 
@@ -541,6 +543,7 @@ void GrowingPool::on_member(const ActorId& id, const Result<wire::ActorInfo>& in
     changed_.notify_all();
   }
   for (const AttemptPtr& attempt : taken) attempt->give_up();
+  client_->work().changed();
   go_on();
 }
 
@@ -623,6 +626,20 @@ PoolStatus GrowingPool::status() const {
   status.calls_waiting = line_.size();
   status.trouble = trouble_;
   return status;
+}
+
+bool GrowingPool::tell(wire::Work& work) const {
+  MutexLock lock(mutex_);
+  if (stopped_ && members_.empty()) return false;
+  wire::GroupWork mine{.type = std::string(interface_.type), .is_pool = true};
+  mine.members = members_.size();
+  mine.members_max = options_.members_max;
+  for (const Member& member : members_) mine.actors.push_back(member.id());
+  mine.calls_waiting = line_.size();
+  mine.calls_under_way = under_way_;
+  if (!trouble_.ok()) mine.why = work_text(trouble_.to_string());
+  work.groups.push_back(std::move(mine));
+  return !line_.empty() || under_way_ > 0;
 }
 
 std::vector<ChannelPtr> GrowingPool::channels() const {

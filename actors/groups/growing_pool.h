@@ -14,6 +14,7 @@
 
 #include "actors/actor_channel.h"
 #include "actors/client.h"
+#include "actors/work_reporter.h"
 #include "runtime/base/clock.h"
 #include "troupe/actor_pool.h"
 #include "troupe/detail/mutex.h"
@@ -34,6 +35,7 @@ struct PoolTicket {
 
 class GrowingPool final : public Pool,
                           public ActorClient::Closing,
+                          public WorkSource,
                           public std::enable_shared_from_this<GrowingPool> {
  public:
   using CallPtr = std::shared_ptr<PoolCall>;
@@ -53,6 +55,8 @@ class GrowingPool final : public Pool,
   void cancel(PoolCall& call) override;
   Status late(const PoolCall& call) const override;
   void help(const PoolCall& call, Deadline deadline) override;
+
+  bool tell(wire::Work& work) const override;
 
   // The process's connection to its cluster is: nothing is asked of it any more.
   void closed(const Status& why) override;

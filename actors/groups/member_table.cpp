@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "actors/actor_channel.h"
+#include "actors/client.h"
+#include "actors/work_reporter.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/limits.h"
@@ -19,6 +22,29 @@ std::string names_of(const std::vector<GroupAxis>& axes) {
   }
   return names.empty() ? "none" : names;
 }
+
+// Goes with the group. (How its members are the head knows.)
+class GroupTold final : public WorkSource {
+ public:
+  GroupTold(std::string_view type, std::string axes, const std::vector<GroupMember>& members) {
+    told_.type = type;
+    told_.axes = std::move(axes);
+    told_.members = members.size();
+    std::set<ActorId> processes;
+    for (const GroupMember& member : members) {
+      if (processes.size() == limits::kWorkActorsMax) break;
+      const ActorId id = member.channel->actor_id();
+      if (processes.insert(id).second) told_.actors.push_back(id);
+    }
+  }
+  bool tell(wire::Work& work) const override {
+    work.groups.push_back(told_);
+    return false;
+  }
+
+ private:
+  wire::GroupWork told_;
+};
 
 }  // namespace
 
@@ -46,7 +72,7 @@ Result<std::size_t> group_size(const std::vector<GroupAxis>& axes) {
 
 Result<MemberTable::Ptr> MemberTable::make(ClientPtr client, std::string_view type,
                                            std::vector<GroupMember> members,
-                                           std::vector<GroupAxis> axes) {
+                                           std::vector<GroupAxis> axes, bool is_others) {
   if (members.empty()) return error(Code::kInvalidArgument, "a group of no {}", type);
   if (axes.empty()) axes.push_back({kOnlyAxis, members.size()});
   const std::size_t size = TROUPE_TRY(group_size(axes));
@@ -72,6 +98,11 @@ Result<MemberTable::Ptr> MemberTable::make(ClientPtr client, std::string_view ty
   table->type_ = type;
   table->members_ = std::move(members);
   table->axes_ = std::move(axes);
+  if (!is_others && table->client_) {
+    table->work_ =
+        std::make_shared<GroupTold>(table->type_, names_of(table->axes_), table->members_);
+    table->client_->work().add(table->work_);
+  }
   return Ptr(std::move(table));
 }
 

@@ -117,6 +117,7 @@ RunningPipeline::RunningPipeline(ClientPtr client, PipelinePlan plan, PipelineOp
     : client_(std::move(client)),
       plan_(std::move(plan)),
       options_(options),
+      number_(client_->work().next_pipeline()),
       segment_(std::move(segment)),
       memory_(segment_.data(), plan_),
       source_(plan_),
@@ -143,6 +144,7 @@ RunningPipeline::RunningPipeline(ClientPtr client, PipelinePlan plan, PipelineOp
 
 Status RunningPipeline::start() {
   client_->tell_of_close(weak_from_this());
+  client_->work().add(weak_from_this());
   thread_ = TROUPE_TRY(start_thread("take a pipeline's results",
                                     [self = shared_from_this()] { self->read_for_nobody(); }));
   std::vector<ActorId> ids;
@@ -253,6 +255,7 @@ void RunningPipeline::end() {
   {
     MutexLock lock(mutex_);
     if (std::exchange(ended_, true)) return;
+    client_->work().pipeline_ended(source_.first());
     for (Seat& seat : seats_) {
       if (seat.watch != 0 && !client_gone_) watches.push_back(std::exchange(seat.watch, 0));
     }
@@ -263,6 +266,7 @@ void RunningPipeline::end() {
   }
   for (const auto watch : watches) client_->directory().unwatch(watch);
   nudge();
+  client_->work().changed();
   if (relay.joinable()) relay.join();
   if (!thread.joinable()) return;
   // (A continuation may let go of the pipeline.)
@@ -291,13 +295,17 @@ void RunningPipeline::on_actor(std::size_t index, const Result<wire::ActorInfo>&
                    plan_.stages[seat.stage].name, info->death.to_string());
     } else {
       const bool other = info->generation != seat.info.generation;
-      if (other && seat.bound_generation == seat.info.generation) process_died_locked(seat);
+      if (other && seat.bound_generation == seat.info.generation) {
+        if (seat.bound_generation > 0) ++seat.respawns;
+        process_died_locked(seat);
+      }
       seat.info = *info;
       if (other) unbind_locked(seat);
       connect_locked(index);
     }
     if (!dead.ok()) dead = of_stage(std::move(dead), seat.stage);
   }
+  client_->work().changed();
   if (!dead.ok()) fail(std::move(dead));
 }
 
@@ -675,6 +683,7 @@ Status RunningPipeline::push(PackedArguments value, std::shared_ptr<PipelineItem
         under_way_[number % plan_.in_flight] = {std::move(item), std::move(value)};
         memory_.publish(0, number, false, bytes);
         wake_takers_locked(0, number);
+        client_->work().changed();
         return {};
       }
     }
@@ -826,7 +835,11 @@ PipelineStatus RunningPipeline::status() const {
     PipelineStageStatus& of = status.stages.emplace_back();
     of.name = stage.name;
     of.actors = stage.actors;
-    for (const Seat& seat : seats_) of.bound += seat.stage == i && seat.bound ? 1 : 0;
+    for (const Seat& seat : seats_) {
+      if (seat.stage != i) continue;
+      of.bound += seat.bound ? 1 : 0;
+      of.respawns += seat.respawns;
+    }
     for (std::uint64_t n = source_.first(); n < source_.next(); ++n) {
       const bool came = std::all_of(stage.inputs.begin(), stage.inputs.end(),
                                     [&](std::uint32_t channel) { return memory_.has(channel, n); });
@@ -834,6 +847,27 @@ PipelineStatus RunningPipeline::status() const {
     }
   }
   return status;
+}
+
+bool RunningPipeline::tell(wire::Work& work) const {
+  const PipelineStatus now = status();
+  {
+    MutexLock lock(mutex_);
+    if (ended_) return false;
+  }
+  wire::PipelineWork mine{.number = number_,
+                          .pushed = now.pushed,
+                          .delivered = now.delivered,
+                          .in_flight_max = plan_.in_flight,
+                          .stages = {},
+                          .why = {}};
+  for (const PipelineStageStatus& stage : now.stages) {
+    mine.stages.push_back(
+        {work_text(stage.name), stage.actors, stage.bound, stage.waiting, stage.respawns});
+  }
+  if (!now.trouble.ok()) mine.why = work_text(now.trouble.to_string());
+  work.pipelines.push_back(std::move(mine));
+  return now.trouble.ok() && now.pushed != now.delivered;
 }
 
 Status RunningPipeline::late() const {

@@ -21,6 +21,7 @@
 #include "actors/pipelines/remote_line.h"
 #include "actors/pipelines/stage_line.h"
 #include "actors/pipelines/stage_progress.h"
+#include "actors/work_reporter.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/process_stamp.h"
 #include "runtime/memory/adaptive_spin.h"
@@ -34,6 +35,7 @@ namespace troupe::detail {
 
 class RunningPipeline final : public PipelineCore,
                               public ActorClient::Closing,
+                              public WorkSource,
                               public std::enable_shared_from_this<RunningPipeline> {
  public:
   RunningPipeline(ClientPtr client, PipelinePlan plan, PipelineOptions options,
@@ -51,6 +53,7 @@ class RunningPipeline final : public PipelineCore,
   const ClientPtr& client() const override { return client_; }
   FutureOptions future_options() const override { return client_->future_options(ActorId{}); }
   void closed(const Status& why) override;
+  bool tell(wire::Work& work) const override;
 
  private:
   // An actor's place in a stage.
@@ -72,8 +75,9 @@ class RunningPipeline final : public PipelineCore,
     std::uint64_t next = 0;     // of one on another node: the item that is to be sent to it next
     bool bound = false;
     std::uint64_t bound_generation = 0;  // the last process that was bound
-    std::uint64_t suspect = 0;           // the item that its last process died with
-    std::uint32_t died_with = 0;         // how many of them, one after the other; 0: none
+    std::uint64_t respawns = 0;
+    std::uint64_t suspect = 0;    // the item that its last process died with
+    std::uint32_t died_with = 0;  // how many of them, one after the other; 0: none
     memory::Segment page = {};
     memory::Waker waker = {};
     Status trouble = {};  // of the last attempt
@@ -135,6 +139,7 @@ class RunningPipeline final : public PipelineCore,
   const PipelinePlan plan_;
   const PipelineOptions options_;
   const ProcessStamp process_;
+  const std::uint64_t number_;
   memory::Segment segment_;
   const PipelineMemory memory_;
   std::thread thread_;

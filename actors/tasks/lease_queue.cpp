@@ -111,7 +111,10 @@ void LeaseQueue::lose_task(TaskPtr task, bool first, const Status& why, Todo& to
   task->alone = true;
   if (first && !TROUPE_CANARY("counts-no-tries")) ++task->tries;
   const bool again = task->retries > 0 && task->tries <= task->retries;
-  if (again || TROUPE_CANARY("runs-again-unasked")) return to_front(std::move(task));
+  if (again || TROUPE_CANARY("runs-again-unasked")) {
+    ++again_;
+    return to_front(std::move(task));
+  }
   task->state = State::kOver;
   Status end = why;
   if (task->retries > 0) end.with("tries", task->tries);
@@ -194,6 +197,11 @@ void LeaseQueue::give_up_idle() {
 std::size_t LeaseQueue::running_leases() const {
   return static_cast<std::size_t>(
       std::count_if(leases_.begin(), leases_.end(), [](const Lease& l) { return l.open(); }));
+}
+
+std::size_t LeaseQueue::running() const {
+  return static_cast<std::size_t>(
+      std::count_if(leases_.begin(), leases_.end(), [](const Lease& l) { return !l.at.empty(); }));
 }
 
 bool LeaseQueue::starved() const {

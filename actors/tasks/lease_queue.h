@@ -82,6 +82,10 @@ class LeaseQueue {
 
   std::size_t waiting() const { return waiting_count_; }
   std::size_t at_leases() const { return at_leases_; }
+  // Of those, the ones that are the first at their worker.
+  std::size_t running() const;
+  // How often a task has been put back since its worker was lost.
+  std::uint64_t again() const { return again_; }
   std::size_t running_leases() const;
   // Whether tasks wait for room that the head does not have.
   bool starved() const;
@@ -124,6 +128,7 @@ class LeaseQueue {
   std::deque<TaskPtr> waiting_;  // by their order; some may be over
   std::size_t waiting_count_ = 0;
   std::size_t at_leases_ = 0;
+  std::uint64_t again_ = 0;
   std::uint64_t next_order_ = 0;
   std::uint64_t next_lease_ = 0;
   std::uint64_t roomy_ = 0;             // a lease that has had room last

@@ -214,10 +214,13 @@ namespace troupe::detail {
 
 // --- a pool's life -------------------------------------------------------------------------------
 
-TaskPool::TaskPool(std::weak_ptr<ActorClient> client, ActorOptions worker, WorkerRoom room)
-    : client_(std::move(client)),
+TaskPool::TaskPool(const ClientPtr& client, ActorOptions worker, WorkerRoom room,
+                   wire::Resources resources)
+    : client_(client),
       worker_(std::move(worker)),
       room_(std::move(room)),
+      resources_(std::move(resources)),
+      reporter_(client->work().shared_from_this()),
       queue_(LeaseLimits{}) {}
 
 TaskPool::~TaskPool() = default;
@@ -263,6 +266,7 @@ void TaskPool::submit(TaskPtr task, const TaskOptions& options) {
     if (closed.ok() && !task->future().ready()) queue_.submit(task);
   }
   if (!closed.ok()) return finish(*task, closed, {}, nullptr, nullptr);
+  reporter_->changed();
   go_on_here();
 }
 
@@ -378,6 +382,8 @@ void TaskPool::finish(TaskCall& task, const Status& status, std::span<const std:
                       const CallLine* line, Continuations* later) {
   task.with_outer.reset();
   task.arguments = {};
+  done_.fetch_add(1, std::memory_order_relaxed);
+  if (!status.ok()) failed_.fetch_add(1, std::memory_order_relaxed);
   if (status.ok()) return task.end(status, result, line, later);
   Status named = status;
   task.end(std::move(named.with("task", task.name)), {}, line, later);
@@ -596,6 +602,7 @@ void TaskPool::on_worker(std::uint64_t lease, const Result<wire::ActorInfo>& inf
       }
     }
   }
+  reporter_->changed();
   go_on();
 }
 
@@ -627,17 +634,41 @@ std::string TaskPool::what_is_lacking_locked() const {
   return text;
 }
 
+bool TaskPool::tell(wire::Work& work) const {
+  MutexLock lock(mutex_);
+  wire::TaskWork mine{.resources = resources_};
+  mine.running = queue_.running();
+  mine.waiting = queue_.waiting() + queue_.at_leases() - mine.running;
+  mine.done = done_.load(std::memory_order_relaxed);
+  mine.failed = failed_.load(std::memory_order_relaxed);
+  mine.again = queue_.again();
+  for (const auto& [lease, worker] : workers_) {
+    ++(worker.state == ActorState::kAlive ? mine.workers : mine.workers_awaited);
+    if (worker.state != ActorState::kAlive && mine.why.empty()) mine.why = worker.waits_for;
+  }
+  if (!queue_.trouble().ok()) {
+    mine.why +=
+        (mine.why.empty() ? "the last loss: " : "; the last loss: ") + queue_.trouble().to_string();
+  }
+  mine.why = work_text(std::move(mine.why));
+  const bool busy = mine.running + mine.waiting > 0;
+  work.tasks.push_back(std::move(mine));
+  return busy;
+}
+
 // --- all of a process ----------------------------------------------------------------------------
 
 Result<std::shared_ptr<TaskPool>> TaskPools::pool(const ClientPtr& client,
                                                   const TaskOptions& options) {
   ActorOptions worker = worker_options(options);
-  TROUPE_RETURN_IF_ERROR(make_spec(worker).status());
+  wire::Resources resources = TROUPE_TRY(make_spec(worker)).resources;
   WorkerRoom room = room_of(worker);
   MutexLock lock(mutex_);
   auto& pool = pools_[room.key];
   if (!pool) {
-    pool = std::make_shared<TaskPool>(client, std::move(worker), std::move(room));
+    pool = std::make_shared<TaskPool>(client, std::move(worker), std::move(room),
+                                      std::move(resources));
+    client->work().add(pool);
     if (!closed_.ok()) pool->closed(closed_);
   }
   return pool;

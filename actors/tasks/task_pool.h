@@ -2,6 +2,8 @@
 // The leases of one process for tasks with the same options: carries out what LeaseQueue decides,
 // by actors whose class is task_worker.h's.
 
+#include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +16,7 @@
 #include "actors/client.h"
 #include "actors/tasks/lease_queue.h"
 #include "actors/tasks/task_worker.h"
+#include "actors/work_reporter.h"
 #include "troupe/detail/mutex.h"
 #include "troupe/detail/task_core.h"
 #include "troupe/tasks.h"
@@ -24,13 +27,14 @@ class TaskAttempt;
 class TaskPools;
 
 // Thread-safe.
-class TaskPool final : public std::enable_shared_from_this<TaskPool> {
+class TaskPool final : public WorkSource, public std::enable_shared_from_this<TaskPool> {
  public:
   using TaskPtr = std::shared_ptr<TaskCall>;
 
-  // `room`: what the workers are told that they hold.
-  TaskPool(std::weak_ptr<ActorClient> client, ActorOptions worker, WorkerRoom room);
-  ~TaskPool();
+  // `room`: what the workers are told that they hold; `resources`: as the head is told it.
+  TaskPool(const ClientPtr& client, ActorOptions worker, WorkerRoom room,
+           wire::Resources resources);
+  ~TaskPool() override;
 
   void submit(TaskPtr task, const TaskOptions& options);
   void cancel(TaskCall& task);
@@ -44,6 +48,7 @@ class TaskPool final : public std::enable_shared_from_this<TaskPool> {
   void closed(const Status& why);
   // Others of this process wait for resources.
   void give_up_idle();
+  bool tell(wire::Work& work) const override;
 
  private:
   struct Worker {
@@ -67,6 +72,10 @@ class TaskPool final : public std::enable_shared_from_this<TaskPool> {
   const std::weak_ptr<ActorClient> client_;
   const ActorOptions worker_;
   const WorkerRoom room_;
+  const wire::Resources resources_;
+  const std::shared_ptr<WorkReporter> reporter_;
+  std::atomic<std::uint64_t> done_{0};
+  std::atomic<std::uint64_t> failed_{0};
   mutable Mutex mutex_;
   LeaseQueue queue_ TROUPE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Worker> workers_ TROUPE_GUARDED_BY(mutex_);

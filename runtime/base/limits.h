@@ -42,6 +42,11 @@ inline constexpr int kMessageDepthMax = 64;
 // What a list is answered by at once, as the journal would keep it
 // (scheduler/control/list_piece.h): little for a head that others wait for, much for a connection.
 inline constexpr std::size_t kListPieceBytes = 1u << 20;
+// Of what a process says that it has under way (runtime/wire/work.h): so many of each kind, so many
+// actors of all its groups together, and what all of it may take at the head.
+inline constexpr std::size_t kWorkListedMax = 64;
+inline constexpr std::size_t kWorkActorsMax = 4096;
+inline constexpr std::size_t kWorkBytesMax = 1u << 20;
 // Elements of one list in a message: above the largest cluster's actors, far below what would fill
 // memory when every element claims to be empty.
 inline constexpr std::size_t kWireListCountMax = 200'000;

@@ -14,6 +14,7 @@
 #include "runtime/base/variant.h"
 #include "runtime/wire/gpu.h"
 #include "runtime/wire/types.h"
+#include "runtime/wire/work.h"
 
 namespace troupe::wire {
 
@@ -446,6 +447,20 @@ struct WritePackage {
   TROUPE_WIRE(WritePackage, request_id, package, offset, bytes);
 };
 
+// What the client's process has under way beside actors; it replaces what was said before. At most
+// once a second, where it has changed, and on each new connection.
+struct ReportWork {
+  std::uint64_t request_id = 0;
+  Work work;
+  TROUPE_WIRE(ReportWork, request_id, work);
+};
+// Answered by WorkList: in pieces, as ListActors.
+struct ListWork {
+  std::uint64_t request_id = 0;
+  ClientId after;
+  TROUPE_WIRE(ListWork, request_id, after);
+};
+
 // --- head → client -------------------------------------------------------------------------------
 
 // The answer to every request that returns nothing but success or failure.
@@ -504,6 +519,19 @@ struct SupervisorList {
   bool more = false;
   TROUPE_WIRE(SupervisorList, request_id, supervisors, more);
 };
+struct ClientWork {
+  ClientId client_id;
+  JobId job_id;
+  std::string name;  // of the driver or actor
+  Work work;
+  TROUPE_WIRE(ClientWork, client_id, job_id, name, work);
+};
+struct WorkList {
+  std::uint64_t request_id = 0;
+  std::vector<ClientWork> clients;
+  bool more = false;
+  TROUPE_WIRE(WorkList, request_id, clients, more);
+};
 struct LogText {
   std::uint64_t request_id = 0;
   Status status;
@@ -549,17 +577,18 @@ struct OutputLine {
 
 // In the order of their numbers on the wire: a new one goes to the end.
 struct ControlMessages
-    : Alternatives<
-          ClientHello, RegisterNode, RegisterNodeReply, Heartbeat, StartActor, StopActor,
-          ShutdownNode, ActorStarted, ActorReady, ActorExited, CreateActors, KillActor, WatchActor,
-          WatchNodes, ListNodes, ListActors, ListEvents, EndJob, StopCluster, ReadLogs, Reply,
-          ActorUpdate, NodeUpdate, NodeList, ActorList, EventList, LogText, ReadSegment,
-          SegmentBytes, NodeNote, PrepareBundles, CommitBundles, ReleaseBundles, BundlesPrepared,
-          CreatePlacementGroup, RemovePlacementGroup, WatchPlacementGroup, ListPlacementGroups,
-          PlacementGroupUpdate, PlacementGroupList, FollowOutput, OutputLine, SubmitJob, StopJob,
-          ListJobs, JobList, CreateSupervisor, EndSupervisor, WatchSupervisor, ListSupervisors,
-          SupervisorUpdate, SupervisorList, DrainNode, ReadGpus, GpuList, ActorSaved,
-          ReadSavedState, FindPackage, PackageSources, NodePackages, ReadPackage, WritePackage> {};
+    : Alternatives<ClientHello, RegisterNode, RegisterNodeReply, Heartbeat, StartActor, StopActor,
+                   ShutdownNode, ActorStarted, ActorReady, ActorExited, CreateActors, KillActor,
+                   WatchActor, WatchNodes, ListNodes, ListActors, ListEvents, EndJob, StopCluster,
+                   ReadLogs, Reply, ActorUpdate, NodeUpdate, NodeList, ActorList, EventList,
+                   LogText, ReadSegment, SegmentBytes, NodeNote, PrepareBundles, CommitBundles,
+                   ReleaseBundles, BundlesPrepared, CreatePlacementGroup, RemovePlacementGroup,
+                   WatchPlacementGroup, ListPlacementGroups, PlacementGroupUpdate,
+                   PlacementGroupList, FollowOutput, OutputLine, SubmitJob, StopJob, ListJobs,
+                   JobList, CreateSupervisor, EndSupervisor, WatchSupervisor, ListSupervisors,
+                   SupervisorUpdate, SupervisorList, DrainNode, ReadGpus, GpuList, ActorSaved,
+                   ReadSavedState, FindPackage, PackageSources, NodePackages, ReadPackage,
+                   WritePackage, ReportWork, ListWork, WorkList> {};
 using ControlMessage = Variant<ControlMessages>;
 
 // The message's bytes, ready to be a frame.

@@ -18,7 +18,7 @@
 namespace troupe::wire {
 
 // Protocol generation: nodes and clients of another one are refused by name.
-inline constexpr std::uint32_t kProtocolVersion = 3;
+inline constexpr std::uint32_t kProtocolVersion = 4;
 
 using Bytes = std::vector<std::byte>;
 

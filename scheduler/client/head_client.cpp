@@ -311,6 +311,13 @@ void HeadClient::follow_actors(OnActorState on_state) {
   });
 }
 
+void HeadClient::report_work(wire::Work work) {
+  if (state_->process.is_forked()) return;
+  state_->post([work = std::move(work)](State& state) mutable {
+    state.session.report(std::move(work), state.now());
+  });
+}
+
 void HeadClient::watch_nodes(OnNode on_node) {
   state_->post([on_node = std::move(on_node)](State& state) mutable {
     state.on_nodes.push_back(std::move(on_node));

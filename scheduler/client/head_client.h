@@ -55,6 +55,7 @@ class HeadClient {
   using OnSupervisor = std::function<void(Result<wire::SupervisorInfo>)>;
   using OnSupervisors = std::function<void(Result<std::vector<wire::SupervisorInfo>>)>;
   using OnGroups = std::function<void(Result<std::vector<wire::PlacementGroupInfo>>)>;
+  using OnWork = std::function<void(Result<std::vector<wire::ClientWork>>)>;
   using OnEvents = std::function<void(Result<std::vector<wire::EventRecord>>)>;
 
   // Connects and introduces itself; waits, so not on the loop's thread. The loop must outlive the
@@ -117,6 +118,10 @@ class HeadClient {
                  &wire::SupervisorList::supervisors, &wire::SupervisorInfo::supervisor_id,
                  std::move(done));
   }
+  void list_work(OnWork done) {
+    ask_for_list(state_, wire::ListWork{}, &wire::WorkList::clients, &wire::ClientWork::client_id,
+                 std::move(done));
+  }
   // Ends every actor of the job that is not detached, and removes its placement groups.
   void end_job(JobId job_id, const std::string& reason, OnStatus done) {
     ask(wire::EndJob{0, job_id, reason}, std::move(done));
@@ -161,6 +166,9 @@ class HeadClient {
   // changes.
   void watch_nodes(OnNode on_node);
 
+  // HeadSession::report
+  void report_work(wire::Work work);
+
   // Ends the connection; what waits for an answer is not called back. Any thread but the loop's.
   void close();
 
@@ -176,6 +184,9 @@ class HeadClient {
   }
   Result<std::vector<wire::SupervisorInfo>> supervisors(bool include_ended, Deadline deadline) {
     return wait(deadline, &HeadClient::list_supervisors, include_ended);
+  }
+  Result<std::vector<wire::ClientWork>> work(Deadline deadline) {
+    return wait(deadline, &HeadClient::list_work);
   }
   Status drain(NodeId node_id, std::int64_t grace_ms, const std::string& reason, bool node_ends,
                Deadline deadline) {

@@ -86,6 +86,7 @@ void HeadSession::introduced(const Status& status, TimePoint now) {
   if (TROUPE_CANARY("session-forgets-watches")) return;
   for (const WatchId id : watches_.unasked()) ask_watch(id, now);
   if (watches_nodes_ && !requests_.contains(node_watch_)) ask_node_watch(now);
+  if (work_ && !requests_.contains(report_)) report(std::move(*work_), now);
 }
 
 // The head is there and wants nothing of this client. A later request tries once more.
@@ -320,6 +321,15 @@ void HeadSession::unwatch(WatchId id, TimePoint now) {
   } else if (!ended->id.empty() && !watches_.watches(ended->id)) {
     add_request(watch_request(ended->id, {}, true), false, 0, now);
   }
+}
+
+// One that has not left yet says what is outdated. Where the head does not answer in time, it is
+// told on the next connection.
+void HeadSession::report(wire::Work work, TimePoint now) {
+  if (closed()) return;
+  requests_.erase(report_);
+  work_ = std::move(work);
+  report_ = add_request(wire::ReportWork{0, *work_}, false, 0, now);
 }
 
 void HeadSession::watch_nodes(TimePoint now) {

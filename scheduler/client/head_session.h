@@ -103,6 +103,9 @@ class HeadSession {
   // Every node is told now, when it changes, and again on each connection. Said again: all of them
   // are told once more.
   void watch_nodes(TimePoint now);
+  // What this process has under way, instead of what it said before: told now, and on each
+  // connection.
+  void report(wire::Work work, TimePoint now);
   // Ends everything: nothing is answered or told any more.
   void close();
 
@@ -189,6 +192,8 @@ class HeadSession {
   WatchTable watches_;
   bool watches_nodes_ = false;
   HeadRequestId node_watch_ = 0;  // the last request for it
+  std::optional<wire::Work> work_;
+  HeadRequestId report_ = 0;  // the last request with it
 };
 
 // The status in an answer that carries nothing else.

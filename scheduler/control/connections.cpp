@@ -1,5 +1,7 @@
 #include "scheduler/control/connections.h"
 
+#include <algorithm>
+
 namespace troupe::scheduler {
 
 Status check_version(Context& context, const std::string& who, std::uint32_t version) {
@@ -43,6 +45,26 @@ void Connections::introduce_client(PeerId peer, const wire::ClientHello& hello) 
   client.peer = peer;
   client.return_by.reset();
   peers_[peer].client_id = hello.client_id;
+}
+
+void Connections::report(ClientId id, wire::Work work) {
+  wire::Work& before = clients_.at(id).work;
+  const auto add_difference = [&](std::uint64_t& total, auto count) {
+    const std::uint64_t now = count(work), then = count(before);
+    total += now - std::min(now, then);
+  };
+  const auto of_tasks = [](std::uint64_t wire::TaskWork::*member) {
+    return [member](const wire::Work& said) {
+      std::uint64_t sum = 0;
+      for (const wire::TaskWork& tasks : said.tasks) sum += tasks.*member;
+      return sum;
+    };
+  };
+  add_difference(work_done_.tasks, of_tasks(&wire::TaskWork::done));
+  add_difference(work_done_.tasks_failed, of_tasks(&wire::TaskWork::failed));
+  add_difference(work_done_.tasks_again, of_tasks(&wire::TaskWork::again));
+  add_difference(work_done_.pipeline_items, [](const wire::Work& said) { return said.items_done; });
+  before = std::move(work);
 }
 
 void Connections::closed(PeerId peer) {

@@ -28,6 +28,9 @@ class Connections {
   const PeerRecord& used(PeerId peer) { return peers_[peer]; }
   void introduce_node(PeerId peer, NodeId id) { peers_[peer].node_id = id; }
   void introduce_client(PeerId peer, const wire::ClientHello& hello);
+  // What a client has under way.
+  void report(ClientId id, wire::Work work);
+  const WorkDone& work_done() const { return work_done_; }
   void watch_nodes(PeerId peer, bool amounts) {
     peers_[peer].watches_nodes = true;
     peers_[peer].watches_amounts = amounts;
@@ -52,6 +55,7 @@ class Connections {
   Context& context_;
   std::map<PeerId, PeerRecord> peers_;
   std::map<ClientId, ClientRecord> clients_;
+  WorkDone work_done_;
 };
 
 }  // namespace troupe::scheduler

@@ -87,6 +87,10 @@ const std::map<JobId, JobRecord>& HeadState::jobs() const { return parts_->jobs.
 const std::map<SupervisorId, SupervisorRecord>& HeadState::supervisors() const {
   return parts_->supervisors.all();
 }
+const std::map<ClientId, ClientRecord>& HeadState::clients() const {
+  return parts_->connections.clients();
+}
+const WorkDone& HeadState::work_done() const { return parts_->connections.work_done(); }
 std::uint64_t HeadState::kept_bytes() const { return parts_->room.kept_bytes(); }
 const HeadConfig& HeadState::config() const { return parts_->context.config(); }
 bool HeadState::stopping() const { return parts_->context.stopping(); }

@@ -35,6 +35,9 @@ class HeadState {
   const std::map<GroupId, GroupRecord>& groups() const;
   const std::map<JobId, JobRecord>& jobs() const;
   const std::map<SupervisorId, SupervisorRecord>& supervisors() const;
+  // Who is connected, or may come back; and what they have said that they have done.
+  const std::map<ClientId, ClientRecord>& clients() const;
+  const WorkDone& work_done() const;
   // What the journal holds of what lives; at most, as journal_bytes.h counts.
   std::uint64_t kept_bytes() const;
   const HeadConfig& config() const;

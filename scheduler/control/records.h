@@ -143,8 +143,17 @@ struct ClientRecord {
   std::string name;
   std::string kind;
   std::string namespace_name;
+  wire::Work work;                     // as it said last
   PeerId peer = 0;                     // 0: not connected
   std::optional<TimePoint> return_by;  // not connected: until when it keeps its actors
+};
+
+// What clients have done since the head began, as far as they have said so.
+struct WorkDone {
+  std::uint64_t tasks = 0;
+  std::uint64_t tasks_failed = 0;
+  std::uint64_t tasks_again = 0;
+  std::uint64_t pipeline_items = 0;
 };
 
 // A control connection and who is at its other end.

@@ -141,6 +141,30 @@ void Clients::on(PeerId peer, wire::ListEvents& message) {
   context_.send(peer, std::move(list));
 }
 
+// --- what clients have under way -----------------------------------------------------------------
+
+Status Clients::on(PeerId peer, wire::ReportWork& message) {
+  const ClientRecord* client = connections_.client_of(peer);
+  if (client == nullptr) return not_a_client("says what it has under way");
+  if (const auto bytes = wire::size_in_memory(message.work); bytes > limits::kWorkBytesMax) {
+    return error(Code::kInvalidArgument, "what is under way takes {} bytes to tell, above {}",
+                 bytes, limits::kWorkBytesMax);
+  }
+  connections_.report(client->client_id, std::move(message.work));
+  return {};
+}
+
+void Clients::on(PeerId peer, wire::ListWork& message) {
+  wire::WorkList list{message.request_id, {}};
+  list.more = add_piece(
+      connections_.clients(), message.after, [&](const ClientRecord& client) -> std::uint64_t {
+        if (client.peer == 0 || client.work.empty()) return 0;
+        list.clients.push_back({client.client_id, client.job_id, client.name, client.work});
+        return wire::size_in_memory(client.work);
+      });
+  context_.send(peer, std::move(list));
+}
+
 // --- watches -------------------------------------------------------------------------------------
 
 template <typename Update, typename Message, typename Record, typename Id>

@@ -688,6 +688,79 @@ struct WritePackage {
   bytes @3 :Data;
 }
 
+struct TaskWork {
+  resources @0 :List(PairOfTextInt64);
+  waiting @1 :UInt64;
+  running @2 :UInt64;
+  done @3 :UInt64;
+  failed @4 :UInt64;
+  again @5 :UInt64;
+  workers @6 :UInt64;
+  workersAwaited @7 :UInt64;
+  why @8 :Text;
+}
+
+struct GroupWork {
+  type @0 :Text;
+  isPool @1 :Bool;
+  axes @2 :Text;
+  members @3 :UInt64;
+  membersMax @4 :UInt64;
+  actors @5 :List(Id);
+  callsWaiting @6 :UInt64;
+  callsUnderWay @7 :UInt64;
+  why @8 :Text;
+}
+
+struct StageWork {
+  name @0 :Text;
+  actors @1 :UInt64;
+  bound @2 :UInt64;
+  waiting @3 :UInt64;
+  respawns @4 :UInt64;
+}
+
+struct PipelineWork {
+  number @0 :UInt64;
+  pushed @1 :UInt64;
+  delivered @2 :UInt64;
+  inFlightMax @3 :UInt64;
+  stages @4 :List(StageWork);
+  why @5 :Text;
+}
+
+struct Work {
+  actorId @0 :Id;
+  tasks @1 :List(TaskWork);
+  groups @2 :List(GroupWork);
+  pipelines @3 :List(PipelineWork);
+  leftOut @4 :UInt64;
+  itemsDone @5 :UInt64;
+}
+
+struct ReportWork {
+  requestId @0 :UInt64;
+  work @1 :Work;
+}
+
+struct ListWork {
+  requestId @0 :UInt64;
+  after @1 :Id;
+}
+
+struct ClientWork {
+  clientId @0 :Id;
+  jobId @1 :Id;
+  name @2 :Text;
+  work @3 :Work;
+}
+
+struct WorkList {
+  requestId @0 :UInt64;
+  clients @1 :List(ClientWork);
+  more @2 :Bool;
+}
+
 struct ControlMessage {
   union {
     clientHello @0 :ClientHello;
@@ -752,6 +825,9 @@ struct ControlMessage {
     nodePackages @59 :NodePackages;
     readPackage @60 :ReadPackage;
     writePackage @61 :WritePackage;
+    reportWork @62 :ReportWork;
+    listWork @63 :ListWork;
+    workList @64 :WorkList;
   }
 }
 

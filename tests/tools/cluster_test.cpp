@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include "runtime/base/clock.h"
 #include "tests/support/text.h"
 #include "tests/tools/troupe_program.h"
 
@@ -57,6 +58,66 @@ TEST_CASE("placement groups are listed, and why tells what waits for what") {
   const auto absent = home.run({"why", "nobody"});
   CHECK(absent.exit_code == 3);
   CHECK(contains(absent.err, "no run, actor, placement group or supervisor 'nobody'"));
+  CHECK(home.run({"stop"}).exit_code == 0);
+}
+
+TEST_CASE("tasks, pools, groups and pipelines are listed, and who holds others up is told") {
+  const TroupeHome home;
+  auto head = start_head(home);
+  auto worker = start_worker(home, head, {"--num-cpus", "1"});
+  BackgroundCommand driver(
+      {bin_dir() + "/test_tools_driver", head.address(), home.token_file(), "talker", "work"},
+      home.options());
+  REQUIRE_MESSAGE(driver.wait_for_output("ready", kPatience), driver.output());
+  // What the driver says of itself comes within a second.
+  const auto until = Deadline::after(kPatience);
+  std::string owner, why;
+  do {
+    const auto told = home.run_json({"tasks"});
+    const auto& all = json::find(told, "tasks")->as_array();
+    if (all.empty()) continue;
+    owner = json::find_string(all[0], "owner").value_or("");
+    why = home.run({"why", owner}).out;
+  } while ((!contains(why, "2 of its tasks wait") || !contains(why, "is full")) && !until.passed());
+  CHECK_MESSAGE(contains(why, "2 of its tasks wait for one of 1 workers with CPU 1 each"), why);
+  CHECK_MESSAGE(contains(why, "more workers were asked for: "), why);
+  CHECK_MESSAGE(contains(why,
+                         "its pipeline 1 (read → slow) is full: 4 items under way, 4 of them "
+                         "at 'slow', which holds the others up"),
+                why);
+
+  const auto tasks = home.run_json({"tasks"});
+  const auto& of_driver = json::find(tasks, "tasks")->as_array();
+  REQUIRE(of_driver.size() == 1);
+  CHECK(owner.starts_with("test driver "));
+  CHECK(json::find_integer(of_driver[0], "waiting") == 2);
+  CHECK(json::find_integer(of_driver[0], "running") == 1);
+  CHECK(json::find_integer(of_driver[0], "workers") == 1);
+  CHECK(json::find_integer(of_driver[0], "workers_awaited") >= 1);
+  const auto table = home.run({"tasks"}).out;
+  CHECK_MESSAGE(contains(table, owner + "  CPU 1"), table);
+
+  const auto groups = home.run_json({"groups"});
+  const auto& of_actors = json::find(groups, "actor_groups")->as_array();
+  REQUIRE(of_actors.size() == 2);
+  const auto& pool =
+      json::find_string(of_actors[0], "kind") == "pool" ? of_actors[0] : of_actors[1];
+  const auto& group =
+      json::find_string(of_actors[0], "kind") == "pool" ? of_actors[1] : of_actors[0];
+  CHECK(json::find_integer(pool, "members") == 1);
+  CHECK(json::find_string(group, "axes") == "dp 2, tp 1");
+  CHECK(json::find_integer(*json::find(group, "processes"), "alive") == 2);
+  CHECK(contains(home.run({"groups"}).out, "Groups and pools of actors:\n"));
+
+  const auto pipelines = home.run_json({"pipelines"});
+  const auto& list = json::find(pipelines, "pipelines")->as_array();
+  REQUIRE(list.size() == 1);
+  CHECK(json::find_string(list[0], "held_up_by") == "slow");
+  CHECK(json::find(list[0], "stages")->as_array().size() == 2);
+  CHECK(contains(home.run({"pipelines"}).out, "holds the others up"));
+  const auto status = home.run({"status"}).out;
+  CHECK_MESSAGE(contains(status, "Tasks      1 running, 2 waiting; 1 workers"), status);
+  CHECK_MESSAGE(contains(status, owner + ": pipeline 1 (read → slow) is full"), status);
   CHECK(home.run({"stop"}).exit_code == 0);
 }
 

@@ -1,6 +1,7 @@
 // A driver for the tests of the tools, and the process of its actor.
 //
 //   test_tools_driver HOST:PORT TOKEN_FILE NAME [groups]
+//   test_tools_driver HOST:PORT TOKEN_FILE NAME work
 //   test_tools_driver NAME [EXIT_CODE]
 //
 // The second form, as a job's program, finds the cluster in its environment; it ends with the exit
@@ -8,6 +9,9 @@
 //
 // With "groups" the actor runs in bundle 1 of the placement group "train" under the supervisor
 // "crew", and the group "huge" waits for what no node has.
+//
+// With "work" there are two tasks for one CPU, which stay, a pool and a group, and a pipeline that
+// its second stage holds up.
 //
 // Spawns the actor NAME on a running cluster, lets it say something, prints "ready", and stays
 // until it is killed or, without "groups", its standard input ends.
@@ -18,12 +22,17 @@
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "runtime/base/file_system.h"
 #include "runtime/net/parse_address.h"
 #include "runtime/net/token.h"
 #include "troupe/actor.h"
+#include "troupe/actor_group.h"
+#include "troupe/actor_pool.h"
 #include "troupe/cluster.h"
+#include "troupe/pipeline.h"
+#include "troupe/tasks.h"
 
 namespace {
 
@@ -36,6 +45,45 @@ class Talker {
   }
   static constexpr auto methods = troupe::methods<&Talker::say>;
 };
+
+// A stage that takes as long as it is asked to run, and a task that does.
+class Stage {
+ public:
+  explicit Stage(troupe::ActorContext& context) : context_(context) {}
+  int pass(int item) { return item; }
+  int stay(int item) {
+    while (!context_.call_stop_token().stop_requested()) ::usleep(10'000);
+    return item;
+  }
+  static constexpr auto methods = troupe::methods<&Stage::pass, &Stage::stay>;
+
+ private:
+  troupe::ActorContext& context_;
+};
+int stay(troupe::ActorContext& context) {
+  while (!context.call_stop_token().stop_requested()) ::usleep(10'000);
+  return 0;
+}
+
+void work(troupe::Cluster& cluster) {
+  const troupe::ActorOptions free{.num_cpus = 0};
+  auto tasks = std::vector<troupe::Future<int>>();
+  for (int i = 0; i < 3; ++i) tasks.push_back(cluster.submit<&stay>());
+  auto pool = troupe::ActorPool<Talker>::create(cluster, {.member = free}).value();
+  auto group = troupe::ActorGroup<Talker>::spawn(cluster, {{"dp", 2}, {"tp", 1}}, free).value();
+  auto first = cluster.spawn<Stage>(free).value();
+  auto second = cluster.spawn<Stage>(free).value();
+  auto pipeline = troupe::PipelineBuilder<int>(cluster)
+                      .stage<&Stage::pass>("read", first)
+                      .stage<&Stage::stay>("slow", second)
+                      .build({.in_flight = 4})
+                      .value();
+  std::vector<troupe::Future<int>> items;
+  for (int i = 0; i < 4; ++i) items.push_back(pipeline.push(i).value());
+  std::puts("ready");
+  std::fflush(stdout);
+  while (true) ::pause();  // until it is killed
+}
 
 }  // namespace
 
@@ -58,7 +106,9 @@ int main_of_job(int argc, char** argv) {
 }
 
 int main(int argc, char** argv) {
-  if (const auto code = troupe::host_main(argc, argv, troupe::actors<Talker>)) return *code;
+  if (const auto code =
+          troupe::host_main(argc, argv, troupe::actors<Talker, Stage>, troupe::tasks<&stay>))
+    return *code;
   if (argc == 2 || argc == 3) return main_of_job(argc, argv);
   if (argc != 4 && argc != 5) return 2;
   using namespace std::chrono_literals;
@@ -71,6 +121,7 @@ int main(int argc, char** argv) {
                                   .token = troupe::net::read_token_file(files, argv[2]).value(),
                                   .job_name = "test driver"})
             .value();
+    if (argc == 5 && std::string(argv[4]) == "work") work(cluster);
     troupe::ActorOptions options{.name = argv[3]};
     if (argc == 5) {
       auto train =

@@ -21,6 +21,7 @@
 #include "tools/commands/new_project.h"
 #include "tools/commands/nodes.h"
 #include "tools/commands/objects.h"
+#include "tools/commands/pipelines.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/run.h"
 #include "tools/commands/save.h"
@@ -74,6 +75,7 @@ void declare(CLI::App& app, CommandContext& context) {
   add_groups_command(app, context);
   add_objects_command(app, context);
   add_tasks_command(app, context);
+  add_pipelines_command(app, context);
   add_events_command(app, context);
   add_logs_command(app, context);
   add_timeline_command(app, context);

@@ -8,6 +8,7 @@
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/describe.h"
 #include "tools/commands/table.h"
+#include "tools/commands/work_words.h"
 
 namespace troupe::tools {
 namespace {
@@ -20,6 +21,7 @@ constexpr std::array kStates = {wire::ActorState::kAlive, wire::ActorState::kSta
 struct Picture {
   std::vector<wire::NodeInfo> nodes;
   std::vector<wire::ActorInfo> actors;
+  std::vector<wire::ClientWork> work;
   wire::Resources total;
   wire::Resources used;
   std::size_t alive_nodes = 0;
@@ -31,7 +33,8 @@ struct Picture {
 
 Result<Picture> take_picture(ClusterConnection& cluster) {
   Picture picture{.nodes = TROUPE_TRY(cluster.head->nodes(cluster.deadline)),
-                  .actors = TROUPE_TRY(cluster.head->actors(true, cluster.deadline))};
+                  .actors = TROUPE_TRY(cluster.head->actors(true, cluster.deadline)),
+                  .work = TROUPE_TRY(cluster.head->work(cluster.deadline))};
   for (const auto& node : picture.nodes) {
     if (node.state == wire::NodeState::kDead) continue;
     ++picture.alive_nodes;
@@ -46,6 +49,19 @@ void print_json(CommandContext& context, const ClusterPlace& place, const Pictur
   for (const auto state : kStates) {
     actors[wire::actor_state_name(state)] = picture.count(state);
   }
+  std::uint64_t running = 0, waiting = 0, count = 0, held_up = 0;
+  for (const auto& client : picture.work) {
+    for (const auto& of : client.work.tasks) {
+      running += of.running;
+      waiting += of.waiting;
+    }
+    for (const auto& pipeline : client.work.pipelines) {
+      count += pipeline.why.empty() ? 1 : 0;
+      held_up += pipeline.held_up_by() != nullptr ? 1 : 0;
+    }
+  }
+  json::Object tasks{{"running", running}, {"waiting", waiting}};
+  json::Object pipelines{{"running", count}, {"held_up", held_up}};
   context.out << json::write(json::Object{
                      {"address", place.address.host},
                      {"port", place.address.port},
@@ -53,7 +69,9 @@ void print_json(CommandContext& context, const ClusterPlace& place, const Pictur
                                             {"dead", picture.nodes.size() - picture.alive_nodes}}},
                      {"resources", json::Object{{"total", to_json(picture.total)},
                                                 {"used", to_json(picture.used)}}},
-                     {"actors", std::move(actors)}})
+                     {"actors", std::move(actors)},
+                     {"tasks", std::move(tasks)},
+                     {"pipelines", std::move(pipelines)}})
               << "\n";
 }
 
@@ -98,6 +116,7 @@ Status show_status(CommandContext& context, const ClusterOptions& options) {
   }
   context.out << fmt::format("Actors     {}\n", states.empty() ? "none" : states);
   print_pending(context, picture);
+  context.out << summary_of_work(picture.work);
   if (picture.alive_nodes == 0) {
     context.out << fmt::format("To add a node: troupe worker --address {}\n", address);
   }

@@ -4,7 +4,7 @@
 
 namespace troupe::tools {
 
-// `troupe tasks`: the workers that run tasks, by whose tasks they are.
+// `troupe tasks`: tasks and their workers, by whose they are.
 void add_tasks_command(CLI::App& app, CommandContext& context);
 
 }  // namespace troupe::tools

@@ -10,6 +10,7 @@
 #include "tools/commands/describe.h"
 #include "tools/commands/job_end.h"
 #include "tools/commands/table.h"
+#include "tools/commands/work_words.h"
 
 namespace troupe::tools {
 namespace {
@@ -159,6 +160,7 @@ Result<bool> tell_waiting(CommandContext& context, const ClusterOptions& options
   if (found.empty() && found_groups.empty() && found_supervisors.empty() && found_jobs.empty()) {
     return false;
   }
+  const auto work = TROUPE_TRY(cluster->head->work(cluster->deadline));
   if (options.json) {
     json::Array actor_list;
     for (const auto* actor : found) actor_list.push_back(to_json(*actor));
@@ -181,10 +183,20 @@ Result<bool> tell_waiting(CommandContext& context, const ClusterOptions& options
   for (const auto* actor : found) {
     context.out << tell(*actor, nodes);
     if (actor->state != wire::ActorState::kDead) context.out << bonds(*actor, supervisors);
+    for (const auto& client : work) {
+      if (client.work.actor_id == actor->actor_id) context.out << waits_of_work(client);
+    }
   }
   for (const auto* supervisor : found_supervisors) context.out << tell(*supervisor, actors);
   for (const auto* group : found_groups) context.out << tell(*group, nodes);
-  for (const auto* job : found_jobs) context.out << tell(*job, nodes);
+  for (const auto* job : found_jobs) {
+    context.out << tell(*job, nodes);
+    // (That of its actors is told by them.)
+    for (const auto& client : work) {
+      const bool drivers = client.job_id == job->job_id && client.work.actor_id.empty();
+      if (drivers) context.out << waits_of_work(client);
+    }
+  }
   return true;
 }
 

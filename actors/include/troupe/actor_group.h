@@ -106,10 +106,7 @@ class ActorGroup {
 
   static Result<ActorGroup> of(const std::vector<ActorHandle<T>>& members,
                                std::vector<GroupAxis> axes = {}) {
-    std::vector<detail::GroupMember> parts;
-    for (const auto& m : members) parts.push_back({detail::Access::channel(m), m.light_number()});
-    return make(members.empty() ? nullptr : detail::Access::client(members.front()),
-                std::move(parts), std::move(axes));
+    return make(members, std::move(axes), false);
   }
   static Result<ActorGroup> of(const LightActors<T>& members, std::vector<GroupAxis> axes = {}) {
     std::vector<ActorHandle<T>> handles;
@@ -327,11 +324,14 @@ class ActorGroup {
           fail_fast);
     }
   }
-  static Result<ActorGroup> make(detail::ClientPtr client, std::vector<detail::GroupMember> members,
-                                 std::vector<GroupAxis> axes) {
+  static Result<ActorGroup> make(const std::vector<ActorHandle<T>>& members,
+                                 std::vector<GroupAxis> axes, bool is_others) {
+    std::vector<detail::GroupMember> parts;
+    for (const auto& m : members) parts.push_back({detail::Access::channel(m), m.light_number()});
     ActorGroup group;
     group.table_ = TROUPE_TRY(detail::MemberTable::make(
-        std::move(client), detail::kActorInterface<T>.type, std::move(members), std::move(axes)));
+        members.empty() ? nullptr : detail::Access::client(members.front()),
+        detail::kActorInterface<T>.type, std::move(parts), std::move(axes), is_others));
     return group;
   }
   Result<ActorGroup> part(std::string_view axis, std::size_t first, std::size_t end,
@@ -342,6 +342,7 @@ class ActorGroup {
     return slice;
   }
 
+  friend struct Codec<ActorGroup<T>>;
   detail::MemberTable::Ptr table_;
   CallOptions options_;
 };
@@ -369,7 +370,7 @@ struct Codec<ActorGroup<T>> {
     if (members.empty()) return true;
     std::vector<GroupAxis> named;
     for (auto& [name, size] : axes) named.push_back({std::move(name), size});
-    auto group = ActorGroup<T>::of(members, std::move(named));
+    auto group = ActorGroup<T>::make(members, std::move(named), true);
     if (!group.ok()) return in.fail(group.status().message());
     value = std::move(*group);
     return true;

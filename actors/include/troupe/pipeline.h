@@ -73,8 +73,9 @@ struct PipelineOptions {
 struct PipelineStageStatus {
   std::string name;
   std::size_t actors = 0;
-  std::size_t bound = 0;    // of them; the others are not there (yet, or again)
-  std::size_t waiting = 0;  // items that have come to it, and that it has not done
+  std::size_t bound = 0;       // of them; the others are not there (yet, or again)
+  std::size_t waiting = 0;     // items that have come to it, and that it has not done
+  std::uint64_t respawns = 0;  // processes of its actors that were replaced
 };
 struct PipelineStatus {
   std::uint64_t pushed = 0;

@@ -35,7 +35,8 @@ constexpr std::uint64_t kControlHashes[] = {
     0x9e39cad638b791f8, 0xd0bd542aa25ebae2, 0x0b64ac06fb5c1957, 0x2b2cc7295a904c14,
     0xef2cd1b76d94dfbb, 0xf158fa7456b73eae, 0x8c2d3145f50a9962, 0xc31f3f655db58539,
     0x5e35849205d37c8b, 0xc3c1f411eafaf249, 0xae332842fcda5fd6, 0xd8b6d426dfbd3e36,
-    0x1a6cca228549fe26, 0x7a9a6a26dc6fc253,
+    0x1a6cca228549fe26, 0x7a9a6a26dc6fc253, 0x34352c0c8978f6ce, 0xadcfcfa5c21ccc19,
+    0xe7f64d053c8286ea,
 };
 constexpr std::uint64_t kHostHashes[] = {
     0xe3405ea2c194e07b, 0xbe08740c89692e8e, 0x882fcaa63f1ad52d, 0x0ba02afbdd641e58,

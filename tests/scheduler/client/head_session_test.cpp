@@ -434,6 +434,29 @@ TEST_CASE("nodes are watched again on each connection, by one request at a time"
   CHECK(t.take_sent<wire::WatchNodes>().request_id > first.request_id);
 }
 
+TEST_CASE("what is under way is told again on each connection, and only the last of it") {
+  Talk t = introduced();
+  const auto report = [&](std::uint64_t items) {
+    wire::Work work;
+    work.items_done = items;
+    t.session.report(std::move(work), t.now);
+    t.settle();
+  };
+  report(1);
+  const auto first = t.take_sent<wire::ReportWork>();
+  CHECK(first.work.items_done == 1);
+  t.hear(wire::Reply{first.request_id, {}});
+  t.lose();
+  t.come_back();
+  CHECK(t.take_sent<wire::ReportWork>().work.items_done == 1);
+  t.lose();
+  report(2);
+  report(3);
+  t.come_back();
+  CHECK(t.take_sent<wire::ReportWork>().work.items_done == 3);
+  CHECK(t.quiet());
+}
+
 TEST_CASE("an attempt that nobody waits for is the only one") {
   Talk t;
   t.session.connect(7s, t.now);

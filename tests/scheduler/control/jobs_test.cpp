@@ -486,7 +486,7 @@ TEST_CASE("nodes and clients of another version are refused by name, and that is
   desk.say(51, node);
   const Status refused = desk.sent<wire::RegisterNodeReply>(51).at(0).status;
   CHECK(refused.code() == Code::kProtocol);
-  CHECK(contains(refused.message(), "node machine speaks protocol 7, the head speaks 3"));
+  CHECK(contains(refused.message(), "node machine speaks protocol 7, the head speaks 4"));
   CHECK(contains(refused.message(), "same version of troupe on both"));
   for (const char* kind : {"driver", "actor", "tool"}) {
     CAPTURE(kind);
@@ -495,7 +495,7 @@ TEST_CASE("nodes and clients of another version are refused by name, and that is
     desk.say(52, hello);
     const Status status = desk.reply_to(52);
     CHECK(status.code() == Code::kProtocol);
-    CHECK(contains(status.message(), "troupe status 4711 speaks protocol 0, the head speaks 3"));
+    CHECK(contains(status.message(), "troupe status 4711 speaks protocol 0, the head speaks 4"));
     CHECK(holds_alternative<ClosePeer>(desk.commands.back()));
     // It is nobody here: what it asks is not done.
     desk.say(52, wire::StopCluster{30, "x"});

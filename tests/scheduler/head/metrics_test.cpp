@@ -219,6 +219,38 @@ TEST_CASE("who waits, and how long") {
   CHECK(page.value("troupe_pending_wait_seconds_bucket{le=\"30\"}") == 4);
 }
 
+TEST_CASE("tasks, pools and pipelines, as clients say") {
+  CountedHead head;
+  head.client(2);
+  head.client(3);
+  wire::Work work;
+  work.tasks.push_back({.waiting = 12, .running = 4, .done = 100, .failed = 3, .workers = 4});
+  work.groups.push_back({.type = "Cell", .is_pool = true, .calls_waiting = 5});
+  work.pipelines.push_back({.pushed = 40,
+                            .delivered = 32,
+                            .in_flight_max = 8,
+                            .stages = {{.name = "slow", .waiting = 8}}});
+  work.items_done = 32;
+  head.say(2, wire::ReportWork{1, work});
+  head.say(3, wire::ReportWork{1, work});
+  work.tasks[0].done = 110;
+  head.say(3, wire::ReportWork{2, work});
+  auto page = head.page();
+  CHECK(page.value("troupe_tasks{state=\"waiting\"}") == 24);
+  CHECK(page.value("troupe_tasks{state=\"running\"}") == 8);
+  CHECK(page.value("troupe_task_workers{state=\"running\"}") == 8);
+  CHECK(page.value("troupe_tasks_done_total") == 210);
+  CHECK(page.value("troupe_tasks_failed_total") == 6);
+  CHECK(page.value("troupe_pool_calls_waiting") == 10);
+  CHECK(page.value("troupe_pipelines_held_up") == 2);
+  CHECK(page.value("troupe_pipeline_items") == 16);
+  CHECK(page.value("troupe_pipeline_items_done_total") == 64);
+  head.close(3);
+  page = head.page();
+  CHECK(page.value("troupe_tasks{state=\"waiting\"}") == 12);
+  CHECK(page.value("troupe_tasks_done_total") == 210);
+}
+
 TEST_CASE("ends of processes by cause, and restarts") {
   CountedHead head;
   head.node(1, 1);

@@ -151,7 +151,7 @@ TEST_CASE("a host of another version is refused by name") {
   const Status cause = d.did<node_command::ReportExit>()->exited.cause;
   CHECK(cause.code() == Code::kProtocol);
   CHECK(cause.message() ==
-        "its program /opt/app/driver speaks protocol 0, node n speaks 3: build the program with "
+        "its program /opt/app/driver speaks protocol 0, node n speaks 4: build the program with "
         "the version of troupe that the nodes run");
 }
 

@@ -31,6 +31,8 @@ struct GroupAxis {
 
 namespace detail {
 
+class WorkSource;  // actors/work_reporter.h
+
 struct GroupMember {
   ChannelPtr channel;
   std::uint32_t light_number = kNoLightNumber;
@@ -45,8 +47,9 @@ class MemberTable {
  public:
   using Ptr = std::shared_ptr<const MemberTable>;
   // No axes: one, called "rank", of all members.
+  // `is_others`: it came from another process, which tells of it.
   static Result<Ptr> make(ClientPtr client, std::string_view type, std::vector<GroupMember> members,
-                          std::vector<GroupAxis> axes);
+                          std::vector<GroupAxis> axes, bool is_others);
 
   const ClientPtr& client() const { return client_; }
   const std::vector<GroupMember>& members() const { return members_; }
@@ -65,6 +68,7 @@ class MemberTable {
   std::string type_;
   std::vector<GroupMember> members_;
   std::vector<GroupAxis> axes_;
+  std::shared_ptr<const WorkSource> work_;  // what is told of it
   mutable std::atomic<std::uint64_t> generation_{0};
 };
 

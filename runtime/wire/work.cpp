@@ -1,0 +1,38 @@
+#include "runtime/wire/work.h"
+
+namespace troupe::wire {
+
+const StageWork* PipelineWork::held_up_by() const {
+  // (What has just come out makes room for a moment.)
+  if (!why.empty() || 8 * (pushed - delivered) < 7 * in_flight_max) return nullptr;
+  const StageWork* most = nullptr;
+  for (const StageWork& stage : stages) {
+    if (stage.waiting > 0 && (most == nullptr || stage.waiting >= most->waiting)) most = &stage;
+  }
+  return most;
+}
+
+std::string PipelineWork::to_string() const {
+  std::string text;
+  for (const StageWork& stage : stages) text += (text.empty() ? "" : " → ") + stage.name;
+  return text;
+}
+
+std::size_t size_in_memory(const Work& work) {
+  std::size_t bytes = sizeof work;
+  for (const TaskWork& tasks : work.tasks) {
+    bytes += sizeof tasks + tasks.why.size();
+    for (const auto& [name, amount] : tasks.resources) bytes += name.size() + 2 * sizeof amount;
+  }
+  for (const GroupWork& group : work.groups) {
+    bytes += sizeof group + group.type.size() + group.axes.size() + group.why.size() +
+             group.actors.size() * sizeof(ActorId);
+  }
+  for (const PipelineWork& pipeline : work.pipelines) {
+    bytes += sizeof pipeline + pipeline.why.size();
+    for (const StageWork& stage : pipeline.stages) bytes += sizeof stage + stage.name.size();
+  }
+  return bytes;
+}
+
+}  // namespace troupe::wire
