@@ -151,6 +151,7 @@ Result<wire::ActorSpec> ActorClient::spec_for(const ActorOptions& options,
   if (closed_) return closed_error();
   if (!image_) image_ = TROUPE_TRY(options_.image());
   spec.image = *image_;
+  spec.lends_cpus = interface.type == kTaskWorkerType;
   if (beside) TROUPE_RETURN_IF_ERROR(sender_->take(spec, std::move(constructor_arguments)));
   return spec;
 }
@@ -428,6 +429,10 @@ Result<wire::SegmentBytes> ActorClient::read_segment(ActorId actor_id, const std
   if (piece == nullptr) return error(Code::kProtocol, "the node's answer is no segment");
   TROUPE_RETURN_IF_ERROR(piece->status.with("segment", name));
   return std::move(*piece);
+}
+
+void ActorClient::lend_cpus(bool back) {
+  if (!forked()) directory().lend_cpus(options_.self, options_.self_generation, back);
 }
 
 void ActorClient::tell_of_close(const std::weak_ptr<Closing>& who) {

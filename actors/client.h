@@ -139,6 +139,8 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   const std::shared_ptr<ObjectClient>& objects() const { return objects_; }
   // What it has to do with tasks: those that it submits, and those that it runs.
   TaskPools& tasks() const { return *tasks_; }
+  // Others may have the CPUs of this process, an actor's, which only waits; or it goes on (`back`).
+  void lend_cpus(bool back);
   // What is told of what it has under way.
   WorkReporter& work() const { return *work_; }
   // Of this process: callbacks come there.

@@ -21,6 +21,7 @@ void Directory::supervise(wire::SupervisorSpec, OnDone done) { done(needs_a_head
 void Directory::end_supervisor(SupervisorId, const std::string&, OnDone done) {
   done(needs_a_head());
 }
+void Directory::lend_cpus(ActorId, std::uint64_t, bool) {}
 void Directory::report(wire::Work) {}
 Directory::WatchId Directory::watch_supervisor(SupervisorId, OnSupervisor on_supervisor) {
   on_supervisor(needs_a_head());

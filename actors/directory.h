@@ -52,6 +52,8 @@ class Directory {
   // As watch(), until unwatch.
   virtual WatchId watch_supervisor(SupervisorId id, OnSupervisor on_supervisor);
 
+  // This process, of that actor, only waits, and others may have its CPUs; or it goes on (`back`).
+  virtual void lend_cpus(ActorId actor_id, std::uint64_t generation, bool back);
   // What this process has under way (work_reporter.h); nowhere without a head.
   virtual void report(wire::Work work);
 

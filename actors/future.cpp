@@ -161,6 +161,7 @@ std::optional<Status> FutureCore::await_until(DeadlineOf deadline_of) {
   // (A method that waits for long may wait for itself.)
   if (await_once(earlier(deadline, Deadline::after(kLongWait)), claimed)) return claimed;
   const auto waiting = begin_long_wait(*call);
+  const auto lent = begin_wait_of_task();
   // Again and again: what brings the result may come to be this thread's to do (a task whose worker
   // has died).
   while (!await_once(earlier(deadline, Deadline::after(kLongWait)), claimed)) {

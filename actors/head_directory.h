@@ -56,6 +56,9 @@ class HeadDirectory final : public Directory {
   void list_nodes(OnNodes done) override {
     if (!refused(done)) client_->list_nodes(std::move(done));
   }
+  void lend_cpus(ActorId id, std::uint64_t generation, bool back) override {
+    if (!closed_) client_->lend_cpus(id, generation, back);
+  }
   void report(wire::Work work) override {
     if (!closed_) client_->report_work(std::move(work));
   }

@@ -334,6 +334,7 @@ void TaskPool::help(TaskCall& task, Deadline deadline) {
                   {}, nullptr, nullptr);
   }
   if (taken) {
+    const TaskPools::Running running(client->tasks(), client);
     const DecodeContext context{.client = client, .takes_references = true};
     const auto result = guarded(
         [&] { return here->invoke(client->tasks().context(), task.arguments.bytes, context); });
@@ -695,8 +696,25 @@ void TaskPools::starved(const TaskPool& pool) {
   for (const auto& other : others) other->give_up_idle();
 }
 
+namespace {
+
+// Of a process that is a worker: set before its first task, and as long as it runs.
+std::weak_ptr<ActorClient> worker_client;
+std::atomic<bool> is_worker{false};
+
+}  // namespace
+
+std::shared_ptr<void> begin_wait_of_task() {
+  if (!is_worker.load(std::memory_order_acquire)) return nullptr;
+  const auto client = worker_client.lock();
+  if (!client) return nullptr;
+  return std::make_shared<TaskPools::Waiting>(client->tasks(), client);
+}
+
 void TaskPools::set_worker(WorkerRoom room, std::span<const TaskFunction> functions,
                            ActorContext& context) {
+  worker_client = Access::usable(context).value();
+  is_worker.store(true, std::memory_order_release);
   own_ = std::move(room);
   functions_ = functions;
   context_ = &context;

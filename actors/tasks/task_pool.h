@@ -98,6 +98,43 @@ class TaskPools {
   const TaskFunction* function_here(const WorkerRoom& room, std::uint64_t function) const;
   ActorContext& context() const { return *context_; }
 
+  // A task of this process waits for what another process does, as long as one of these lives:
+  // others may have its CPUs. On the thread of the task.
+  class Waiting {
+   public:
+    explicit Waiting(TaskPools& of, ClientPtr client) : of_(of), client_(std::move(client)) {
+      if (of_.waits_++ == 0) client_->lend_cpus(false);
+    }
+    ~Waiting() {
+      if (--of_.waits_ == 0) client_->lend_cpus(true);
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    TaskPools& of_;
+    const ClientPtr client_;
+  };
+  // It runs another task meanwhile.
+  class Running {
+   public:
+    Running(TaskPools& of, ClientPtr client)
+        : of_(of), client_(std::move(client)), waits_(std::exchange(of.waits_, 0)) {
+      if (waits_ > 0) client_->lend_cpus(true);
+    }
+    ~Running() {
+      of_.waits_ = waits_;
+      if (waits_ > 0) client_->lend_cpus(false);
+    }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    TaskPools& of_;
+    const ClientPtr client_;
+    const int waits_;
+  };
+
  private:
   mutable Mutex mutex_;
   std::map<std::string, std::shared_ptr<TaskPool>> pools_ TROUPE_GUARDED_BY(mutex_);
@@ -106,6 +143,7 @@ class TaskPools {
   WorkerRoom own_;
   std::span<const TaskFunction> functions_;
   ActorContext* context_ = nullptr;
+  int waits_ = 0;  // the thread's of the tasks
 };
 
 }  // namespace troupe::detail

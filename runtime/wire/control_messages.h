@@ -454,6 +454,16 @@ struct ReportWork {
   Work work;
   TROUPE_WIRE(ReportWork, request_id, work);
 };
+// The process of an actor only waits, and others may have its CPUs; or it goes on (`back`), and has
+// those again that are free, and the rest when they come free. Only where ActorSpec::lends_cpus
+// says so.
+struct LendCpus {
+  std::uint64_t request_id = 0;
+  ActorId actor_id;
+  std::uint64_t generation = 0;
+  bool back = false;
+  TROUPE_WIRE(LendCpus, request_id, actor_id, generation, back);
+};
 // Answered by WorkList: in pieces, as ListActors.
 struct ListWork {
   std::uint64_t request_id = 0;
@@ -588,7 +598,7 @@ struct ControlMessages
                    JobList, CreateSupervisor, EndSupervisor, WatchSupervisor, ListSupervisors,
                    SupervisorUpdate, SupervisorList, DrainNode, ReadGpus, GpuList, ActorSaved,
                    ReadSavedState, FindPackage, PackageSources, NodePackages, ReadPackage,
-                   WritePackage, ReportWork, ListWork, WorkList> {};
+                   WritePackage, ReportWork, ListWork, WorkList, LendCpus> {};
 using ControlMessage = Variant<ControlMessages>;
 
 // The message's bytes, ready to be a frame.

@@ -177,12 +177,15 @@ struct ActorSpec {
   std::uint32_t replicas = 0;
   // What its process needs, that not every node has. The head sets it: that of its job's program.
   Package package;
+  // Its process says when it only waits, and others may have its CPUs meanwhile (LendCpus).
+  bool lends_cpus = false;
   TROUPE_WIRE(ActorSpec, actor_id, type, name, constructor_arguments, resources, restart,
               node_affinity, job_id, owner, detached, image, run, rank, environment, log_path,
               node_affinity_soft, label_selector, label_preference, placement_group, bundle_index,
               priority, light_count, program, namespace_name, owner_actor, owner_generation,
               supervisor, supervisor_order, health, on_head_loss, start_empty_on_state_loss,
-              arguments_beside_bytes, arguments_beside_hash, awaits_nodes, replicas, package);
+              arguments_beside_bytes, arguments_beside_hash, awaits_nodes, replicas, package,
+              lends_cpus);
   friend bool operator==(const ActorSpec&, const ActorSpec&) = default;
   bool is_program() const { return !program.argv.empty(); }
 };

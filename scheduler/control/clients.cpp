@@ -237,6 +237,22 @@ Status Clients::on(PeerId, wire::KillActor& message) {
   return {};
 }
 
+// (What an earlier process of the actor says is late.)
+Status Clients::on(PeerId, wire::LendCpus& message) {
+  const ActorRecord* actor = actors_.find(message.actor_id);
+  if (actor == nullptr) return not_found("actor", message.actor_id);
+  if (!actor->spec.lends_cpus) {
+    return error(Code::kInvalidArgument, "{} is no actor that lends its CPUs", describe(*actor));
+  }
+  const NodeRecord* node = nodes_.find(actor->info.node_id);
+  if (node == nullptr || !actor->has_process() || actor->lease_generation != message.generation) {
+    return {};
+  }
+  message.back ? nodes_.take_back_cpus(*node, actor->lease())
+               : nodes_.lend_cpus(*node, actor->lease());
+  return {};
+}
+
 Status Clients::on(PeerId peer, wire::SubmitJob& message) {
   if (connections_.client_of(peer) == nullptr) return not_a_client("submits jobs");
   wire::ActorSpec& driver = message.driver;

@@ -79,6 +79,7 @@ class Clients {
   void on(PeerId peer, wire::ListEvents& message);
   Status on(PeerId peer, wire::ReportWork& message);
   void on(PeerId peer, wire::ListWork& message);
+  Status on(PeerId peer, wire::LendCpus& message);
   Status on(PeerId peer, wire::WatchNodes& message);
   void on(PeerId peer, wire::WatchActor& message);
   Status on(PeerId peer, wire::WatchPlacementGroup& message);

@@ -44,6 +44,70 @@ void Nodes::take_lease(const NodeRecord& node, const LeaseKey& key, const wire::
   is_resized(node);
 }
 
+namespace {
+
+// What the lease is taken from.
+wire::Resources& source_of(NodeRecord& node, const LeaseKey& key) {
+  const auto inside = node.inside.find(key);
+  return inside == node.inside.end() ? node.info.available
+                                     : node.bundles.at(inside->second).available;
+}
+
+}  // namespace
+
+void Nodes::keep_running(const NodeRecord& record, const LeaseKey& key,
+                         const wire::Resources& amount) {
+  const std::int64_t missing =
+      amount_of(amount, kCpu) - std::max<std::int64_t>(amount_of(record.info.available, kCpu), 0);
+  wire::Resources rest = amount;
+  if (missing > 0) rest[std::string(kCpu)] -= missing;
+  TROUPE_CHECK(keep_lease(record, key, rest, nullptr));
+  if (missing > 0) edit(record).lent_cpus[key] = {missing, true};
+}
+
+void Nodes::lend_cpus(const NodeRecord& record, const LeaseKey& key) {
+  NodeRecord& node = edit(record);
+  const auto lease = node.leases.find(key);
+  if (lease == node.leases.end()) return;
+  NodeRecord::LentCpus& lent = node.lent_cpus[key];
+  lent.wanted_back = false;
+  const std::int64_t cpus = amount_of(lease->second, kCpu);
+  if (cpus > 0) {
+    lent.amount += cpus;
+    lease->second[std::string(kCpu)] = 0;
+    source_of(node, key)[std::string(kCpu)] += cpus;
+  }
+  give_back_cpus(node);
+  shrink(node);
+  is_resized(node);
+  line_.came_room();
+}
+
+void Nodes::take_back_cpus(const NodeRecord& record, const LeaseKey& key) {
+  NodeRecord& node = edit(record);
+  const auto lent = node.lent_cpus.find(key);
+  if (lent == node.lent_cpus.end()) return;
+  lent->second.wanted_back = true;
+  give_back_cpus(node);
+  is_resized(node);
+}
+
+// To those that go on: before others that wait for room.
+void Nodes::give_back_cpus(NodeRecord& node) {
+  const std::string cpu(kCpu);
+  for (auto& [key, lent] : node.lent_cpus) {
+    if (!lent.wanted_back) continue;
+    std::int64_t& free = source_of(node, key)[cpu];
+    const std::int64_t cpus = std::clamp<std::int64_t>(free, 0, lent.amount);
+    free -= cpus;
+    node.leases.at(key)[cpu] += cpus;
+    lent.amount -= cpus;
+  }
+  std::erase_if(node.lent_cpus, [](const auto& entry) {
+    return entry.second.wanted_back && entry.second.amount == 0;
+  });
+}
+
 void Nodes::free_lease(const NodeRecord& record, const LeaseKey& key) {
   NodeRecord& node = edit(record);
   const auto lease = node.leases.find(key);
@@ -57,6 +121,8 @@ void Nodes::free_lease(const NodeRecord& record, const LeaseKey& key) {
   }
   forget_stray(key);
   node.leases.erase(lease);
+  node.lent_cpus.erase(key);
+  give_back_cpus(node);
   shrink(node);
   is_resized(node);
   line_.came_room();
@@ -65,6 +131,7 @@ void Nodes::free_lease(const NodeRecord& record, const LeaseKey& key) {
 Nodes::Leases Nodes::take_leases(const NodeRecord& record) {
   NodeRecord& node = edit(record);
   for (const auto& [key, amount] : node.leases) forget_stray(key);
+  node.lent_cpus.clear();
   node.info.available = node.info.total;
   for (auto& [key, bundle] : node.bundles) {
     bundle.available = bundle.total;

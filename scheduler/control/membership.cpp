@@ -44,7 +44,10 @@ Status Membership::check_node(const wire::RegisterNode& message) {
       return error(Code::kInvalidArgument, "node {} says that it runs generation {} of an actor",
                    message.node.name, entry.generation);
     }
-    add(held, entry.spec.resources);
+    // (Others may have had its CPUs when this head, or the one before, went away.)
+    wire::Resources holds = entry.spec.resources;
+    if (entry.spec.lends_cpus) holds.erase(std::string(kCpu));
+    add(held, holds);
   }
   TROUPE_RETURN_IF_ERROR(validate(message.node.total));
   if (!fits(held, message.node.total)) {
@@ -146,7 +149,7 @@ void Membership::take_report(const NodeRecord& node, const wire::RegisterNode& m
     if (node.leases.contains(key)) continue;
     const BundleKey bundle{entry.spec.placement_group, entry.spec.bundle_index};
     if (!nodes_.keep_lease(node, key, entry.spec.resources, &bundle)) {
-      TROUPE_CHECK(nodes_.keep_lease(node, key, entry.spec.resources, nullptr));
+      nodes_.keep_running(node, key, entry.spec.resources);
     }
     const ActorRecord* actor = actors_.find(entry.spec.actor_id);
     if (actor != nullptr && is_latest(*actor, node.id(), entry.generation)) {

@@ -56,6 +56,12 @@ class Nodes : public Table<NodeId, NodeRecord> {
   void take_lease(const NodeRecord& node, const LeaseKey& key, const wire::Resources& amount,
                   const BundleKey* bundle);
   void free_lease(const NodeRecord& node, const LeaseKey& key);
+  // Of what runs there whatever is free: where others have CPUs that it had lent, without those.
+  void keep_running(const NodeRecord& node, const LeaseKey& key, const wire::Resources& amount);
+  // The holder only waits, and others may have its CPUs.
+  void lend_cpus(const NodeRecord& node, const LeaseKey& key);
+  // It goes on, with those that are free; it has the others as soon as they are.
+  void take_back_cpus(const NodeRecord& node, const LeaseKey& key);
   // What `inside` hold on the node already is inside of the bundle then.
   void take_bundle(const NodeRecord& node, const BundleKey& key, const wire::Resources& amount,
                    const std::vector<LeaseKey>& inside);
@@ -106,6 +112,7 @@ class Nodes : public Table<NodeId, NodeRecord> {
   void look_at(NodeRecord& node, TimePoint at);
   void suspect(NodeRecord& node, bool suspected);
   void forget_stray(const LeaseKey& key);
+  static void give_back_cpus(NodeRecord& node);
   std::optional<std::string> broken_leases(const NodeRecord& node) const;
   static std::optional<std::string> broken_bundles(const NodeRecord& node);
 

@@ -54,6 +54,12 @@ struct NodeRecord {
   std::optional<TimePoint> return_by;
   std::map<LeaseKey, wire::Resources> leases;
   std::map<BundleKey, BundleLease> bundles;
+  // CPUs that holders of leases do without, since they only wait; and whether they want them back.
+  struct LentCpus {
+    std::int64_t amount = 0;
+    bool wanted_back = false;
+  };
+  std::map<LeaseKey, LentCpus> lent_cpus;
   // Leases that are taken from a bundle. One whose bundle is released stays, outside, until its
   // process group is gone.
   std::map<LeaseKey, BundleKey> inside;

@@ -118,6 +118,7 @@ struct ActorSpec {
   awaitsNodes @33 :Bool;
   replicas @34 :UInt32;
   package @35 :Package;
+  lendsCpus @36 :Bool;
 }
 
 struct RunningActor {
@@ -761,6 +762,13 @@ struct WorkList {
   more @2 :Bool;
 }
 
+struct LendCpus {
+  requestId @0 :UInt64;
+  actorId @1 :Id;
+  generation @2 :UInt64;
+  back @3 :Bool;
+}
+
 struct ControlMessage {
   union {
     clientHello @0 :ClientHello;
@@ -828,6 +836,7 @@ struct ControlMessage {
     reportWork @62 :ReportWork;
     listWork @63 :ListWork;
     workList @64 :WorkList;
+    lendCpus @65 :LendCpus;
   }
 }
 

@@ -60,6 +60,12 @@ Result<int> sum_of_map(ActorContext& context, int n) {
   return std::accumulate(all.begin(), all.end(), 0);
 }
 
+Result<int> by_larger_task(ActorContext& context, int n, double num_cpus) {
+  const int by_others = TROUPE_TRY(context.tasks({.num_cpus = num_cpus}).submit<&twice>(n).get());
+  const int own = TROUPE_TRY(context.submit<&twice>(n).get());
+  return own == by_others ? Result<int>(own) : Status(Code::kInternal, "they differ");
+}
+
 Result<int> leaves(ActorContext& context, int depth) {
   if (depth == 0) return 1;
   auto left = context.submit<&leaves>(depth - 1);

@@ -32,6 +32,7 @@ void stay(const std::string&) {}
 void submit_late(ActorContext&, const std::string&, const std::string&) {}
 Result<int> sum_of_map(ActorContext&, int) { return 0; }
 Result<int> leaves(ActorContext&, int) { return 0; }
+Result<int> by_larger_task(ActorContext&, int, double) { return 0; }
 Result<ObjectRef<Floats>> filled(ActorContext&, std::size_t, float) { return ObjectRef<Floats>(); }
 double sum(Object<Floats>) { return 0; }
 int add(int, int) { return 0; }
@@ -163,6 +164,15 @@ TEST_CASE_FIXTURE(TaskCluster, "nested tasks end however few workers there are")
   for (auto& map : maps) CHECK(map.get(20s).value() == 420);
   CHECK(cluster.submit<&chain>(1000).get().value() == 1000);
   CHECK(cluster.submit<&chain>(100'000).get().status().code() == Code::kResourceExhausted);
+}
+
+TEST_CASE_FIXTURE(TaskCluster, "a task that waits for a larger one lends it its CPU") {
+  // The node has 2: one of the task that waits, and none more than one that is free.
+  CHECK(cluster.submit<&by_larger_task>(21, 2.0).get(20s).value() == 42);
+  // And what asks for none waits for none.
+  auto blocked = cluster.tasks({.num_cpus = 2}).submit<&wait_for>(folder.file("never"));
+  CHECK(cluster.tasks({.num_cpus = 0}).submit<&twice>(4).get(20s).value() == 8);
+  blocked.cancel();
 }
 
 TEST_CASE_FIXTURE(TaskCluster, "what a task submits after it was given up does not begin") {

@@ -33,6 +33,8 @@ Result<int> sum_of_map(ActorContext& context, int n);
 Result<int> leaves(ActorContext& context, int depth);
 // `depth` tasks, each waited for by the one before it.
 Result<int> chain(ActorContext& context, int depth);
+// 2n, by a task with so many CPUs, and then one by itself.
+Result<int> by_larger_task(ActorContext& context, int n, double num_cpus);
 // 0 fails; others wait until they are given up, at most 20 s.
 Result<int> fail_or_wait(ActorContext& context, int n);
 Result<ObjectRef<Floats>> filled(ActorContext& context, std::size_t count, float value);
@@ -45,7 +47,7 @@ int unlisted(int n);
 
 inline constexpr auto kTestTasks =
     troupe::tasks<&twice, &process_id, &nothing, &fail, &throws, &wait_for, &crash_times, &stay,
-                  &submit_late, &sum_of_map, &leaves, &chain, &fail_or_wait,
+                  &submit_late, &sum_of_map, &leaves, &chain, &by_larger_task, &fail_or_wait,
                   &filled, &sum, &add, &join, &text_of>;
 
 }  // namespace troupe::tests

@@ -20,9 +20,9 @@ namespace {
 // followed by the message with none. A field that is added changes the hashes of the messages that
 // have it: after a look at what else the change did, the new ones go here.
 constexpr std::uint64_t kControlHashes[] = {
-    0xc036255577546a5f, 0xd3f8a25934c5da8f, 0xc201596d0dcc4bd7, 0xd24c5dd8e641ac2d,
-    0x064952e24422deb5, 0x5fed4c9d21533acf, 0xa2fab93f0b2f56aa, 0x0d9bfab3316f737c,
-    0x5b7918d15616163f, 0xed147bea383c7eb5, 0x244be25ac7d63a01, 0x9de7428d1ccfacca,
+    0xc036255577546a5f, 0x3fea46640f0b8aba, 0xc201596d0dcc4bd7, 0xd24c5dd8e641ac2d,
+    0x1e245adcb9889b58, 0x5fed4c9d21533acf, 0xa2fab93f0b2f56aa, 0x0d9bfab3316f737c,
+    0x5b7918d15616163f, 0xed147bea383c7eb5, 0x2a4c7f49d6be029f, 0x9de7428d1ccfacca,
     0x2a38630a59343c4d, 0x1c86da154fc88c03, 0xbd1a6bf83114201d, 0x7964a973c0d7b15e,
     0x9035549e9bebf736, 0xecfe7c69afa43ce5, 0x25b06899a5e56fae, 0x73ac02530b58504b,
     0xfce96424323f4e21, 0xbc7b72b1ccda4edc, 0x6b6c2f776186894d, 0xd22f03b3a66e3bea,
@@ -30,16 +30,16 @@ constexpr std::uint64_t kControlHashes[] = {
     0x6bcd77bedb1a65a6, 0x9421b499b9320a3c, 0xab8e640a0522aa1e, 0x23d967007950cecd,
     0x1bc4c6ad583736b9, 0x1d97293616daa1d4, 0xb718ffc62725e8d2, 0x7bd5ca99b6fc3918,
     0xf8f494a3a9e3f21a, 0x1c51cb9a72484974, 0xafd93dcd11e4bf30, 0x1d8b8de86f3a0118,
-    0x1d6a0851d333a61a, 0x70400a5e088163d3, 0x853fa85a5e7f22c2, 0x2fbb6f60a8846fde,
+    0x1d6a0851d333a61a, 0x70400a5e088163d3, 0x331d1f967ed51c79, 0x2fbb6f60a8846fde,
     0xc335173e5b215e2d, 0x2cda0593bc310fe0, 0x48de7e303d445ab0, 0x4924b2edbc4fb168,
     0x9e39cad638b791f8, 0xd0bd542aa25ebae2, 0x0b64ac06fb5c1957, 0x2b2cc7295a904c14,
     0xef2cd1b76d94dfbb, 0xf158fa7456b73eae, 0x8c2d3145f50a9962, 0xc31f3f655db58539,
     0x5e35849205d37c8b, 0xc3c1f411eafaf249, 0xae332842fcda5fd6, 0xd8b6d426dfbd3e36,
     0x1a6cca228549fe26, 0x7a9a6a26dc6fc253, 0x34352c0c8978f6ce, 0xadcfcfa5c21ccc19,
-    0xe7f64d053c8286ea,
+    0xe7f64d053c8286ea, 0x1ba144c20349e977,
 };
 constexpr std::uint64_t kHostHashes[] = {
-    0xe3405ea2c194e07b, 0xbe08740c89692e8e, 0x882fcaa63f1ad52d, 0x0ba02afbdd641e58,
+    0x33a51e6028ffe99b, 0xbe08740c89692e8e, 0x882fcaa63f1ad52d, 0x0ba02afbdd641e58,
     0x344a6fb4fdb68570, 0x5810c28abfaab380, 0x33786a227b3c9e22, 0x07a5775f660008b8,
     0x198a1febf02e6ad2, 0x491c7e8984356654, 0x2d6285b56724432c,
 };

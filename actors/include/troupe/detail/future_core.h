@@ -112,6 +112,9 @@ class FutureCore : public Cancellable {
   std::function<void()> continuation_ TROUPE_GUARDED_BY(mutex_);
 };
 
+// This process, where it is a worker of tasks, lends its CPUs as long as the caller keeps this.
+std::shared_ptr<void> begin_wait_of_task();
+
 // Of several futures the first one that is not ready; the others are counted.
 Status late_of_several(Status first, std::size_t others);
 
