@@ -142,6 +142,10 @@ void CallLine::send(std::uint32_t method, OutgoingArguments& arguments, const Ca
   if (future != nullptr) future->set_ends_by(deadline.deadline);
   Encoder& encoder = arguments.encoder_;
   kept_ = std::move(encoder.kept());
+  if (const auto client = kept_.empty() ? nullptr : client_.lock()) {
+    const Status own = client->objects()->check_own(kept_);
+    if (!own.ok()) return sink->answer(own, {}, nullptr);
+  }
   std::unique_ptr<LentArguments> lent;
   if (encoder.in_large_memory()) {
     arguments.slabs_->lease.set_used(encoder.size());

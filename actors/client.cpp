@@ -160,6 +160,7 @@ Result<std::shared_ptr<ActorChannel>> ActorClient::create(const ActorOptions& op
                                                           const ActorInterface& interface,
                                                           PackedArguments constructor_arguments,
                                                           OnRefused on_refused) {
+  TROUPE_RETURN_IF_ERROR(objects_->check_own(constructor_arguments.kept));
   auto spec = TROUPE_TRY(spec_for(options, interface, std::move(constructor_arguments.bytes)));
   sender_->keep(spec.actor_id, std::move(constructor_arguments.kept));
   auto channel = this->channel(spec.actor_id, interface);

@@ -469,6 +469,23 @@ void ObjectClient::let_go(HeldObject& object) {
   }
 }
 
+// (Clusters without a token cannot be told apart here: what is of another one is lost there.)
+Status ObjectClient::check_own(std::span<const std::shared_ptr<const void>> kept) const {
+  for (const auto& one : kept) {
+    const auto& object = *static_cast<const HeldObject*>(one.get());
+    const auto client = object.client();
+    if (!client || client.get() == this ||
+        client->options_.environment->token == options_.environment->token) {
+      continue;
+    }
+    return error(Code::kInvalidArgument,
+                 "a reference to object {} of another cluster: read it, and put its value into "
+                 "this one",
+                 object.record.object_id.brief());
+  }
+  return {};
+}
+
 void ObjectClient::share(HeldObject& object) {
   const std::lock_guard lock(mutex_);
   object.shared = true;

@@ -90,6 +90,9 @@ class ObjectClient : public std::enable_shared_from_this<ObjectClient> {
   void hold_all_later(ObjectIntake intake, std::function<void()> done);
   // It is passed on.
   void share(HeldObject& object);
+  // kInvalidArgument where one of what arguments keep, all of them HeldObjects, is of another
+  // cluster than this process's.
+  Status check_own(std::span<const std::shared_ptr<const void>> kept) const;
 
   // Nothing is asked any more. Not on the loop's thread.
   void close();

@@ -48,6 +48,7 @@
 #include "troupe/actor.h"
 #include "troupe/actor_pool.h"
 #include "troupe/actors.h"
+#include "troupe/detail/future_arguments.h"
 #include "troupe/detail/task_core.h"
 #include "troupe/future.h"
 
@@ -200,12 +201,17 @@ inline constexpr std::size_t kTaskWindow = 1'024;
 // with kFailedPrecondition.
 class Tasks {
  public:
+  // An argument may be a Future of the parameter's type (std::move(future)), as in a call: then the
+  // task is submitted when its result is there, and is nobody's: not cancelled with a call inside
+  // which it was made.
   template <auto Function, typename... A>
   Future<TaskValue<Function>> submit(A&&... arguments) const {
     if (!pool_.ok()) return make_ready_future<TaskValue<Function>>(pool_.status());
-    return Future<TaskValue<Function>>(detail::start_task<Function>(
-        client_, *pool_, options_,
-        detail::pack_arguments<Function>(std::forward<A>(arguments)...)));
+    if constexpr ((detail::kIsFuture<std::remove_cvref_t<A>> || ...)) {
+      return submit_later<Function>(std::index_sequence_for<A...>{}, std::forward<A>(arguments)...);
+    } else {
+      return submit_now<Function>(std::forward<A>(arguments)...);
+    }
   }
 
   // A task for each of the inputs, a tuple of its arguments or the only one: at most a window of
@@ -248,6 +254,25 @@ class Tasks {
  private:
   friend struct detail::Access;
   Tasks(Result<detail::ClientPtr> client, TaskOptions options);
+  template <auto Function, typename... A>
+  Future<TaskValue<Function>> submit_now(A&&... arguments) const {
+    return Future<TaskValue<Function>>(detail::start_task<Function>(
+        client_, *pool_, options_,
+        detail::pack_arguments<Function>(std::forward<A>(arguments)...)));
+  }
+  template <auto Function, std::size_t... I, typename... A>
+  auto submit_later(std::index_sequence<I...>, A&&... arguments) const {
+    using Traits = detail::MethodTraits<Function>;
+    static_assert(
+        detail::CallArguments<Function, typename Traits::Parameters,
+                              typename detail::ArgumentOf<A&&>::Type...>::kGood);
+    return detail::call_when_ready<TaskValue<Function>>(
+        when_all(detail::future_of_argument<std::tuple_element_t<I, typename Traits::Stored>>(
+            std::forward<A>(arguments))...),
+        detail::task_future_options(client_), options_.timeout, [self = *this](auto values) {
+          return self.template submit_now<Function>(std::move(std::get<I>(values))...);
+        });
+  }
   template <auto Map, auto Reduce, typename Inputs, typename R>
   Result<R> reduce_all(Inputs& inputs, std::size_t window,
                        std::vector<std::optional<Future<R>>>& sums,

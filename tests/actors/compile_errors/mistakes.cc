@@ -74,6 +74,14 @@ struct LoadsAlone {
   static constexpr auto methods = troupe::methods<&LoadsAlone::run>;
 };
 
+struct NarrowArgument {
+  void take(int n);
+  static constexpr auto methods = troupe::methods<&NarrowArgument::take>;
+};
+auto narrow(const troupe::ActorHandle<NarrowArgument>& actor, std::int64_t n) {
+  return actor.call<&NarrowArgument::take>(n);
+}
+
 template <typename T>
 constexpr auto kSignatures = troupe::detail::ActorClassTraits<T>::kSignatures;
 

@@ -61,6 +61,19 @@ TEST_CASE("what is put is read in place, as often as one likes") {
   CHECK(ObjectRef<int>().get().status().code() == Code::kFailedPrecondition);
 }
 
+TEST_CASE("a reference of another cluster is refused by name, and stays good in its own") {
+  Cluster cluster = start();
+  Cluster other = start();
+  const auto theirs = other.put(Floats(100, 1)).value();
+  auto reader = cluster.spawn<Reader>({}).value();
+  const auto refused = reader.call<&Reader::sum>(theirs).get();
+  CHECK(refused.status().code() == Code::kInvalidArgument);
+  CHECK_MESSAGE(refused.status().message().find("of another cluster") != std::string::npos,
+                refused.status().to_string());
+  const auto ours = cluster.put(theirs.get().value().copy()).value();
+  CHECK(reader.call<&Reader::sum>(ours).get().value() == 100);
+}
+
 TEST_CASE("an object is freed when nobody holds it any more") {
   Cluster cluster = start();
   auto ref = cluster.put(Floats(100, 1)).value();

@@ -166,6 +166,15 @@ TEST_CASE_FIXTURE(TaskCluster, "nested tasks end however few workers there are")
   CHECK(cluster.submit<&chain>(100'000).get().status().code() == Code::kResourceExhausted);
 }
 
+TEST_CASE_FIXTURE(TaskCluster, "results that are to come are arguments of tasks") {
+  auto four = cluster.submit<&twice>(2);
+  auto six = cluster.submit<&add>(std::move(four), 2);
+  CHECK(cluster.submit<&twice>(std::move(six)).get(20s).value() == 12);
+  auto failed = cluster.submit<&throws>(7);
+  const auto after = cluster.submit<&add>(1, std::move(failed)).get(20s);
+  CHECK(after.status().message().find("it threw 7") != std::string::npos);
+}
+
 TEST_CASE_FIXTURE(TaskCluster, "a task that waits for a larger one lends it its CPU") {
   // The node has 2: one of the task that waits, and none more than one that is free.
   CHECK(cluster.submit<&by_larger_task>(21, 2.0).get(20s).value() == 42);

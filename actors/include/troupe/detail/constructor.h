@@ -74,6 +74,10 @@ PackedArguments encode_constructor(A&&... arguments) {
                     sizeof...(A) == std::tuple_size_v<typename Traits::Stored>,
                 "the arguments do not fit the actor class's `static constexpr auto constructor = "
                 "troupe::constructor<…>` (none listed: no arguments)");
+  static_assert(kKeepNumbers<typename Traits::Stored, A...>,
+                "an argument is a wider number than the constructor's parameter, and could be cut "
+                "off on its way: take the wider type there, or convert it where you have checked "
+                "it (static_cast)");
   typename Traits::Stored stored(std::forward<A>(arguments)...);
   Encoder out;
   out.put(Traits::kHash);

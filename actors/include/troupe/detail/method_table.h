@@ -401,6 +401,23 @@ constexpr bool check_methods() {
   (std::remove_cvref_t<decltype(T::methods)>{});
 }
 
+// Whether every number that an A may be is one that a P holds, or at least near it; signs are the
+// caller's: a literal is an int.
+template <typename P, typename A>
+constexpr bool keeps_number() {
+  using From = std::remove_cvref_t<A>;
+  if constexpr (std::is_integral_v<P> && !std::is_same_v<P, bool>) {
+    if constexpr (std::is_integral_v<From>) return sizeof(From) <= sizeof(P);
+    if constexpr (std::is_floating_point_v<From>) return false;
+  }
+  return true;
+}
+template <typename Parameters, typename... A>
+inline constexpr bool kKeepNumbers = true;
+template <typename... P, typename... A>
+requires(sizeof...(P) == sizeof...(A)) inline constexpr bool kKeepNumbers<std::tuple<P...>, A...> =
+    (keeps_number<P, A>() && ...);
+
 // Refuses, with a message, a call whose arguments do not fit the method.
 template <auto Method, typename Parameters, typename... A>
 struct CallArguments;
@@ -417,6 +434,10 @@ struct CallArguments<Method, std::tuple<P...>, A...> {
   static_assert(each_converts(),
                 "an argument does not convert to the actor method's parameter (method, parameters "
                 "and given types are in the line above)");
+  static_assert(kKeepNumbers<std::tuple<std::decay_t<P>...>, A...>,
+                "an argument is a wider number than the actor method's parameter, and could be cut "
+                "off on its way: take the wider type there, or convert it where you have checked "
+                "it (static_cast)");
   static constexpr bool kGood = sizeof...(P) == sizeof...(A) && each_converts();
 };
 
