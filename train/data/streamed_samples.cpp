@@ -40,12 +40,13 @@ std::int64_t StreamedSamples::samples_of_step() const {
   return steps.world_size * steps.per_device_batch_size * steps.gradient_accumulation_steps;
 }
 
-// Whoever wants those samples meets the same failure.
+// Where it failed rows may be lost that had been read: whoever wants those samples begins the epoch
+// anew, and meets the same failure or reads them all.
 void StreamedSamples::end_ahead() {
   if (!ahead_.valid()) return;
   while (ahead_.wait_for(kBeat) != std::future_status::ready)
     if (beat_) beat_();
-  static_cast<void>(ahead_.get());
+  if (!ahead_.get().ok()) epoch_ = -1;
   works_ahead_ = false;
 }
 
