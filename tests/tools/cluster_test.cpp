@@ -244,7 +244,7 @@ TEST_CASE("logs come from the node itself, by name, by the id's first digits, an
   for (const pid_t other : processes_with("test_tools_driver " + head.address())) {
     ::kill(other, SIGKILL);
   }
-  CHECK(home.eventually({"status"}, R"("dead":1}})"));
+  CHECK(home.eventually({"status"}, R"("dead":1},"tasks")"));
   CHECK_FALSE(is_running(pid));
   CHECK(follower->wait(kPatience) == 0);  // its actor has ended
   // The last lines are still there, of the dead as of the living.
