@@ -263,9 +263,8 @@ class Tasks {
   template <auto Function, std::size_t... I, typename... A>
   auto submit_later(std::index_sequence<I...>, A&&... arguments) const {
     using Traits = detail::MethodTraits<Function>;
-    static_assert(
-        detail::CallArguments<Function, typename Traits::Parameters,
-                              typename detail::ArgumentOf<A&&>::Type...>::kGood);
+    static_assert(detail::CallArguments<Function, typename Traits::Parameters,
+                                        typename detail::ArgumentOf<A&&>::Type...>::kGood);
     return detail::call_when_ready<TaskValue<Function>>(
         when_all(detail::future_of_argument<std::tuple_element_t<I, typename Traits::Stored>>(
             std::forward<A>(arguments))...),
