@@ -42,6 +42,8 @@ def agent(machines, number, python, place, events, folder):
     command = [*machines.inside(number), "unshare", "--pid", "--fork", "--kill-child", "--mount-proc",
                os.path.join(os.path.dirname(python), "torchrun"), "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3",
                "--rdzv-backend=c10d", "--rdzv-id=node-loss",
+               # torchrun looks its own addresses up by the machine's name, which a namespace does not change.
+               f"--rdzv-conf=is_host={int(number == 0)}",
                f"--rdzv-endpoint={machines.address_of(0)}:{RENDEZVOUS_PORT}", "--local-addr", machines.address_of(number),
                os.path.join(peers.FOLDER, "elastic_ddp.py"), events, folder, str(STEPS), str(SAVE_EVERY)]
     environment = {**place.environment(), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "cable"}
