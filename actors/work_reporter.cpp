@@ -71,7 +71,7 @@ void WorkReporter::look() {
   }
   wire::Work work;
   bool busy = false;
-  // (First: one that ends meanwhile is in neither sum, and never in both.)
+  // Read first, so that a pipeline which ends meanwhile is missing once and never counted twice.
   work.items_done = items_of_ended_.load();
   for (const auto& source : sources) busy = source->tell(work) || busy;
   sources.clear();

@@ -56,7 +56,7 @@ class WorkReporter : public std::enable_shared_from_this<WorkReporter> {
   bool closed_ TROUPE_GUARDED_BY(mutex_) = false;
 };
 
-// Of texts in it: what a line of a table takes.
+// As much of a text as a line of a table takes.
 std::string work_text(std::string text);
 
 }  // namespace troupe::detail

@@ -23,7 +23,7 @@ std::string names_of(const std::vector<GroupAxis>& axes) {
   return names.empty() ? "none" : names;
 }
 
-// Goes with the group. (How its members are the head knows.)
+// What is told of a group as long as it lives; how its members are the head knows itself.
 class GroupTold final : public WorkSource {
  public:
   GroupTold(std::string_view type, std::string axes, const std::vector<GroupMember>& members) {

@@ -82,7 +82,7 @@ class LeaseQueue {
 
   std::size_t waiting() const { return waiting_count_; }
   std::size_t at_leases() const { return at_leases_; }
-  // Of those, the ones that are the first at their worker.
+  // Those among them that are the first at their worker.
   std::size_t running() const;
   // How often a task has been put back since its worker was lost.
   std::uint64_t again() const { return again_; }

@@ -698,7 +698,7 @@ void TaskPools::starved(const TaskPool& pool) {
 
 namespace {
 
-// Of a process that is a worker: set before its first task, and as long as it runs.
+// Set in a process that is a worker, before its first task, and kept as long as it runs.
 std::weak_ptr<ActorClient> worker_client;
 std::atomic<bool> is_worker{false};
 

@@ -68,7 +68,7 @@ Result<std::vector<Members>> find_members(ClusterConnection& cluster,
   for (Members& members : all) {
     for (const ActorId& id : members.group->actors) {
       const auto found = actors.find(id);
-      // (The head forgets the dead in the end.)
+      // The head forgets dead actors after a while.
       const auto state = found == actors.end() ? wire::ActorState::kDead : found->second->state;
       ++members.by_state[state];
       if (state == wire::ActorState::kAlive) {

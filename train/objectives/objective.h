@@ -19,10 +19,11 @@ namespace troupe::train {
 struct Asked {
   std::vector<float> reference;         // log-probabilities of the targets by the reference model
   std::vector<float> reference_logits;  // (targets, classes), where those are asked for
-  // How much more probable than to the reference answers are that belong to other questions. ask()
-  // gives that of its own micro-batch, nothing where there are none, and `drift` is that or 0, at
-  // least 0; who trains on several ranks makes `drift` the mean of theirs.
+  // How much more probable answers to other questions are to the model than to the reference: the
+  // mean over this micro-batch, nothing where it has no such answers.
   std::optional<double> own_drift;
+  // What the loss is computed with, at least 0. ask() gives own_drift; who trains on several ranks
+  // puts the mean of all of theirs in its place.
   double drift = 0;
 };
 

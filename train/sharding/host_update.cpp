@@ -43,7 +43,7 @@ void add_part(std::span<const std::byte> part, TileSum& sum) {
   const std::size_t whole = part.size() / kSummed * kSummed;
   sum.add(part.first(whole));
   if (whole == part.size()) return;
-  // Scales of blocks are fewer, and tensors' numbers any.
+  // Blocks have fewer scales than that, and a tensor may have any number of values.
   std::array<std::byte, kSummed> rest{};
   std::ranges::copy(part.subspan(whole), rest.begin());
   sum.add(rest);

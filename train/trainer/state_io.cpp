@@ -520,7 +520,7 @@ Status read_part(const Read& read, const Part& part, const RankLayout& layout, D
 
 // Hashes of blocks of a file, evenly spread, so many that no layer of a large model lies between
 // two of them: a copy of which a part was not written, or was trained on, is told from the others.
-// All bytes would be read twice for it, by every rank.
+// Hashes of all bytes would have every rank read the files twice.
 Status append_samples(FileSystem& files, const std::string& path, std::string& text) {
   constexpr std::uint64_t kBlock = 4096, kApart = 1 << 20, kBlocksMin = 16, kBlocksMax = 1 << 14;
   const auto file = TROUPE_TRY(files.open_readable(path));
