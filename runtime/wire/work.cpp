@@ -18,6 +18,22 @@ std::string PipelineWork::to_string() const {
   return text;
 }
 
+void WorkTotals::add(const Work& work) {
+  for (const TaskWork& tasks : work.tasks) {
+    tasks_waiting += tasks.waiting;
+    tasks_running += tasks.running;
+    task_workers += tasks.workers;
+    task_workers_awaited += tasks.workers_awaited;
+  }
+  for (const GroupWork& group : work.groups) pool_calls_waiting += group.calls_waiting;
+  for (const PipelineWork& pipeline : work.pipelines) {
+    if (!pipeline.why.empty()) continue;
+    ++pipelines;
+    pipelines_held_up += pipeline.held_up_by() != nullptr ? 1 : 0;
+    pipeline_items += pipeline.pushed - pipeline.delivered;
+  }
+}
+
 std::size_t size_in_memory(const Work& work) {
   std::size_t bytes = sizeof work;
   for (const TaskWork& tasks : work.tasks) {

@@ -85,6 +85,20 @@ struct Work {
   bool empty() const { return tasks.empty() && groups.empty() && pipelines.empty(); }
 };
 
+// Sums over what many processes have under way.
+struct WorkTotals {
+  std::uint64_t tasks_waiting = 0;
+  std::uint64_t tasks_running = 0;
+  std::uint64_t task_workers = 0;
+  std::uint64_t task_workers_awaited = 0;
+  std::uint64_t pool_calls_waiting = 0;
+  std::uint64_t pipelines = 0;  // those that run
+  std::uint64_t pipelines_held_up = 0;
+  std::uint64_t pipeline_items = 0;  // under way
+
+  void add(const Work& work);
+};
+
 // Bytes, about.
 std::size_t size_in_memory(const Work& work);
 

@@ -152,24 +152,6 @@ void HeadMetrics::journal(bool rewrite, bool ok, Duration took) {
   }
 }
 
-void HeadMetrics::add_work(HeadFigures& figures, const wire::Work& work) {
-  for (const wire::TaskWork& tasks : work.tasks) {
-    figures.tasks_waiting += tasks.waiting;
-    figures.tasks_running += tasks.running;
-    figures.task_workers += tasks.workers;
-    figures.task_workers_awaited += tasks.workers_awaited;
-  }
-  for (const wire::GroupWork& group : work.groups) {
-    figures.pool_calls_waiting += group.calls_waiting;
-  }
-  for (const wire::PipelineWork& pipeline : work.pipelines) {
-    if (!pipeline.why.empty()) continue;
-    ++figures.pipelines;
-    figures.pipelines_held_up += pipeline.held_up_by() != nullptr ? 1 : 0;
-    figures.pipeline_items += pipeline.pushed - pipeline.delivered;
-  }
-}
-
 HeadFigures HeadMetrics::figures(const HeadState& state, std::uint64_t connections,
                                  std::uint64_t journal_bytes, TimePoint now) const {
   HeadFigures figures = figures_;
@@ -207,7 +189,7 @@ HeadFigures HeadMetrics::figures(const HeadState& state, std::uint64_t connectio
   figures.pending_requests = requests.size();
   figures.work_done = state.work_done();
   for (const auto& [id, client] : state.clients()) {
-    if (client.peer != 0) add_work(figures, client.work);
+    if (client.peer != 0) figures.work.add(client.work);
   }
   for (const auto& [id, since] : waiting_since_) {
     figures.pending_oldest_s = std::max(figures.pending_oldest_s, seconds(now - since));
@@ -326,22 +308,22 @@ void write_work(PrometheusText& text, const HeadFigures& figures) {
     text.sample(static_cast<double>(value));
   };
   text.gauge("troupe_tasks", "Tasks that were submitted and have not ended.");
-  text.sample({{"state", "waiting"}}, static_cast<double>(figures.tasks_waiting));
-  text.sample({{"state", "running"}}, static_cast<double>(figures.tasks_running));
+  text.sample({{"state", "waiting"}}, static_cast<double>(figures.work.tasks_waiting));
+  text.sample({{"state", "running"}}, static_cast<double>(figures.work.tasks_running));
   text.gauge("troupe_task_workers", "Workers of tasks: those that run, and those asked for.");
-  text.sample({{"state", "running"}}, static_cast<double>(figures.task_workers));
-  text.sample({{"state", "awaited"}}, static_cast<double>(figures.task_workers_awaited));
+  text.sample({{"state", "running"}}, static_cast<double>(figures.work.task_workers));
+  text.sample({{"state", "awaited"}}, static_cast<double>(figures.work.task_workers_awaited));
   counter("troupe_tasks_done_total", "Tasks that have ended, however.", figures.work_done.tasks);
   counter("troupe_tasks_failed_total", "Of them those that failed or were cancelled.",
           figures.work_done.tasks_failed);
   counter("troupe_tasks_run_again_total", "Times that a task was run again as its worker died.",
           figures.work_done.tasks_again);
   gauge("troupe_pool_calls_waiting", "Calls that wait for a member of a pool.",
-        figures.pool_calls_waiting);
-  gauge("troupe_pipelines", "Pipelines that run.", figures.pipelines);
+        figures.work.pool_calls_waiting);
+  gauge("troupe_pipelines", "Pipelines that run.", figures.work.pipelines);
   gauge("troupe_pipelines_held_up", "Those that are full, since a stage is slower than the others.",
-        figures.pipelines_held_up);
-  gauge("troupe_pipeline_items", "Items under way in pipelines.", figures.pipeline_items);
+        figures.work.pipelines_held_up);
+  gauge("troupe_pipeline_items", "Items under way in pipelines.", figures.work.pipeline_items);
   counter("troupe_pipeline_items_done_total", "Items that have come out of pipelines.",
           figures.work_done.pipeline_items);
 }

@@ -46,14 +46,7 @@ struct HeadFigures {
   double pending_oldest_s = 0;
   SecondsHistogram pending_wait{long_bounds()};
   WorkDone work_done;
-  std::uint64_t tasks_waiting = 0;
-  std::uint64_t tasks_running = 0;
-  std::uint64_t task_workers = 0;
-  std::uint64_t task_workers_awaited = 0;
-  std::uint64_t pipelines = 0;
-  std::uint64_t pipelines_held_up = 0;
-  std::uint64_t pipeline_items = 0;  // under way
-  std::uint64_t pool_calls_waiting = 0;
+  wire::WorkTotals work;
   std::uint64_t restarts = 0;
   std::map<std::pair<std::string, std::string>, std::uint64_t> exits;  // cause, signal
   Counts events;                                                       // by kind
@@ -98,7 +91,6 @@ class HeadMetrics {
     return std::chrono::duration<double>(duration).count();
   }
   void waits(const ActorChanged& changed, TimePoint now);
-  static void add_work(HeadFigures& figures, const wire::Work& work);
   void exited(const wire::ActorExited& exited, const HeadState& state);
 
   HeadFigures figures_;  // the counters of it

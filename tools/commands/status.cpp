@@ -49,19 +49,10 @@ void print_json(CommandContext& context, const ClusterPlace& place, const Pictur
   for (const auto state : kStates) {
     actors[wire::actor_state_name(state)] = picture.count(state);
   }
-  std::uint64_t running = 0, waiting = 0, count = 0, held_up = 0;
-  for (const auto& client : picture.work) {
-    for (const auto& of : client.work.tasks) {
-      running += of.running;
-      waiting += of.waiting;
-    }
-    for (const auto& pipeline : client.work.pipelines) {
-      count += pipeline.why.empty() ? 1 : 0;
-      held_up += pipeline.held_up_by() != nullptr ? 1 : 0;
-    }
-  }
-  json::Object tasks{{"running", running}, {"waiting", waiting}};
-  json::Object pipelines{{"running", count}, {"held_up", held_up}};
+  wire::WorkTotals work;
+  for (const auto& client : picture.work) work.add(client.work);
+  json::Object tasks{{"running", work.tasks_running}, {"waiting", work.tasks_waiting}};
+  json::Object pipelines{{"running", work.pipelines}, {"held_up", work.pipelines_held_up}};
   context.out << json::write(json::Object{
                      {"address", place.address.host},
                      {"port", place.address.port},

@@ -19,32 +19,25 @@ std::string held_up(const wire::PipelineWork& pipeline, const wire::StageWork& s
 }  // namespace
 
 std::string summary_of_work(const std::vector<wire::ClientWork>& clients) {
-  std::uint64_t running = 0, waiting = 0, workers = 0, awaited = 0;
-  std::uint64_t pipelines = 0, items = 0;
+  wire::WorkTotals all;
   std::string slow_stages;
   for (const auto& client : clients) {
-    for (const wire::TaskWork& tasks : client.work.tasks) {
-      running += tasks.running;
-      waiting += tasks.waiting;
-      workers += tasks.workers;
-      awaited += tasks.workers_awaited;
-    }
+    all.add(client.work);
     for (const wire::PipelineWork& pipeline : client.work.pipelines) {
-      if (!pipeline.why.empty()) continue;
-      ++pipelines;
-      items += pipeline.pushed - pipeline.delivered;
-      const wire::StageWork* slow = pipeline.held_up_by();
-      if (slow == nullptr) continue;
-      slow_stages += fmt::format("  {}: {}\n", printable(client.name), held_up(pipeline, *slow));
+      if (const wire::StageWork* slow = pipeline.held_up_by())
+        slow_stages += fmt::format("  {}: {}\n", printable(client.name), held_up(pipeline, *slow));
     }
   }
   std::string text;
-  if (running + waiting + workers + awaited > 0) {
-    text += fmt::format("Tasks      {} running, {} waiting; {} workers{}\n", running, waiting,
-                        workers, awaited > 0 ? fmt::format(", {} awaited", awaited) : "");
+  if (all.tasks_running + all.tasks_waiting + all.task_workers + all.task_workers_awaited > 0) {
+    text += fmt::format(
+        "Tasks      {} running, {} waiting; {} workers{}\n", all.tasks_running, all.tasks_waiting,
+        all.task_workers,
+        all.task_workers_awaited > 0 ? fmt::format(", {} awaited", all.task_workers_awaited) : "");
   }
-  if (pipelines > 0) {
-    text += fmt::format("Pipelines  {}, with {} items under way\n", pipelines, items);
+  if (all.pipelines > 0) {
+    text +=
+        fmt::format("Pipelines  {}, with {} items under way\n", all.pipelines, all.pipeline_items);
   }
   return text + slow_stages;
 }
