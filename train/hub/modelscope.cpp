@@ -16,20 +16,14 @@ constexpr std::size_t kListedMax = 3000;
 constexpr std::size_t kPageSize = 200;
 constexpr std::size_t kPagesMax = 1000;
 
-const char* kind_of(const Repository& repository) {
-  return repository.type == RepositoryType::kModel ? "models" : "datasets";
-}
-
 // LLaMA-Factory's model_revision is main where none is given.
 std::string revision_of(const Repository& repository) {
   return repository.revision == "main" ? "master" : repository.revision;
 }
 
 std::string snapshot_path(const Settings& settings, const Repository& repository) {
-  std::string flat = repository.name;
-  if (const auto slash = flat.find('/'); slash != std::string::npos) flat.replace(slash, 1, "--");
-  return fmt::format("{}/{}/{}/snapshots/{}", settings.modelscope_cache, kind_of(repository), flat,
-                     revision_of(repository));
+  return fmt::format("{}/{}/{}/snapshots/{}", settings.modelscope_cache, plural(repository.type),
+                     repository.flat_name(), revision_of(repository));
 }
 
 // The hub of requests is ModelScope's.
@@ -70,7 +64,7 @@ std::optional<std::string> find_in_modelscope(FileSystem& files, const Settings&
   for (const char c : repository.name) written += c == '.' ? "___" : std::string(1, c);
   const std::string& cache = settings.modelscope_cache;
   const auto below = [&](const std::string& folder) { return join_path(folder, written); };
-  const std::string kind = kind_of(repository);
+  const std::string kind = plural(repository.type);
   // The older ones come first, as in ModelScope's library.
   for (const auto& path :
        {below(join_path(cache, kind)), below(join_path(cache, "hub/" + kind)),
@@ -92,8 +86,8 @@ Result<std::vector<ModelScope::Entry>> ModelScope::list(Http& http, const Reposi
   const bool model = repository.type == RepositoryType::kModel;
   std::vector<Entry> out;
   for (std::size_t page = 1; page <= kPagesMax; ++page) {
-    auto path = fmt::format("/api/v1/{}/{}/repo/{}?Revision={}&Recursive=True", kind_of(repository),
-                            repository.name, model ? "files" : "tree",
+    auto path = fmt::format("/api/v1/{}/{}/repo/{}?Revision={}&Recursive=True",
+                            plural(repository.type), repository.name, model ? "files" : "tree",
                             quoted(revision_of(repository), false));
     if (!model) path += fmt::format("&PageNumber={}&PageSize={}", page, kPageSize);
     const auto request = client_.to_endpoint("GET", path);
@@ -158,7 +152,7 @@ Status ModelScope::fetch(Http& http, const Repository& repository, const std::st
       .etag = entry.sha256,
       .size_bytes = entry.size_bytes,
       .url = fmt::format("{}/api/v1/{}/{}/repo?Revision={}&FilePath={}", settings_.endpoint,
-                         kind_of(repository), repository.name,
+                         plural(repository.type), repository.name,
                          quoted(revision_of(repository), false), quoted(entry.path, false))};
   const BlobRequest request{.repository = repository,
                             .file = entry.path,

@@ -13,11 +13,11 @@ bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
+}  // namespace
+
 const char* plural(RepositoryType type) {
   return type == RepositoryType::kModel ? "models" : "datasets";
 }
-
-}  // namespace
 
 std::string quoted(std::string_view text, bool keep_slashes) {
   std::string out;
@@ -40,10 +40,14 @@ bool is_commit(std::string_view revision) {
 
 bool Repository::is_commit() const { return hub::is_commit(revision); }
 
-std::string Repository::folder_name() const {
+std::string Repository::flat_name() const {
   std::string flat;
   for (const char c : name) flat += c == '/' ? "--" : std::string(1, c);
-  return fmt::format("{}--{}", plural(type), flat);
+  return flat;
+}
+
+std::string Repository::folder_name() const {
+  return fmt::format("{}--{}", plural(type), flat_name());
 }
 
 std::string Repository::info_path() const {

@@ -17,6 +17,8 @@ struct Repository {
   bool is_commit() const;
   // "models--Qwen--Qwen3-0.6B"
   std::string folder_name() const;
+  // "Qwen--Qwen3-0.6B"
+  std::string flat_name() const;
   // Behind the endpoint: "/api/models/NAME/revision/REVISION".
   std::string info_path() const;
   // "/NAME/resolve/REVISION/FILE", of data sets below /datasets.
@@ -30,6 +32,8 @@ struct Repository {
 // Whether a hub may have a repository of that name: NAME or OWNER/NAME of letters, digits, ".",
 // "-", "_", as huggingface_hub checks it.
 bool is_repository_name(std::string_view name);
+// "models", "datasets": in paths of hubs and caches.
+const char* plural(RepositoryType type);
 // Percent-encoded but for what an URL's path may hold; slashes, too, where they are not kept.
 std::string quoted(std::string_view text, bool keep_slashes);
 // 40 hexadecimal digits.
