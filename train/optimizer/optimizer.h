@@ -46,6 +46,12 @@ struct OptimizerStep {
 // No optimizer has more slots.
 inline constexpr std::size_t kOptimizerSlotsMax = 4;
 
+// The index, among two slots by tensor, of the one that update number `updates` writes; the other
+// one is read.
+constexpr std::size_t written_slot(std::int64_t updates) {
+  return static_cast<std::size_t>(updates % 2);
+}
+
 // What a slot holds of the parameters of one treatment.
 enum class SlotStorage : std::uint8_t {
   kState,  // an element of the state's type for each of a parameter's

@@ -18,11 +18,6 @@ inline void subtract_direction(const UpdateChunk& chunk, std::optional<std::uint
   });
 }
 
-// The index, among two slots by tensor, of the one that an update writes; the other one is read.
-constexpr std::size_t written_slot(std::int64_t updates) {
-  return static_cast<std::size_t>(updates % 2);
-}
-
 // Rows and columns of a matrix; a vector is one row.
 struct MatrixShape {
   explicit MatrixShape(std::span<const std::int64_t> shape)

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "runtime/base/check.h"
-#include "train/optimizer/whole_tensors.h"
 #include "train/sharding/index.h"
 
 namespace troupe::train {
