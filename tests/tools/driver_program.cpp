@@ -18,9 +18,12 @@
 
 #include <unistd.h>
 
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <mutex>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -46,13 +49,20 @@ class Talker {
   static constexpr auto methods = troupe::methods<&Talker::say>;
 };
 
-// A stage that takes as long as it is asked to run, and a task that does.
+void wait_until_stopped(const std::stop_token& stop) {
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  std::unique_lock lock(mutex);
+  changed.wait(lock, stop, [] { return false; });
+}
+
+// A stage and a task that run until they are asked to stop.
 class Stage {
  public:
   explicit Stage(troupe::ActorContext& context) : context_(context) {}
   int pass(int item) { return item; }
   int stay(int item) {
-    while (!context_.call_stop_token().stop_requested()) ::usleep(10'000);
+    wait_until_stopped(context_.call_stop_token());
     return item;
   }
   static constexpr auto methods = troupe::methods<&Stage::pass, &Stage::stay>;
@@ -61,7 +71,7 @@ class Stage {
   troupe::ActorContext& context_;
 };
 int stay(troupe::ActorContext& context) {
-  while (!context.call_stop_token().stop_requested()) ::usleep(10'000);
+  wait_until_stopped(context.call_stop_token());
   return 0;
 }
 
