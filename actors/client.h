@@ -141,7 +141,7 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   TaskPools& tasks() const { return *tasks_; }
   // Others may have the CPUs of this process, an actor's, which only waits; or it goes on (`back`).
   void lend_cpus(bool back);
-  // What is told of what it has under way.
+  // Tells the head what this process has under way.
   WorkReporter& work() const { return *work_; }
   // Of this process: callbacks come there.
   net::EventLoop& loop() const { return *options_.environment->loop; }

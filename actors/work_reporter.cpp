@@ -9,7 +9,7 @@ namespace troupe::detail {
 namespace {
 
 constexpr Duration kReportPause = std::chrono::seconds(1);
-// What changes together is told together.
+// So late that changes which belong together are told in one report.
 constexpr Duration kFirstReportAfter = std::chrono::milliseconds(20);
 constexpr std::size_t kWorkTextBytes = 512;
 

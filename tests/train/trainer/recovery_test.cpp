@@ -4,7 +4,6 @@
 #include <map>
 
 #include "tests/train/trainer/run_fixture.h"
-#include "train/optimizer/whole_tensors.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/training_state.h"
 
@@ -393,7 +392,7 @@ void flip_bit(Ranks& ranks, int rank, int owner, const World& world, SeededRando
   REQUIRE((state.ok() && state->has_value()));
   const StateBuffers buffers = (*state)->kept();
   std::vector<std::span<std::byte>> parts{buffers.parameters};
-  // Of two slots by tensor the last update has written one.
+  // The last update has written one of the two slots by tensor; the other one is not read.
   std::size_t by_tensor = 0;
   for (const SlotBuffer& slot : buffers.slots) {
     if (!slot.place || !slot.place->by_tensor() ||
