@@ -27,11 +27,12 @@ class OnBoth {
  public:
   // Both have found each other; or the first one waits for nobody.
   OnBoth(const TwoMachines& machines, const TinyRun& tiny, const std::string& output,
-         const Settings& changes, bool elastic = false)
+         const Settings& changes, bool elastic = false, bool own_disk = false)
       : machines_(machines),
         command_(tiny.train_arguments(output, changes)),
         tiny_(tiny),
         elastic_(elastic) {
+    if (own_disk) own_disk_ = tiny.file(output);
     first = std::make_unique<BackgroundCommand>(machines.inside(0, command_),
                                                 tiny.options(environment(0)));
     REQUIRE_MESSAGE(first->wait_for_output("1 of 2 nodes", kStart), first->output());
@@ -45,7 +46,13 @@ class OnBoth {
   }
   // The second machine's command, also after a failure.
   void start_second() {
-    second = std::make_unique<BackgroundCommand>(machines_.inside(1, command_),
+    std::vector<std::string> command = command_;
+    if (!own_disk_.empty()) {
+      // `ip netns exec` gives it mounts of its own.
+      const std::string mounts = "mount -t tmpfs disk '" + own_disk_ + "' && exec \"$@\"";
+      command.insert(command.begin(), {"sh", "-c", mounts, "sh"});
+    }
+    second = std::make_unique<BackgroundCommand>(machines_.inside(1, command),
                                                  elsewhere.options(environment(1)));
     REQUIRE_MESSAGE(second->wait_for_output("is part of the run of", kStart), second->output());
   }
@@ -120,6 +127,7 @@ class OnBoth {
   const std::vector<std::string> command_;
   const TinyRun& tiny_;
   const bool elastic_;
+  std::string own_disk_;  // the folder that the second machine sees another disk at; empty: none
 };
 
 TEST_CASE("two machines train the same bits as one") {
@@ -132,8 +140,13 @@ TEST_CASE("two machines train the same bits as one") {
     const std::string one = tiny.file("one-" + strategy), two = tiny.file("two-" + strategy);
     tiny.must_train("one-" + strategy, settings);
     const std::uint64_t before[] = {machines->bytes_sent(0), machines->bytes_sent(1)};
-    OnBoth(*machines, tiny, "two-" + strategy, settings).finish();
+    // The second time each machine has a disk of its own, and rank 0 writes for both.
+    const bool own_disk = strategy == "zero3";
+    OnBoth run(*machines, tiny, "two-" + strategy, settings, false, own_disk);
+    run.finish();
     check_same_result(two, one);
+    CHECK((run.first->output().find("is not the same directory on the nodes of rank 1: rank 0 "
+                                    "writes for them") != std::string::npos) == own_disk);
     // DDP sends half of the gradients and half of their sums, each way, in each of eight steps;
     // what shards its parameters sends half of them twice more.
     const auto weights = contents(two + "/model.safetensors").size();
@@ -141,6 +154,14 @@ TEST_CASE("two machines train the same bits as one") {
   }
   CHECK((contents(tiny.file("two-zero3/model.safetensors")) ==
          contents(tiny.file("one-ddp/model.safetensors"))));
+  // And reads for both.
+  std::filesystem::remove_all(tiny.file("two-zero3/checkpoint-8"));
+  OnBoth again(*machines, tiny, "two-zero3",
+               {{"troupe.strategy", "zero3"}, {"overwrite_output_dir", "false"}}, false, true);
+  again.finish();
+  CHECK_MESSAGE(again.first->output().find("checkpoint-6") != std::string::npos,
+                again.first->output());
+  check_same_result(tiny.file("two-zero3"), tiny.file("one-zero3"));
 }
 
 TEST_CASE("four ranks on two machines: shared memory within, the cable between") {

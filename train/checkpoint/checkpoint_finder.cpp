@@ -167,9 +167,9 @@ Result<std::optional<GoodCheckpoint>> newest_or_error(FileSystem& files,
 // What is there before a run looks: its lock, or one that a killed run left behind, what a start
 // that came to nothing noted of the data, and what a run without a terminal writes its output to
 // (`troupe train --detach`). Tokenised data, half of them and their lock (train/trainer's
-// kTokenCacheFolder), and a stream's tokenizer (its kStreamTokenizerFolder), too.
+// kTokenCacheFolder), too.
 bool is_own(std::string_view name) {
-  if (name.starts_with("token_cache") || name == "stream_tokenizer") return true;
+  if (name.starts_with("token_cache")) return true;
   return name == kOutputLockFile || name == kSampleStreamFile || name == "train.log" ||
          (name.starts_with("train-node-") && name.ends_with(".log"));
 }

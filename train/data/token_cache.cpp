@@ -112,6 +112,43 @@ Status check_column(FileSystem& files, const std::string& path, CachedColumn& co
   return {};
 }
 
+// `about` goes beside the files of `building`, and all of it takes the place of `folder`.
+Status put_in_place(FileSystem& files, const std::string& building, const TokenCache& about,
+                    const std::string& folder) {
+  TROUPE_RETURN_IF_ERROR(
+      write_file_atomically(files, join_path(building, kTokenCacheFile), about.to_text()));
+  TROUPE_RETURN_IF_ERROR(files.sync_directory(building));
+  const std::string before = building + ".replaced";
+  if (files.exists(folder)) TROUPE_RETURN_IF_ERROR(files.rename(folder, before));
+  TROUPE_RETURN_IF_ERROR(files.rename(building, folder));
+  TROUPE_RETURN_IF_ERROR(files.sync_directory(parent_of(folder)));
+  return files.remove_tree(before);
+}
+
+// All of a column's file, which `take` gives in pieces.
+Status take_column(FileSystem& files, const std::string& path, CachedColumn& column,
+                   const std::function<Status(std::span<std::byte>)>& take) {
+  const auto file = TROUPE_TRY(files.create(path));
+  Xxh3Stream hash;
+  std::vector<std::byte> buffer(
+      static_cast<std::size_t>(std::min<std::uint64_t>(column.size_bytes, kWriteBytes)));
+  for (std::uint64_t left = column.size_bytes; left > 0;) {
+    const auto piece = std::span(buffer).first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(left, buffer.size())));
+    TROUPE_RETURN_IF_ERROR(take(piece));
+    hash.update(piece);
+    TROUPE_RETURN_IF_ERROR(file->append(piece));
+    left -= piece.size();
+  }
+  TROUPE_RETURN_IF_ERROR(file->sync());
+  TROUPE_RETURN_IF_ERROR(file->close());
+  if (hash.digest() != column.xxh3)
+    return error(Code::kDataLoss, "{} did not come as it was written: its hash was {} and is {}",
+                 path, hash_text(column.xxh3), hash_text(hash.digest()));
+  column.stamp = file_stamp(path).value_or(FileStamp());
+  return {};
+}
+
 }  // namespace
 
 std::string TokenCache::to_text() const {
@@ -198,6 +235,37 @@ Result<TokenDataset> map_cached_set(FileSystem& files, const std::string& folder
   if (!dataset.ok()) return dataset.status().prefixed(fmt::format("{}: \"{}\"", folder, set));
   dataset->set_hash(found->second.xxh3);
   return dataset;
+}
+
+Status give_cached_files(FileSystem& files, const std::string& folder, const TokenCache& cache,
+                         const std::function<Status(std::span<const std::byte>)>& give) {
+  for (const auto& [name, set] : cache.sets) {
+    for (const CachedColumn& column : set.columns) {
+      std::vector<std::unique_ptr<MappedFile>> maps;
+      const auto bytes = TROUPE_TRY(map_column<std::byte>(
+          files, join_path(folder, file_of(name, column.name)), column.size_bytes, maps));
+      for (std::size_t at = 0; at < bytes.size(); at += kWriteBytes)
+        TROUPE_RETURN_IF_ERROR(give(bytes.subspan(at, std::min(kWriteBytes, bytes.size() - at))));
+    }
+  }
+  return {};
+}
+
+Status take_cached_files(FileSystem& files, TokenCache cache, const std::string& folder,
+                         const std::function<Status(std::span<std::byte>)>& take) {
+  const std::string building = folder + ".building";
+  TROUPE_RETURN_IF_ERROR(files.remove_tree(building));
+  TROUPE_RETURN_IF_ERROR(files.create_directories(building));
+  const auto take_all = [&]() -> Status {
+    for (auto& [name, set] : cache.sets)
+      for (CachedColumn& column : set.columns)
+        TROUPE_RETURN_IF_ERROR(
+            take_column(files, join_path(building, file_of(name, column.name)), column, take));
+    return put_in_place(files, building, cache, folder);
+  };
+  const Status taken = take_all();
+  if (!taken.ok()) static_cast<void>(files.remove_tree(building));
+  return taken;
 }
 
 // -- writing ------------------------------------------------------------------------------
@@ -292,15 +360,9 @@ Status TokenCacheWriter::finish(TokenCache about, const std::string& folder) {
     about.sets[name] = set.about;
   }
   sets_.clear();
-  TROUPE_RETURN_IF_ERROR(
-      write_file_atomically(*files_, join_path(building_, kTokenCacheFile), about.to_text()));
-  TROUPE_RETURN_IF_ERROR(files_->sync_directory(building_));
-  const std::string before = building_ + ".replaced";
-  if (files_->exists(folder)) TROUPE_RETURN_IF_ERROR(files_->rename(folder, before));
-  TROUPE_RETURN_IF_ERROR(files_->rename(building_, folder));
+  TROUPE_RETURN_IF_ERROR(put_in_place(*files_, building_, about, folder));
   building_.clear();
-  TROUPE_RETURN_IF_ERROR(files_->sync_directory(parent_of(folder)));
-  return files_->remove_tree(before);
+  return {};
 }
 
 }  // namespace troupe::train

@@ -10,6 +10,7 @@
 // another name.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -59,6 +60,16 @@ Result<TokenCache> read_token_cache(FileSystem& files, const std::string& folder
 // The samples of a set, mapped; kNotFound where there is none of that name.
 Result<TokenDataset> map_cached_set(FileSystem& files, const std::string& folder,
                                     const TokenCache& cache, const std::string& set);
+
+// A cache on its way to another machine: `give` gets the bytes of all its files in one fixed order,
+// in pieces of at most 1 MiB. kDataLoss where a file is not as long as `cache` says.
+Status give_cached_files(FileSystem& files, const std::string& folder, const TokenCache& cache,
+                         const std::function<Status(std::span<const std::byte>)>& give);
+// Its other end: `take` fills its argument with the bytes that come next. They are written to a
+// folder beside `folder`, which takes its place when all of them are on the disk. kDataLoss where
+// the bytes are not those that `cache` has the hashes of.
+Status take_cached_files(FileSystem& files, TokenCache cache, const std::string& folder,
+                         const std::function<Status(std::span<std::byte>)>& take);
 
 class TokenCacheWriter {
  public:

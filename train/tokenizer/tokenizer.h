@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -39,6 +40,10 @@ class Tokenizer {
                                      std::string_view tokenizer_config_json,
                                      std::string_view special_tokens_map_json,
                                      const std::string& name);
+
+  // From what files() gave.
+  static Result<Tokenizer> from_files(const std::map<std::string, std::string>& texts,
+                                      const std::string& name);
 
   // The ids of a text. `add_special_tokens` applies the file's post_processor (e.g. puts bos in
   // front). Fails only where a regular expression of the file gives up (kResourceExhausted).
@@ -95,11 +100,14 @@ class Tokenizer {
   // tokenizer.json: as it was read, or made of a tokenizer.model, with the tokens added or made
   // special since.
   Result<std::string> tokenizer_json() const;
-  // Writes tokenizer.json, tokenizer_config.json and Jinja texts that were files of their own: what
-  // was read, with eos, pad and added tokens as they are now.
+  // Name → text of tokenizer.json, tokenizer_config.json and Jinja texts that were files of their
+  // own: what was read, with eos, pad and added tokens as they are now.
+  Result<std::map<std::string, std::string>> files() const;
+  // Writes them.
   Status save(FileSystem& files, const std::string& directory) const;
 
  private:
+  void take_tool_use(std::string jinja);
   struct Core;
   class Workspaces;
   Tokenizer() = default;

@@ -444,16 +444,10 @@ Result<Tokenizer> Tokenizer::load(FileSystem& files, const std::string& path) {
     std::tie(main_text, config) =
         TROUPE_TRY(from_sentence_piece(main_text, config, map, added, directory));
   }
-  auto tool_use = TROUPE_TRY(optional_file(kToolUseFile));
   auto out = TROUPE_TRY(TokenizerLoader::from_text(
       main_text, config, map, chat.empty() ? std::nullopt : std::optional(chat), directory,
       sentence_piece ? "tokenizer.model" : "tokenizer.json"));
-  if (!tool_use.empty()) {
-    auto core = std::make_shared<Core>(*out.core_);
-    core->tool_use_template = std::move(tool_use);
-    core->tool_use_is_file = true;
-    out.core_ = std::move(core);
-  }
+  out.take_tool_use(TROUPE_TRY(optional_file(kToolUseFile)));
   return out;
 }
 
@@ -468,11 +462,31 @@ Result<std::string> Tokenizer::tokenizer_json() const {
   return json::write_indented(root, false);
 }
 
-Status Tokenizer::save(FileSystem& files, const std::string& directory) const {
-  TROUPE_RETURN_IF_ERROR(files.create_directories(directory));
-  const std::string main_text = TROUPE_TRY(tokenizer_json());
-  TROUPE_RETURN_IF_ERROR(
-      write_file_atomically(files, join_path(directory, "tokenizer.json"), main_text));
+Result<Tokenizer> Tokenizer::from_files(const std::map<std::string, std::string>& texts,
+                                        const std::string& name) {
+  const auto text = [&](const char* file) -> std::string {
+    const auto found = texts.find(file);
+    return found == texts.end() ? std::string() : found->second;
+  };
+  const std::string chat = text("chat_template.jinja");
+  auto out = TROUPE_TRY(TokenizerLoader::from_text(
+      text("tokenizer.json"), text("tokenizer_config.json"), text("special_tokens_map.json"),
+      chat.empty() ? std::nullopt : std::optional(chat), name, "tokenizer.json"));
+  out.take_tool_use(text(kToolUseFile));
+  return out;
+}
+
+void Tokenizer::take_tool_use(std::string jinja) {
+  if (jinja.empty()) return;
+  auto core = std::make_shared<Core>(*core_);
+  core->tool_use_template = std::move(jinja);
+  core->tool_use_is_file = true;
+  core_ = std::move(core);
+}
+
+Result<std::map<std::string, std::string>> Tokenizer::files() const {
+  std::map<std::string, std::string> texts;
+  texts["tokenizer.json"] = TROUPE_TRY(tokenizer_json());
 
   json::Value config = json::Object();
   if (!core_->tokenizer_config_json.empty()) {
@@ -491,16 +505,18 @@ Status Tokenizer::save(FileSystem& files, const std::string& directory) const {
   }
   // The file comes first where both are read, but nobody should find two.
   if (core_->chat_template_is_file) members.erase("chat_template");
-  TROUPE_RETURN_IF_ERROR(write_file_atomically(files, join_path(directory, "tokenizer_config.json"),
-                                               json::write_indented(config, false) + "\n"));
-  if (core_->chat_template_is_file) {
-    TROUPE_RETURN_IF_ERROR(write_file_atomically(files, join_path(directory, "chat_template.jinja"),
-                                                 *core_->chat_template));
-  }
-  if (core_->tool_use_is_file && core_->tool_use_template) {
-    const std::string path = join_path(directory, kToolUseFile);
+  texts["tokenizer_config.json"] = json::write_indented(config, false) + "\n";
+  if (core_->chat_template_is_file) texts["chat_template.jinja"] = *core_->chat_template;
+  if (core_->tool_use_is_file && core_->tool_use_template)
+    texts[kToolUseFile] = *core_->tool_use_template;
+  return texts;
+}
+
+Status Tokenizer::save(FileSystem& files, const std::string& directory) const {
+  for (const auto& [name, text] : TROUPE_TRY(this->files())) {
+    const std::string path = join_path(directory, name);
     TROUPE_RETURN_IF_ERROR(files.create_directories(path.substr(0, path.rfind('/'))));
-    TROUPE_RETURN_IF_ERROR(write_file_atomically(files, path, *core_->tool_use_template));
+    TROUPE_RETURN_IF_ERROR(write_file_atomically(files, path, text));
   }
   return {};
 }

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "train/trainer/cache_delivery.h"
 #include "train/trainer/trainer_messages.h"
 #include "troupe/raw_connection.h"
 
@@ -43,15 +44,22 @@ Status BundleCourier::restore() {
   return {};
 }
 
-Result<BundleCourier::Delivery> BundleCourier::delivery() const {
+Result<BundleCourier::Delivery> BundleCourier::delivery(const std::string& token_cache) const {
   auto mapped = TROUPE_TRY(map_bundle(TROUPE_TRY(bundle_->duplicate_fd())));
-  return Delivery([&context = context_, bundle = std::make_shared<const memory::Segment>(
-                                            std::move(mapped))](ActorId trainer) -> Status {
+  return Delivery([&context = context_, token_cache,
+                   bundle = std::make_shared<const memory::Segment>(std::move(mapped))](
+                      ActorId trainer) -> Status {
     auto connection = TROUPE_TRY(
         context.connect_to(trainer, kBundlePurpose, Deadline::after(kTrainerConnectTimeout)));
-    return memory::send_segment(
+    TROUPE_RETURN_IF_ERROR(memory::send_segment(
         connection.stream, connection.same_node, *bundle,
-        Deadline::after(connection.same_node ? kTrainerConnectTimeout : kBundleTimeout));
+        Deadline::after(connection.same_node ? kTrainerConnectTimeout : kBundleTimeout)));
+    if (connection.same_node || token_cache.empty()) return {};
+    // What it could not take it says itself when it is to train.
+    PosixFileSystem files;
+    if (const Status given = offer_token_cache(files, connection.stream, token_cache); !given.ok())
+      context.log().warning("tokenised data for a trainer of another node: {}", given.to_string());
+    return {};
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "runtime/memory/segment.h"
 #include "troupe/actor.h"
@@ -27,8 +28,9 @@ class BundleCourier {
 
   // Sends the data to a trainer and waits until it has them, or for a limit. Any thread.
   using Delivery = std::function<Status(ActorId trainer)>;
-  // A delivery of the data that are here, whatever becomes of the courier.
-  Result<Delivery> delivery() const;
+  // A delivery of the data that are here, and of the token cache in `token_cache` (empty: there is
+  // none) to other nodes, whatever becomes of the courier.
+  Result<Delivery> delivery(const std::string& token_cache) const;
 
  private:
   ActorContext& context_;

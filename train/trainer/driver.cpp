@@ -702,6 +702,7 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   RunSpec spec = run_spec(loaded, prepared, cluster, environment, world_size, threads, on_gpus);
   spec.run = run;
   if (lock) spec.output_locked_by = run;
+  spec.token_cache = prepared.bundle.token_cache;
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
   const int first_ranks = spec.elastic()
                               ? static_cast<int>(spec.first_machines.size()) * spec.ranks_per_node

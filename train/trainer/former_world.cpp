@@ -1,6 +1,7 @@
 #include "train/trainer/former_world.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "train/sharding/sharded_optimizer.h"
@@ -46,13 +47,49 @@ std::size_t stretch_bytes(const std::vector<SlotBuffer>& slots, DType state, std
   return place->position(range.slots + range.elements) - place->position(range.slots);
 }
 
-bool overlap(std::span<const UpdateRange> a, std::span<const UpdateRange> b) {
-  for (std::size_t i = 0, k = 0; i < a.size() && k < b.size();) {
-    const std::int64_t a_end = a[i].flat + a[i].elements, b_end = b[k].flat + b[k].elements;
-    if (std::max(a[i].flat, b[k].flat) < std::min(a_end, b_end)) return true;
-    a_end < b_end ? ++i : ++k;
+std::int64_t end_of(const UpdateRange& range) { return range.flat + range.elements; }
+
+// A stretch of what one rank gives, and the ranks that lack it.
+struct Handed {
+  UpdateRange range;
+  std::vector<int> takers;
+};
+
+// The given range, cut where others take it. `updated`: ranges by rank, in order; `takers`: of
+// those ranks some, in order. What nobody takes is left out.
+std::vector<Handed> cut_by_takers(const UpdateRange& given, std::span<const int> takers,
+                                  const std::vector<std::vector<UpdateRange>>& updated) {
+  // The ranges of a rank that overlap with it.
+  const auto within = [&](int rank) {
+    const auto& all = updated[static_cast<std::size_t>(rank)];
+    const auto begin = std::ranges::partition_point(
+        all, [&](const UpdateRange& range) { return end_of(range) <= given.flat; });
+    const auto end = std::ranges::partition_point(
+        begin, all.end(), [&](const UpdateRange& range) { return range.flat < end_of(given); });
+    return std::span(begin, end);
+  };
+  std::map<std::int64_t, std::vector<int>> cuts{{given.flat, {}}, {end_of(given), {}}};
+  for (const int rank : takers) {
+    for (const UpdateRange& range : within(rank)) {
+      cuts.try_emplace(std::max(range.flat, given.flat));
+      cuts.try_emplace(std::min(end_of(range), end_of(given)));
+    }
   }
-  return false;
+  for (const int rank : takers) {
+    for (const UpdateRange& range : within(rank)) {
+      const auto end = cuts.find(std::min(end_of(range), end_of(given)));
+      for (auto cut = cuts.find(std::max(range.flat, given.flat)); cut != end; ++cut)
+        cut->second.push_back(rank);
+    }
+  }
+  std::vector<Handed> handed;
+  for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
+    if (cut->second.empty()) continue;
+    const std::int64_t elements = std::next(cut)->first - cut->first;
+    handed.push_back(
+        {train::part_of(given, cut->first - given.flat, elements), std::move(cut->second)});
+  }
+  return handed;
 }
 
 // What `bytes`, of the range `given` of a state with such slots, hold of the ranges of `to`.
@@ -173,7 +210,6 @@ Status FormerWorld::take_states(RunGeneration& generation, const HandOverSession
     bool copies_here = false;
     for (int rank = 0; rank < present; ++rank) {
       const auto at = static_cast<std::size_t>(rank);
-      if (!overlap(given, updated[at])) continue;
       const int former = former_.ranks[at];
       const bool has =
           rank == giver.member || (!giver.kept && former >= 0 && session.usable(former) &&
@@ -191,19 +227,17 @@ Status FormerWorld::take_states(RunGeneration& generation, const HandOverSession
           scatter(to, part, from.buffers.slots, range, stretch(from.buffers, part, range));
       }
     }
-    if (!takers.empty()) TROUPE_RETURN_IF_ERROR(pass(generation, giver, takers));
+    TROUPE_RETURN_IF_ERROR(pass(generation, giver, takers, updated));
   }
   return {};
 }
 
 Status FormerWorld::pass(RunGeneration& generation, const HandOverSession::Giver& giver,
-                         const std::vector<int>& takers) {
+                         const std::vector<int>& takers,
+                         const std::vector<std::vector<UpdateRange>>& updated) {
   RankParts& f = parts_;
   const bool gives = f.rank == giver.member;
   if (!gives && std::ranges::find(takers, f.rank) == takers.end()) return {};
-  std::vector<int> members{giver.member};
-  members.insert(members.end(), takers.begin(), takers.end());
-  const auto group = TROUPE_TRY(generation.world.subgroup(members, "a state of another world"));
   const UpdatedPart to = f.own_part();
   const std::size_t size = dtype_size(to.buffers.state);
   const auto piece_elements = static_cast<std::int64_t>(HostAccess::kPieceBytes / size);
@@ -212,20 +246,31 @@ Status FormerWorld::pass(RunGeneration& generation, const HandOverSession::Giver
   const auto ranges = gives ? part_of(giver).ranges : OptimizerShard::ranges_of(given);
   const auto slots =
       gives ? part_of(giver).buffers.slots : places_of(given, *f.optimizer, to.buffers.state);
+  // By who takes: each stretch goes to those who lack it alone.
+  std::map<std::vector<int>, std::unique_ptr<collective::Communicator>> groups;
   for (const UpdateRange& range : ranges) {
-    for (std::size_t part = 0; part < part_count(to.buffers); ++part) {
-      for (std::int64_t at = 0; at < range.elements; at += piece_elements) {
-        const UpdateRange cut =
-            train::part_of(range, at, std::min(piece_elements, range.elements - at));
-        const std::size_t bytes = stretch_bytes(slots, to.buffers.state, part, cut);
-        if (bytes == 0) continue;
-        if (gives) {
-          TROUPE_RETURN_IF_ERROR(group->broadcast(stretch(part_of(giver).buffers, part, cut), 0));
-          continue;
+    for (const Handed& handed : cut_by_takers(range, takers, updated)) {
+      if (!gives && std::ranges::find(handed.takers, f.rank) == handed.takers.end()) continue;
+      auto& group = groups[handed.takers];
+      if (!group) {
+        std::vector<int> members{giver.member};
+        members.insert(members.end(), handed.takers.begin(), handed.takers.end());
+        group = TROUPE_TRY(generation.world.subgroup(members, "a state of another world"));
+      }
+      for (std::size_t part = 0; part < part_count(to.buffers); ++part) {
+        for (std::int64_t at = 0; at < handed.range.elements; at += piece_elements) {
+          const UpdateRange cut = train::part_of(
+              handed.range, at, std::min(piece_elements, handed.range.elements - at));
+          const std::size_t bytes = stretch_bytes(slots, to.buffers.state, part, cut);
+          if (bytes == 0) continue;
+          if (gives) {
+            TROUPE_RETURN_IF_ERROR(group->broadcast(stretch(part_of(giver).buffers, part, cut), 0));
+            continue;
+          }
+          piece.resize(bytes);
+          TROUPE_RETURN_IF_ERROR(group->broadcast(std::span(piece), 0));
+          scatter(to, part, slots, cut, piece);
         }
-        piece.resize(bytes);
-        TROUPE_RETURN_IF_ERROR(group->broadcast(std::span(piece), 0));
-        scatter(to, part, slots, cut, piece);
       }
     }
   }

@@ -304,21 +304,11 @@ Status look_at_template(const DataOptions& options, const std::optional<Tokenize
 
 // The template may have given the tokenizer another end-of-text or padding token: what is saved
 // beside the weights says so.
-Status refresh_companions(FileSystem& files, const std::string& output_dir,
-                          const Tokenizer& tokenizer,
+Status refresh_companions(const Tokenizer& tokenizer,
                           std::map<std::string, std::string>& companions) {
-  const std::string folder = join_path(output_dir, fmt::format("tmp-tokenizer-{}", ::getpid()));
-  TROUPE_RETURN_IF_ERROR(files.create_directories(folder));
-  Status saved = tokenizer.save(files, folder);
-  if (saved.ok()) {
-    auto fresh = read_companions(files, folder);
-    if (fresh.ok()) {
-      for (auto& [name, content] : *fresh) companions[name] = std::move(content);
-    }
-    saved = fresh.status();
-  }
-  TROUPE_RETURN_IF_ERROR(files.remove_tree(folder));
-  return saved;
+  for (auto& [name, content] : TROUPE_TRY(tokenizer.files()))
+    if (name.find('/') == std::string::npos) companions[name] = std::move(content);
+  return {};
 }
 
 // The base model's config.json names the type of the base's weights: what is saved says in which
@@ -860,8 +850,9 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   if (module.eval) TROUPE_RETURN_IF_ERROR(check_length(model, longest_sequence(*module.eval)));
   std::string stream =
       TROUPE_TRY(settle_stream(files, config, samples.stream, contents.resume_path, notes));
-  TROUPE_RETURN_IF_ERROR(
-      refresh_companions(files, config.training.output_dir, module.tokenizer, companions));
+  std::map<std::string, std::string> stream_tokenizer;
+  if (config.data.streaming) stream_tokenizer = TROUPE_TRY(tokenizer.files());
+  TROUPE_RETURN_IF_ERROR(refresh_companions(module.tokenizer, companions));
   companions["config.json"] =
       config_json_saying(state_dtype(config), model, std::move(companions["config.json"]));
   notes.insert(notes.end(), model.notes.begin(), model.notes.end());
@@ -886,6 +877,7 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                  .grown = std::move(contents.grown),
                  .companions = std::move(companions),
                  .sample_stream = std::move(stream),
+                 .stream_tokenizer = std::move(stream_tokenizer),
                  .dataset = std::move(module.train),
                  .token_cache = std::move(data.folder)},
       .tokenizer = std::move(module.tokenizer),

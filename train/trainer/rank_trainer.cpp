@@ -11,6 +11,7 @@
 #include "runtime/memory/segment_transfer.h"
 #include "scheduler/client/cluster_record.h"
 #include "train/parts/arguments_json.h"
+#include "train/trainer/cache_delivery.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/cpu_agreement.h"
 #include "train/trainer/device_choice.h"
@@ -18,7 +19,6 @@
 #include "train/trainer/gemm_rate.h"
 #include "train/trainer/hub_names.h"
 #include "train/trainer/numa_binding.h"
-#include "train/trainer/shared_paths.h"
 
 namespace troupe::train {
 namespace {
@@ -163,7 +163,11 @@ RankTrainer::RankTrainer(ActorContext& context, ActorHandle<TrainController> con
             context_.log().error("the run's data did not arrive: {}", bundle.status().to_string());
             return;
           }
+          // Whoever waits for the data waits for these, too.
+          Status samples;
+          if (!same_node && !setup_.token_cache.empty()) samples = take_samples(*shared);
           MutexLock lock(mutex_);
+          samples_ = std::move(samples);
           bundle_ = std::move(*bundle);
           took_bundle_ = true;
           changed_.notify_all();
@@ -174,6 +178,18 @@ RankTrainer::RankTrainer(ActorContext& context, ActorHandle<TrainController> con
     if (setup_.on_gpu) stay_near_device();
     loop();
   });
+}
+
+OutputPaths RankTrainer::output_paths() const {
+  return {.output_dir = setup_.output_dir,
+          .resume_path = setup_.resume_path,
+          .locked_by = setup_.output_locked_by};
+}
+
+Status RankTrainer::take_samples(ByteStream& stream) {
+  const bool shared = setup_.token_cache.starts_with(setup_.output_dir + "/") &&
+                      sees_output_dir(posix_files_, output_paths());
+  return take_token_cache(posix_files_, stream, setup_.token_cache, shared, context_.log());
 }
 
 RankTrainer::~RankTrainer() {
@@ -376,6 +392,7 @@ Status RankTrainer::prepare(collective::Communicator& communicator) {
   if (unfit_) leave_unfit_spare(early_failure_);
   TROUPE_RETURN_IF_ERROR(early_failure_);
   if (!run_) TROUPE_RETURN_IF_ERROR(prepare_run());
+  if (rank() == 0) TROUPE_RETURN_IF_ERROR(check_output_paths(files_, output_paths(), node_name()));
   if (run_->rank() >= 0) return {};
   const Status taken = run_->take_rank(rank(), *memory_);
   // There may be room without this process.
@@ -402,17 +419,19 @@ Status RankTrainer::prepare_run() {
   if (auto& reference = bundle.config.method.ref_model) look(*reference);
   for (auto& adapter : bundle.config.method.ref_model_adapters) look(adapter);
   for (auto& merged : bundle.merged_adapters) look(merged);
-  const std::string node =
-      fmt::format("{} ({})", scheduler::host_name(), context_.node_id().brief());
-  TROUPE_RETURN_IF_ERROR(check_shared_paths(
-      files_, bundle.config,
-      {.resume_path = setup_.resume_path, .locked_by = setup_.output_locked_by}, node));
+  const std::string node = node_name();
+  TROUPE_RETURN_IF_ERROR(
+      check_shared_paths(files_, bundle.config, !setup_.resume_path.empty(), node));
   if (bundle.config.data.streaming) {
     const auto stream = TROUPE_TRY(SampleStream::parse(bundle.sample_stream, "the run's stream"));
     TROUPE_RETURN_IF_ERROR(check_stream_files(stream.files, node));
   }
-  if (const Status mapped = map_samples(files_, bundle); !mapped.ok())
-    return mapped.prefixed("the run's tokenised data on node " + node);
+  if (Status mapped = map_samples(files_, bundle); !mapped.ok()) {
+    MutexLock lock(mutex_);
+    if (!samples_.ok()) mapped = samples_;
+    return mapped.prefixed(
+        fmt::format("the run's tokenised data ({}) on node {}", bundle.token_cache, node));
+  }
   ComputeChoice compute;
   if (setup_.on_gpu)
     compute = {.kind = ComputeKind::kCuda,
@@ -433,8 +452,12 @@ Status RankTrainer::prepare_run() {
        .parts = parts_,
        .stands_by = stands_by(),
        .memory_patience = stands_by() ? Duration(kMemoryPatience) : Duration(0)},
-      recorder_, std::move(stream_)));
+      recorder_, std::exchange(carried_, {})));
   return {};
+}
+
+std::string RankTrainer::node_name() const {
+  return fmt::format("{} ({})", scheduler::host_name(), context_.node_id().brief());
 }
 
 void RankTrainer::enter_world(const GenerationPlan& plan) {
@@ -443,7 +466,7 @@ void RankTrainer::enter_world(const GenerationPlan& plan) {
   const int made_for = world_size_ > 0 ? world_size_ : setup_.world_size;
   if (run_ && (run_->rank() >= 0 || made_for != size)) {
     given_back_ = run_->give_bundle();
-    stream_ = run_->give_stream();
+    carried_ = run_->carry_over();
     run_.reset();
   }
   world_ = plan.world.number;

@@ -26,6 +26,7 @@
 #include "train/trainer/peer_links.h"
 #include "train/trainer/progress_memory.h"
 #include "train/trainer/run_bundle.h"
+#include "train/trainer/shared_paths.h"
 #include "train/trainer/trainer_messages.h"
 #include "train/trainer/training_run.h"
 #include "troupe/actor.h"
@@ -93,6 +94,11 @@ class RankTrainer {
   Status keep_progress(int world);
   // The plan is of another world than the one before: the run is made anew for its size.
   void enter_world(const GenerationPlan& plan);
+  // For people, in errors.
+  std::string node_name() const;
+  OutputPaths output_paths() const;
+  // Behind the bundle, from a controller on another node: the token cache, if it is not here.
+  Status take_samples(ByteStream& stream);
   // The ranks that the plan's trainers had in each world before, the newest first.
   std::vector<FormerRanks> former_ranks(const GenerationPlan& plan);
   // Gives back what this trainer may hold of worlds that the plan does not need any more.
@@ -149,6 +155,7 @@ class RankTrainer {
   std::shared_ptr<collective::Communicator> communicator_ TROUPE_GUARDED_BY(mutex_);
   // Links of the communicator that is being formed.
   std::vector<UniqueFd> forming_ TROUPE_GUARDED_BY(mutex_);
+  Status samples_ TROUPE_GUARDED_BY(mutex_);  // how taking the token cache went
   bool took_bundle_ TROUPE_GUARDED_BY(mutex_) = false;
   std::optional<std::string> save_to_ TROUPE_GUARDED_BY(mutex_);
   BetweenSteps between_steps_;
@@ -162,7 +169,7 @@ class RankTrainer {
   int world_ = -1;                                               // the number of its run's world
   int world_size_ = 0;                                           // its ranks; 0: not known yet
   std::optional<RunBundle> given_back_;                          // of the run in the world before
-  std::unique_ptr<StreamedSamples> stream_;                      // of that; null: it has none
+  CarriedOver carried_;                                          // of that
   std::map<int, std::unique_ptr<ActorMemory>> former_memories_;  // by world
   std::set<std::pair<int, int>> own_worlds_;  // and its ranks there: their memory may be held
   std::unique_ptr<TrainingRun> run_;

@@ -71,6 +71,25 @@ json::Value cached_sets(const RunBundle& bundle) {
   return sets;
 }
 
+json::Object to_json(const std::map<std::string, std::string>& texts) {
+  json::Object object;
+  for (const auto& [name, text] : texts) object[name] = text;
+  return object;
+}
+
+Result<std::map<std::string, std::string>> texts_in(const json::Value& head, const char* key) {
+  std::map<std::string, std::string> texts;
+  const json::Value* found = json::find(head, key);
+  if (!found || !found->is_object())
+    return error(Code::kDataLoss, "the run's bundle lacks a part ({})", key);
+  for (const auto& member : found->get_object()) {
+    if (!member.value().is_string())
+      return error(Code::kDataLoss, "the run's bundle has a file without a text");
+    texts[std::string(member.key())] = std::string(member.value().get_string());
+  }
+  return texts;
+}
+
 void write_dataset(Writer& out, const TokenDataset& dataset) {
   std::vector<std::uint64_t> lengths;
   std::vector<std::uint64_t> part_counts;
@@ -172,18 +191,17 @@ bool lengths_differ(const RunBundle& bundle) {
 }
 
 std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
-  json::Object companions;
-  for (const auto& [name, content] : bundle.companions) companions[name] = content;
   const json::Object head{{"config", to_json(bundle.config)},
                           {"model", bundle.model.to_json()},
                           {"trainables", to_json(bundle.trainables)},
-                          {"companions", companions},
+                          {"companions", to_json(bundle.companions)},
                           {"adapter", bundle.adapter},
                           {"pissa", bundle.pissa ? bundle.pissa->init_lora_weights() : nullptr},
                           {"grown", bundle.grown ? bundle.grown->to_json() : nullptr},
                           {"merged_adapters", json::Array(bundle.merged_adapters.begin(),
                                                           bundle.merged_adapters.end())},
                           {"sample_stream", bundle.sample_stream},
+                          {"stream_tokenizer", to_json(bundle.stream_tokenizer)},
                           {"token_cache", cached_sets(bundle)},
                           {"parts", to_json(bundle.parts)},
                           {"source_samples", bundle.source.samples},
@@ -215,20 +233,15 @@ Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
   const json::Value* config = json::find(head, "config");
   const json::Value* model = json::find(head, "model");
   const json::Value* trainables = json::find(head, "trainables");
-  const json::Value* companions = json::find(head, "companions");
-  if (!config || !model || !trainables || !companions || !companions->is_object()) {
+  if (!config || !model || !trainables) {
     return error(Code::kDataLoss, "the run's bundle lacks a part");
   }
   RunBundle bundle;
   bundle.config = TROUPE_TRY(train_config_from_json(*config));
   bundle.model = TROUPE_TRY(ModelConfig::from_json(*model, "the run's bundle"));
   bundle.trainables = TROUPE_TRY(trainables_from_json(*trainables, "the run's bundle"));
-  for (const auto& member : companions->get_object()) {
-    if (!member.value().is_string()) {
-      return error(Code::kDataLoss, "the run's bundle has a file without a text");
-    }
-    bundle.companions[std::string(member.key())] = std::string(member.value().get_string());
-  }
+  bundle.companions = TROUPE_TRY(texts_in(head, "companions"));
+  bundle.stream_tokenizer = TROUPE_TRY(texts_in(head, "stream_tokenizer"));
   bundle.adapter = json::find_string(head, "adapter").value_or("");
   if (const json::Value* pissa = json::find(head, "pissa")) bundle.pissa = PissaStart::of(*pissa);
   bundle.grown = TROUPE_TRY(GrownVocabulary::from_json(json::find(head, "grown")));

@@ -48,6 +48,8 @@ struct RunBundle {
   std::map<std::string, std::string> companions;
   // The text of kSampleStreamFile, which goes into every checkpoint; empty: none.
   std::string sample_stream;
+  // Of a stream: Tokenizer::files() as it was loaded, for templates change it.
+  std::map<std::string, std::string> stream_tokenizer = {};
   TokenDataset dataset{TokenDataset::Kind::kPretrain, 0};
   // The folder that `dataset` and `eval` are in (train/data/token_cache.h); empty: they are here.
   std::string token_cache;

@@ -17,7 +17,7 @@ struct RunSpec {
   std::string run;  // its id
   std::string output_dir;
   std::string resume_path;
-  std::string output_locked_by;  // SharedPaths::locked_by
+  std::string output_locked_by;  // OutputPaths::locked_by
   std::int32_t world_size = 1;
   std::int32_t ranks_per_node = 1;
   std::int32_t threads = 1;
@@ -55,6 +55,7 @@ struct RunSpec {
   // head finds them.
   GroupId places;
   std::vector<std::int32_t> bundles;
+  std::string token_cache;  // RunBundle::token_cache
 };
 
 struct TrainConfig;

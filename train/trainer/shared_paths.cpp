@@ -19,22 +19,19 @@ Status lacks(const std::string& node, const std::string& path, const char* key,
 }
 
 // The run has removed it (save_total_limit), and goes on from what it has written since.
-bool is_replaced(FileSystem& files, const TrainConfig& config, const std::string& resume_path) {
-  const std::string& folder = config.training.output_dir;
-  if (!resume_path.starts_with(folder + "/")) return false;
-  const auto checkpoints = find_checkpoints(files, folder);
+bool is_replaced(FileSystem& files, const OutputPaths& paths) {
+  if (!paths.resume_path.starts_with(paths.output_dir + "/")) return false;
+  const auto checkpoints = find_checkpoints(files, paths.output_dir);
   return checkpoints.ok() && !checkpoints->empty();
 }
 
 }  // namespace
 
-Status check_shared_paths(FileSystem& files, const TrainConfig& config, const SharedPaths& paths,
+Status check_shared_paths(FileSystem& files, const TrainConfig& config, bool goes_on,
                           const std::string& node) {
   const std::string& model = config.model.model_name_or_path;
-  if (!paths.resume_path.empty()) {
-    if (!files.exists(paths.resume_path) && !is_replaced(files, config, paths.resume_path))
-      return lacks(node, paths.resume_path, "the checkpoint to go on from", "");
-  } else if (!config.model.train_from_scratch && !files.exists(join_path(model, "config.json"))) {
+  if (!goes_on && !config.model.train_from_scratch &&
+      !files.exists(join_path(model, "config.json"))) {
     const auto named = hub::repository_of_snapshot(model);
     return lacks(
         node, model, "model_name_or_path",
@@ -42,12 +39,22 @@ Status check_shared_paths(FileSystem& files, const TrainConfig& config, const Sh
   }
   if (const auto& tokens = config.data.tokenized_path; tokens && !files.exists(*tokens))
     return lacks(node, *tokens, "tokenized_path", ", or copy it");
-  if (paths.locked_by.empty()) return {};
+  return {};
+}
+
+bool sees_output_dir(FileSystem& files, const OutputPaths& paths) {
+  if (paths.locked_by.empty()) return true;
   // A folder of that name may be there: what the driver wrote into it is not.
-  const auto holder =
-      files.read(join_path(config.training.output_dir, kOutputLockFile), kLockBytesMax);
-  if (holder.ok() && holder->starts_with(paths.locked_by)) return {};
-  return lacks(node, config.training.output_dir, "output_dir", "");
+  const auto holder = files.read(join_path(paths.output_dir, kOutputLockFile), kLockBytesMax);
+  return holder.ok() && holder->starts_with(paths.locked_by);
+}
+
+Status check_output_paths(FileSystem& files, const OutputPaths& paths, const std::string& node) {
+  const std::string at = node + ", where rank 0 is,";
+  if (!paths.resume_path.empty() && !files.exists(paths.resume_path) && !is_replaced(files, paths))
+    return lacks(at, paths.resume_path, "the checkpoint to go on from", "");
+  if (sees_output_dir(files, paths)) return {};
+  return lacks(at, paths.output_dir, "output_dir", "");
 }
 
 Status check_stream_files(std::span<const StreamFile> stream, const std::string& node) {

@@ -33,8 +33,6 @@ Result<SampleStream> settle_streamed(FileSystem& files, const TrainConfig& confi
   const StreamedSamplesOptions options = stream_options(config, {});
   TROUPE_RETURN_IF_ERROR(check_data_options(options.data));
   module = TROUPE_TRY(prepare_module(options.data, tokenizer));
-  TROUPE_RETURN_IF_ERROR(
-      tokenizer.save(files, join_path(config.training.output_dir, kStreamTokenizerFolder)));
   if (!options.data.eval_dataset.empty()) {
     DataOptions evaluated = options.data;
     evaluated.dataset = std::exchange(evaluated.eval_dataset, {});
@@ -52,8 +50,8 @@ Result<SampleStream> settle_streamed(FileSystem& files, const TrainConfig& confi
 Result<std::unique_ptr<StreamedSamples>> open_stream(FileSystem& files, const RunBundle& bundle,
                                                      int batch_world, StreamBeat beat) {
   const TrainConfig& config = bundle.config;
-  auto tokenizer = TROUPE_TRY(
-      Tokenizer::load(files, join_path(config.training.output_dir, kStreamTokenizerFolder)));
+  auto tokenizer =
+      TROUPE_TRY(Tokenizer::from_files(bundle.stream_tokenizer, "the run's tokenizer"));
   if (config.model.split_special_tokens) tokenizer.set_split_special_tokens(true);
   auto stream = TROUPE_TRY(SampleStream::parse(bundle.sample_stream, "the run's stream"));
   StreamedSamplesOptions options = stream_options(config, std::move(stream.files));

@@ -12,17 +12,13 @@
 
 namespace troupe::train {
 
-// Where the tokenizer of a stream lies in output_dir, as it was loaded: templates change it.
-inline constexpr const char* kStreamTokenizerFolder = "stream_tokenizer";
-
 // The stream of a configuration, `files` being what it is to read.
 StreamedSamplesOptions stream_options(const TrainConfig& config, std::vector<StreamFile> files);
 
 // An epoch as long as the run, and samples as long as they may be.
 SourceFacts stream_facts(const TrainConfig& config, int world_size);
 
-// Looks at the files, keeps the tokenizer for the ranks, and makes what is evaluated on (`eval`).
-// Nothing is read that is trained on.
+// Looks at the files and makes what is evaluated on (`eval`). Nothing is read that is trained on.
 Result<SampleStream> settle_streamed(FileSystem& files, const TrainConfig& config,
                                      const Tokenizer& tokenizer, const StreamOrigin& origin,
                                      DatasetModule& module);

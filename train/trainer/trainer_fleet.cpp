@@ -157,7 +157,7 @@ void TrainerFleet::end_all(const std::string& reason) {
 }
 
 void TrainerFleet::give_data(int number, std::uint64_t incarnation) {
-  const auto deliver = run_.bundle.delivery();
+  const auto deliver = run_.bundle.delivery(run_.spec.token_cache);
   if (!deliver.ok()) return gave_data(number, incarnation, deliver.status());
   run_.beside.run([this, number, deliver = *deliver, handle = (*this)[number], incarnation] {
     Status given = deliver(handle.id());

@@ -40,11 +40,13 @@ struct RankSetup {
   // Every rank of this node has a core to itself: waits may spin.
   bool own_core = false;
   std::string resume_path;
-  std::string output_locked_by;  // SharedPaths::locked_by
+  std::string output_locked_by;  // OutputPaths::locked_by
   std::int64_t started_unix_us = 0;
   std::int64_t wait_timeout_ms = 1'800'000;  // of one wait in a collective
   // Computes on the GPU that its process sees, else on the CPU.
   bool on_gpu = false;
+  std::string output_dir;
+  std::string token_cache;  // RunBundle::token_cache
 };
 
 // A generation that begins.

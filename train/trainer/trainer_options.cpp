@@ -93,7 +93,9 @@ RankSetup trainer_setup(const RunSpec& spec, int trainer) {
           .output_locked_by = spec.output_locked_by,
           .started_unix_us = spec.started_unix_us,
           .wait_timeout_ms = spec.wait_timeout_ms,
-          .on_gpu = spec.gpus_per_trainer > 0};
+          .on_gpu = spec.gpus_per_trainer > 0,
+          .output_dir = spec.output_dir,
+          .token_cache = spec.token_cache};
 }
 
 std::vector<SparePlace> spare_places(const RunSpec& spec,

@@ -310,6 +310,7 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
   RunSpec spec = spec_of(bundle, world_size, SystemClock());
   TROUPE_RETURN_IF_ERROR(mesh_of(config, world_size, spec.ranks_per_node).status());
   spec.resume_path = given.resume_path;
+  spec.token_cache = bundle.token_cache;
   auto lock = FileLock::take(join_path(config.training.output_dir, kOutputLockFile), spec.run);
   if (!lock.ok() && lock.status().code() != Code::kUnsupported)
     return lock.status().prefixed("output_dir is another run's, or cannot be written");

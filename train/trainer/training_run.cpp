@@ -114,7 +114,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                                          Logger log, RunBundle bundle,
                                                          const TrainingRunOptions& options,
                                                          ProgressRecorder& progress,
-                                                         std::unique_ptr<StreamedSamples> stream) {
+                                                         CarriedOver carried) {
   const TrainConfig& config = bundle.config;
   bundle.model = trained_model(config, std::move(bundle.model));
   const Strategy strategy = TROUPE_TRY(strategy_of(config));
@@ -122,7 +122,8 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   bundle.trainables = with_rule(std::move(bundle.trainables), config, bundle.model);
   const auto objective = own.objective ? TROUPE_TRY(make_objective(options.parts, *own.objective))
                                        : objective_of(config);
-  auto compute = TROUPE_TRY(open_compute(bundle, objective, options, log));
+  auto compute = carried.compute ? std::move(carried.compute)
+                                 : TROUPE_TRY(open_compute(bundle, objective, options, log));
   TROUPE_RETURN_IF_ERROR(check_operators(bundle.model, compute->operators()));
   TROUPE_RETURN_IF_ERROR(objective->check(compute->operators(), bundle.model));
   auto observed = std::make_unique<ObservedOperators>(compute->operators(), progress);
@@ -195,7 +196,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                                .engine_options = engine,
                                                .optimizer = std::move(optimizer),
                                                .own_data = nullptr,
-                                               .streamed = std::move(stream),
+                                               .streamed = std::move(carried.stream),
                                                .callbacks = std::move(callbacks),
                                                .layout = nullptr,
                                                .rank_compute = nullptr,
@@ -308,7 +309,9 @@ Status TrainingRun::come_from(std::vector<FormerRanks> worlds) {
 }
 
 RunBundle TrainingRun::give_bundle() { return std::move(parts_.bundle); }
-std::unique_ptr<StreamedSamples> TrainingRun::give_stream() { return std::move(parts_.streamed); }
+CarriedOver TrainingRun::carry_over() {
+  return {std::move(parts_.compute), std::move(parts_.streamed)};
+}
 
 Status TrainingRun::alive() { return parts_.compute->alive(); }
 

@@ -30,15 +30,22 @@
 
 namespace troupe::train {
 
+// What the run of one world hands to that of the next in the same process, with the bundle: what
+// takes time to make and does not depend on the number of ranks. Null: it is made.
+struct CarriedOver {
+  std::unique_ptr<ComputeDevice> compute;
+  std::unique_ptr<StreamedSamples> stream;  // goes on where it is; null, too: there is none
+};
+
 class TrainingRun {
  public:
   // What depends neither on the rank nor on a generation: model, dataset, activations. `progress`
-  // outlives the run. `stream`: of a run of the same batch in another world, goes on where it is.
+  // outlives the run.
   static Result<std::unique_ptr<TrainingRun>> create(FileSystem& files, const Clock& clock,
                                                      Logger log, RunBundle bundle,
                                                      const TrainingRunOptions& options,
                                                      ProgressRecorder& progress,
-                                                     std::unique_ptr<StreamedSamples> stream = {});
+                                                     CarriedOver carried = {});
   ~TrainingRun();
 
   // Before the rank: makes ready on the device what the first pass would be held up by. A failure
@@ -51,9 +58,10 @@ class TrainingRun {
   // With a rank, before a generation: the worlds of other sizes, the newest first, of whose state
   // the ranks may have to go on, where this one's is not there. The same worlds on all ranks.
   Status come_from(std::vector<FormerRanks> worlds);
-  // What create() was given, and the samples of a stream; the run is of no use after it.
+  // What create() was given, and what it need not make again. The run is of no use after it, and
+  // goes before what it gave.
   RunBundle give_bundle();
-  std::unique_ptr<StreamedSamples> give_stream();
+  CarriedOver carry_over();
 
   // Goes on from where the ranks' memories stand, or loads where one of them is empty, then steps
   // to the end of the run. Returns ok when the run is complete; kAborted and its like when the

@@ -147,7 +147,7 @@ struct Ranks {
   // By rank: the machine that it is on; empty: all are on one.
   std::vector<std::string> machines;
   // Of the next process to start: what a run in the world before gave.
-  std::unique_ptr<StreamedSamples> stream;
+  CarriedOver carried;
 };
 
 // A run for tests: what differs from the default one.
@@ -190,7 +190,7 @@ inline void start_rank(Ranks& ranks, int rank, const std::string& output_dir,
                                   .resume_path = change.resume,
                                   .compute = compute_of(change, rank),
                                   .parts = change.parts},
-                                 *ranks.recorders[at], std::move(ranks.stream));
+                                 *ranks.recorders[at], std::exchange(ranks.carried, {}));
   REQUIRE_MESSAGE(run.ok(), run.status().to_string());
   ranks.runs[at] = std::move(*run);
   REQUIRE(ranks.runs[at]->take_rank(rank, *ranks.memories[at]).ok());
