@@ -25,6 +25,13 @@ def steps(folder):
     return [{key: value for key, value in line.items() if key not in _TIMINGS} for line in lines]
 
 
+def step_seconds(folder):
+    """Step -> what it took by itself on rank 0, as steps.jsonl has it."""
+    with open(os.path.join(folder, "steps.jsonl"), encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    return {line["step"]: sum(line["seconds"].values()) for line in lines if "seconds" in line}
+
+
 def samples_once(lines, count):
     """Whether these lines of steps.jsonl, of a whole run, went through each epoch's order of `count` samples from its begin to its end, none
     left out and none twice; else where not, in words."""
