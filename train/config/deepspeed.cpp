@@ -104,14 +104,40 @@ Result<int> read_stage(json::Object& values) {
   return static_cast<int>(*stage);
 }
 
+// Where a block leaves a number out DeepSpeed's own default counts, not the training's.
+Status check_optimizer_defaults(json::Object& values, const TrainingSection& training) {
+  const bool lion = value_text(*find_path(values, "optimizer.type")) == "Lion";
+  struct Default {
+    const char* name;
+    const char* key;
+    double theirs, ours;
+  };
+  for (const Default& at :
+       {Default{"lr", "learning_rate", 1e-3, training.learning_rate},
+        Default{"betas", "adam_beta1", 0.9, training.adam_beta1},
+        Default{"betas", "adam_beta2", lion ? 0.99 : 0.999, training.adam_beta2},
+        Default{"eps", "adam_epsilon", lion ? training.adam_epsilon : 1e-8, training.adam_epsilon},
+        Default{"weight_decay", "weight_decay", 0, training.weight_decay}}) {
+    if (find_path(values, fmt::format("optimizer.params.{}", at.name)) || at.theirs == at.ours)
+      continue;
+    return error(Code::kInvalidArgument,
+                 "optimizer.params.{} is not given: DeepSpeed takes its own default, {}, and {} "
+                 "is {}; write \"auto\" for the training's, or the number",
+                 at.name, at.theirs, at.key, at.ours);
+  }
+  return {};
+}
+
 // DeepSpeed's "Adam" is AdamW unless adam_w_mode is false: optimizer_choice().
-Status check_optimizer(json::Object& values, const std::string& optim) {
+Status check_optimizer(json::Object& values, const TrainingSection& training) {
+  const std::string& optim = training.optim;
   auto* type = find_path(values, "optimizer.type");
   if (!find_path(values, "optimizer")) return {};
   if (!type) return error(Code::kInvalidArgument, "optimizer.type: missing");
   const auto name = value_text(*type);
   if (name == "AdamW" || name == "Adam" || name == "Lion") {
-    if (optim.starts_with("adamw_torch") || (name == "Lion" && optim == "lion_32bit")) return {};
+    if (optim.starts_with("adamw_torch") || (name == "Lion" && optim == "lion_32bit"))
+      return check_optimizer_defaults(values, training);
     return error(Code::kInvalidArgument,
                  "optimizer.type={} and optim: {} name two optimizers; leave one of them out", name,
                  optim);
@@ -420,7 +446,7 @@ Result<ResolvedDeepSpeed> resolve_deepspeed(const json::Object& config,
   for (auto& notice : deepspeed_keys().notices(out.values, shown))
     out.notes.push_back(std::move(notice));
   TROUPE_RETURN_IF_ERROR(read_offloads(out.values, out));
-  TROUPE_RETURN_IF_ERROR(check_optimizer(out.values, context.training.optim));
+  TROUPE_RETURN_IF_ERROR(check_optimizer(out.values, context.training));
   TROUPE_RETURN_IF_ERROR(check_own_schedule(out.values, context.training.learning_rate));
   TROUPE_RETURN_IF_ERROR(read_loss_scale_rule(out.values).status());
 

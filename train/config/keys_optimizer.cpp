@@ -124,6 +124,7 @@ std::string optimizer_choice(const TrainConfig& config) {
   // LLaMA-Factory's order.
   if (method.use_galore) return "galore";
   if (method.use_apollo) return "apollo";
+  if (config.finetuning.loraplus_lr_ratio) return config.training.optim;
   if (method.use_badam) return "badam";
   if (method.use_adam_mini) return "adam_mini";
   if (method.use_muon) return "muon";

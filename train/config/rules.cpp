@@ -127,6 +127,18 @@ void check_method(const TrainConfig& config, const json::Object& values, Problem
   if (optimizer.use_galore + optimizer.use_apollo + optimizer.use_badam > 1)
     wrong(optimizer.use_badam ? "use_badam" : "use_apollo",
           "Cannot use GaLore, APOLLO or BAdam together.");
+  if (config.deepspeed.contains("optimizer")) {
+    const auto second = [&](bool given, const char* key) {
+      if (given)
+        wrong(key, fmt::format("{} and the optimizer block of the DeepSpeed file name two "
+                               "optimizers; leave one of them out",
+                               key));
+    };
+    second(config.finetuning.loraplus_lr_ratio.has_value(), "loraplus_lr_ratio");
+    second(optimizer.use_adam_mini, "use_adam_mini");
+    second(optimizer.use_muon, "use_muon");
+    second(optimizer.use_badam, "use_badam");
+  }
   if (optimizer.use_badam && !config.deepspeed.empty() && config.sharding.strategy != "zero3")
     wrong("use_badam", "Layer-wise BAdam only supports DeepSpeed ZeRO-3 training.");
   if (updates_layerwise(config) && config.training.gradient_accumulation_steps != 1)

@@ -127,6 +127,10 @@ void check_export(const TrainConfig& config, const json::Object& values, Problem
       wrong("export_quantization_bit", "Please merge adapters before quantizing the model.");
     if (value_of(values, "quantization_bit"))
       wrong("quantization_bit", "Cannot merge adapters to a quantized model.");
+  } else if (value_of(values, "quantization_bit")) {
+    problems.add_named(Code::kUnsupported, "quantization_bit",
+                       "quantization_bit with export_dir: a model is exported in the type that its "
+                       "weights have, it is quantised where it is loaded; leave the key out");
   }
   for (const UnsupportedSetting& setting : check_export_supported(finetuning))
     if (!problems.has(setting.key))

@@ -134,7 +134,9 @@ Status StreamedSamples::reach(std::int64_t epoch, std::int64_t first, std::int64
     }
   };
   forget();
-  if (first_ < first && !packs(options_.data)) TROUPE_RETURN_IF_ERROR(skip_to(first));
+  // Of pairs some are dropped when they are made: those that are passed over are made, too.
+  const bool one_a_row = !packs(options_.data) && options_.data.stage != DataOptions::Stage::kPairs;
+  if (first_ < first && one_a_row) TROUPE_RETURN_IF_ERROR(skip_to(first));
   while (made() < first + count && !ended_) {
     TROUPE_RETURN_IF_ERROR(make_some());
     forget();

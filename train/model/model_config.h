@@ -30,12 +30,14 @@ struct RopeScaling {
   double beta_slow = 1.0;
   double attention_factor = 1.0;
   bool truncate = true;
+  friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
 
 // Rotary positions.
 struct Rope {
   double theta = 10000.0;
   RopeScaling scaling;
+  friend bool operator==(const Rope&, const Rope&) = default;
 };
 
 enum class PositionKind { kRotary, kLearned };

@@ -32,7 +32,16 @@ void add_value_head(const ModelConfig& config, UnitSpec& head) {
   head.tensors.push_back({.name = module + ".bias", .shape = {1}, .initial = initial});
   // A head that nothing uses has no gradient, and does not shrink either.
   for (TensorSpec& tensor : head.tensors)
-    if (tensor.name == end_names(config).output + ".weight") tensor.decays = false;
+    if (tensor.name == end_names(config).output + ".weight") {
+      tensor.decays = false;
+      tensor.never_decays = true;
+    }
+}
+
+void group(TensorSpec& tensor, const OptimizerGroups& groups) {
+  if (groups.decays && !tensor.never_decays) tensor.decays = groups.decays(tensor.name);
+  if (groups.vector_rate_factor && tensor.shape.size() == 1)
+    tensor.learning_rate_factor = *groups.vector_rate_factor;
 }
 
 // Frozen copies of `copied`, by unit.
@@ -87,7 +96,9 @@ Parts parts_of(const ModelConfig& config, const Trainables& trainables) {
 
 ModelLayout::ModelLayout(const ModelConfig& config, const Trainables& trainables)
     : trainables_(trainables) {
-  const Parts parts = parts_of(config, trainables);
+  Parts parts = parts_of(config, trainables);
+  for (UnitSpec& unit : parts.trained)
+    for (TensorSpec& tensor : unit.tensors) group(tensor, trainables.groups);
   trained_ = ParameterLayout(parts.trained, trainables.rule.get());
   frozen_ = ParameterLayout(parts.frozen);
 }

@@ -74,7 +74,7 @@ void ParameterLayout::add(const TensorSpec& tensor, const UpdateRule* rule) {
   if (rule) {
     const TensorRule of_tensor = rule->rule_of(tensor.name, tensor.shape);
     info.group.treatment = of_tensor.treatment;
-    info.group.decays = of_tensor.decays.value_or(info.group.decays);
+    if (!tensor.never_decays) info.group.decays = of_tensor.decays.value_or(info.group.decays);
     info.update_unit = of_tensor.unit;
     info.offset_elements = round_up(unit.elements, kUpdateBlockElements);
     const std::int64_t room = round_up(info.offset_elements, kTileElements) - info.offset_elements;

@@ -49,7 +49,8 @@ struct TensorSpec {
   // What it is kept in, if not in the layout's type, of elements of so many bytes.
   Quantization quantization = {};
   std::size_t element_bytes = 0;
-  bool turns = false;  // its shape is [in, out]: see ParameterInfo
+  bool turns = false;         // its shape is [in, out]: see ParameterInfo
+  bool never_decays = false;  // whatever an optimizer's rule says
 };
 
 // The tensors of a unit in the order in which they lie.

@@ -61,6 +61,15 @@ inline constexpr std::string_view kReferencePrefix = "reference.";
 inline constexpr std::string_view kValueHeadPrefix = "v_head.";
 inline constexpr const char* kValueHeadModule = "v_head.summary";
 
+// Where an optimizer's groups are not transformers'. As the rule, of the configuration, and not of
+// a file.
+struct OptimizerGroups {
+  bool (*decays)(std::string_view name) = nullptr;  // null: parameter_decays()
+  // LoRA+: tensors of one dimension take the rate of the matrices B.
+  std::optional<double> vector_rate_factor;
+  friend bool operator==(const OptimizerGroups&, const OptimizerGroups&) = default;
+};
+
 struct Trainables {
   // Every tensor of the model: the rest is empty.
   bool everything = true;
@@ -74,6 +83,7 @@ struct Trainables {
   bool unties_head = false;
   QuantizedBase base = {};
   LayoutRule rule = {};
+  OptimizerGroups groups = {};
   Reference reference = Reference::kNone;
   // The model's output is a value head, which is trained, in the place of logits.
   bool value_head = false;

@@ -80,6 +80,7 @@ class HitCountingLoss final : public Loss {
     }
     return loss_.evaluate(operators, chunk, scale, gradient, losses);
   }
+  void on_host(std::span<const float> losses) const override { loss_.on_host(losses); }
 
  private:
   const Loss& loss_;
@@ -99,12 +100,17 @@ std::vector<std::int64_t> tokens_with_targets(const MicroBatch& batch) {
 // which may be of either sign. Of one pass.
 class ObjectiveLoss final : public Loss {
  public:
-  ObjectiveLoss(const Objective& objective, const MicroBatch& batch, const Asked& asked)
-      : objective_(objective), batch_(batch), asked_(asked) {}
+  // `hits`: as of Objective::forward(); null: nobody wants them.
+  ObjectiveLoss(const Objective& objective, const MicroBatch& batch, const Asked& asked,
+                std::vector<bool>* hits = nullptr)
+      : objective_(objective), batch_(batch), asked_(asked) {
+    if (hits) counted_cross_entropy_.emplace(kept_cross_entropy_, *hits);
+  }
 
   const Loss* look() const override {
-    return objective_.judges_values() ? static_cast<const Loss*>(&kept_values_)
-                                      : &kept_cross_entropy_;
+    if (objective_.judges_values()) return &kept_values_;
+    if (counted_cross_entropy_) return &*counted_cross_entropy_;
+    return &kept_cross_entropy_;
   }
   Status looked() const override {
     if (!objective_.judges_values())
@@ -160,6 +166,7 @@ class ObjectiveLoss final : public Loss {
   mutable TargetLosses looked_;
   const KeptCrossEntropy kept_cross_entropy_{values_};
   const KeptValues kept_values_{values_};
+  std::optional<HitCountingLoss> counted_cross_entropy_;
 };
 
 // Of one target in the mean of all.
@@ -269,7 +276,7 @@ Result<ObjectiveSum> Objective::forward(Model& model, const MicroBatch& batch, U
     return ObjectiveSum{sum, {}};
   }
   const MicroBatch seen = seen_by(*this, batch);
-  const ObjectiveLoss loss(*this, seen, asked);
+  const ObjectiveLoss loss(*this, seen, asked, hits);
   TROUPE_RETURN_IF_ERROR(model.forward(seen, units, loss, activations).status());
   return loss.sum();
 }

@@ -109,7 +109,7 @@ class Objective {
                                         float scale, Activations& activations,
                                         const Asked& asked = {}) const;
   // The losses alone, for evaluation. `hits`: receives of each target, in order, whether no token
-  // was more probable; of objectives whose losses follow from logits in one pass.
+  // was more probable; nothing of objectives that judge values.
   Result<ObjectiveSum> forward(Model& model, const MicroBatch& batch, UnitAccess& units,
                                Activations& activations, const Asked& asked = {},
                                std::vector<bool>* hits = nullptr) const;

@@ -171,11 +171,12 @@ Status Schedule::read_warmup_stable_decay(const json::Object& kwargs) {
   TROUPE_RETURN_IF_ERROR(read_shape("decay_type", decay_shape_));
   TROUPE_RETURN_IF_ERROR(read_number(kwargs, "min_lr_ratio", min_ratio_));
   TROUPE_RETURN_IF_ERROR(read_number(kwargs, "num_cycles", cycles_));
-  // LLaMA-Factory's defaults: a third of what the warm-up leaves is stable, the rest decays.
+  // LLaMA-Factory's defaults: a third of what the warm-up leaves is stable, the rest decays, each
+  // wherever its own number is missing.
   const double rest = std::max(0.0, total_ - warmup_);
   stable_ = std::floor(rest / 3.0);
+  decay_ = rest - stable_;
   TROUPE_RETURN_IF_ERROR(read_number(kwargs, "num_stable_steps", stable_));
-  decay_ = std::max(0.0, rest - stable_);
   return read_number(kwargs, "num_decay_steps", decay_);
 }
 

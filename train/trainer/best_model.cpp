@@ -89,10 +89,13 @@ BestModel::BestModel(const EvaluationSection& evaluation, IntervalStrategy save_
       saves_best_(save_strategy == IntervalStrategy::kBest),
       patience_(evaluation.early_stopping_steps) {}
 
+double BestModel::value_of(const EvalResult& result) const {
+  return by_accuracy_ ? result.metrics.sums[0] / result.metrics.counts[0] : result.loss;
+}
+
 bool BestModel::evaluated(const EvalResult& result, std::int64_t step) {
   if (!enabled_) return false;
-  const double value =
-      by_accuracy_ ? result.metrics.sums[0] / result.metrics.counts[0] : result.loss;
+  const double value = value_of(result);
   const bool comparable =
       std::isfinite(value) && std::isfinite(result.loss) && result.non_finite_batches == 0;
   const bool better =

@@ -57,6 +57,8 @@ class BestModel {
   // save_strategy: best, or a metric other than the default. Otherwise nothing below has an effect.
   bool enabled() const { return enabled_; }
 
+  // What of an evaluation metric_for_best_model names.
+  double value_of(const EvalResult& result) const;
   // An evaluation after `step`. Returns whether it is the best so far; a result with a loss that is
   // not finite, or with batches that were not, never is.
   bool evaluated(const EvalResult& result, std::int64_t step);

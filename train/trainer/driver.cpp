@@ -671,9 +671,11 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
     FileSystem& files = environment.files;
     const auto good = check_structure(files, path, read_manifest(files, path));
     const ModelLayout layout(prepared.bundle.model, prepared.bundle.trainables);
-    if (good.ok())
+    if (good.ok()) {
       TROUPE_RETURN_IF_ERROR(check_optimizer_state(
           files, *good, *optimizer_of(config, prepared.bundle.model), layout.trained().groups()));
+      TROUPE_RETURN_IF_ERROR(check_optimizer_settings(files, *good, config));
+    }
   }
   auto cluster = TROUPE_TRY(environment.make_cluster(world_size));
   // Where signals are caught by now, so that no lock is left behind.

@@ -82,9 +82,12 @@ PlanRequest request_of(const TrainConfig& config, const ModelConfig& model, cons
   request.ragged = facts.ragged;
   request.threads = facts.threads;
   request.staging_bytes = staging_bytes(engine.compute, facts.trainables, facts.threads);
-  if (request.objective->asks_reference_logits())
-    request.staging_bytes += request.activations.rows_max * request.activations.length_max *
-                             model.vocab_size * static_cast<std::int64_t>(sizeof(float));
+  if (request.objective->asks_reference_logits()) {
+    std::int64_t tokens = request.activations.rows_max * request.activations.length_max;
+    if (request.evaluation)
+      tokens = std::max(tokens, request.evaluation->rows_max * request.evaluation->length_max);
+    request.staging_bytes += tokens * model.vocab_size * static_cast<std::int64_t>(sizeof(float));
+  }
   // Whatever save_strategy says: the model is written at the end, a checkpoint when told to leave.
   request.save_buffer_bytes = kWriteBufferBytes;
   request.ranks_on_node = ranks;

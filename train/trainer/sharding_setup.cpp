@@ -12,6 +12,7 @@
 #include "train/model/adapter_tensors.h"
 #include "train/model/model_layout.h"
 #include "train/optimizer/optimizers.h"
+#include "train/optimizer/tensor_names.h"
 #include "train/sharding/cuda_optimizer_device.h"
 
 namespace troupe::train {
@@ -109,6 +110,13 @@ std::unique_ptr<Optimizer> optimizer_of(const TrainConfig& config, const ModelCo
 Trainables with_rule(Trainables trainables, const TrainConfig& config, const ModelConfig& model) {
   const std::shared_ptr<const Optimizer> optimizer = optimizer_of(config, model);
   trainables.rule = {{optimizer, optimizer->rule()}};
+  trainables.groups.vector_rate_factor = config.finetuning.loraplus_lr_ratio;
+  if (config.finetuning.loraplus_lr_ratio) {
+    trainables.groups.decays = decays_by_llamafactory;
+  } else if (config.deepspeed.contains("optimizer")) {
+    // transformers gives DeepSpeed all of them as one group.
+    trainables.groups.decays = [](std::string_view) { return true; };
+  }
   return trainables;
 }
 
@@ -176,6 +184,38 @@ Status check_optimizer_state(FileSystem& files, const GoodCheckpoint& good,
                good.path, optimizer.name(),
                saved.empty() ? "nothing" : fmt::format("{}", fmt::join(saved, ", ")),
                writers.empty() ? "not known here" : writers);
+}
+
+Status check_optimizer_settings(FileSystem& files, const GoodCheckpoint& good,
+                                const TrainConfig& config) {
+  const std::string path = join_path(good.path, kTrainingArgsFile);
+  if (!good.has_optimizer || !files.exists(path)) return {};
+  const json::Value saved =
+      TROUPE_TRY(json::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path));
+  const json::Value ours = to_json(config);
+  const OptimizerMethodSection& method = config.optimizer;
+  std::vector<const char*> keys = {"use_galore", "use_apollo", "use_badam"};
+  if (method.use_galore)
+    keys.insert(keys.end(), {"galore_rank", "galore_proj_type", "galore_target"});
+  if (method.use_apollo)
+    keys.insert(keys.end(), {"apollo_rank", "apollo_proj", "apollo_proj_type", "apollo_target"});
+  if (method.use_badam)
+    keys.insert(keys.end(),
+                {"badam_mode", "badam_start_block", "badam_switch_mode", "badam_switch_interval"});
+  if (TROUPE_TRY(transformers_projection(config)))
+    keys.insert(keys.end(), {"optim", "optim_args", "optim_target_modules"});
+  for (const char* key : keys) {
+    const json::Value *theirs = json::find(saved, key), *now = json::find(ours, key);
+    // A version that did not have the key had nothing of the kind.
+    if (!theirs || !now || *theirs == *now) continue;
+    return error(Code::kInvalidArgument,
+                 "the optimizer's state in {} is of {}: {}, and this run has {}; go on with the "
+                 "setting that it was trained with, or begin anew from its weights "
+                 "(model_name_or_path)",
+                 good.path, key, json::write(*theirs), json::write(*now))
+        .with("key", key);
+  }
+  return {};
 }
 
 Result<Strategy> strategy_of(const TrainConfig& config) {

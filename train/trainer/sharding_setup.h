@@ -51,6 +51,10 @@ Status check_optimizer(const TrainConfig& config, const ModelConfig& model,
 // some of it would be missing, or mean something else.
 Status check_optimizer_state(FileSystem& files, const GoodCheckpoint& good,
                              const Optimizer& optimizer, const ParameterGroups& groups);
+// kInvalidArgument, naming the key, where that state is of the same slots and of another meaning:
+// projections of another rank or kind, a trained block that is another one's turn.
+Status check_optimizer_settings(FileSystem& files, const GoodCheckpoint& good,
+                                const TrainConfig& config);
 
 // kInvalidArgument where strategy and mesh do not fit the world.
 Result<Strategy> strategy_of(const TrainConfig& config);

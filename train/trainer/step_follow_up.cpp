@@ -113,7 +113,7 @@ Status StepFollowUp::evaluate(RunGeneration& generation) {
   if (const PlateauRule* rule = f.schedule.plateau(); rule && parts_.step() > 0) {
     PlateauState& plateau = follow_.plateau;
     if (!(plateau.learning_rate > 0)) plateau.learning_rate = f.config().training.learning_rate;
-    plateau = plateau_after(*rule, plateau, result.loss);
+    plateau = plateau_after(*rule, plateau, follow_.best.value_of(result));
   }
   follow_.evaluated_step = parts_.step();
   if (f.leads()) {

@@ -24,7 +24,8 @@ SourceFacts stream_facts(const TrainConfig& config, int world_size) {
   return {.samples =
               std::min(training.max_steps, kPermutationSizeMax / std::max<std::int64_t>(1, step)) *
               step,
-          .length_max = config.data.cutoff_len};
+          // Two answers, each behind its question, are one sample.
+          .length_max = (config.method.compares_answers() ? 2 : 1) * config.data.cutoff_len};
 }
 
 Result<SampleStream> settle_streamed(FileSystem& files, const TrainConfig& config,

@@ -83,7 +83,7 @@ std::vector<std::string> adapter_folders(const FinetuningSection& finetuning) {
   return folders;
 }
 
-// Whether `other` computes with the same tensors as the model.
+// Whether `other` computes the same with the same tensors as the model.
 bool is_same_model(const ModelConfig& model, const ModelConfig& other) {
   const auto tensors = [](const ModelConfig& config) {
     std::vector<ExpectedTensor> list;
@@ -92,10 +92,13 @@ bool is_same_model(const ModelConfig& model, const ModelConfig& other) {
       list.push_back({parameter.name, parameter.shape});
     return list;
   };
-  return model.model_type == other.model_type && model.norm_eps == other.norm_eps &&
-         model.num_attention_heads == other.num_attention_heads &&
-         model.rope.theta == other.rope.theta &&
-         model.rope.scaling.kind == other.rope.scaling.kind &&
+  const auto computation = [](const ModelConfig& config) {
+    return std::tie(config.model_type, config.norm, config.norm_eps, config.embedding,
+                    config.positions, config.rope, config.window_rope, config.activation,
+                    config.num_attention_heads, config.scale_by_head_dim, config.query_scalar,
+                    config.scale_by_inverse_layer, config.sliding_window, config.windowed_layers);
+  };
+  return computation(model) == computation(other) &&
          std::ranges::equal(tensors(model), tensors(other),
                             [](const ExpectedTensor& a, const ExpectedTensor& b) {
                               return a.name == b.name && a.shape == b.shape;
@@ -120,6 +123,14 @@ Status add_stage_part(FileSystem& files, const TrainConfig& config, const ModelC
   if (!method.has_reference()) return {};
   part.trainables.reference = method.ref_model ? Reference::kOther : Reference::kBase;
   if (!method.ref_model) {
+    if (part.pissa) {
+      key = "adapter_name_or_path";
+      return error(Code::kUnsupported,
+                   "{} began with PiSSA: what it lies over is not the model but what was left of "
+                   "it, with which nothing can be compared; convert it (pissa_convert: true where "
+                   "it is trained), export it into a model (troupe export), or name a ref_model",
+                   part.adapter);
+    }
     if (!part.adapter.empty())
       part.notes.push_back(
           "the reference is the model without the adapter that is trained on, not with it as it "

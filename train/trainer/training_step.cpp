@@ -271,9 +271,13 @@ Result<StepOutcome> TrainingStep::run(const StepPlan& plan) {
                      tools_.transaction.record().loss_scale.next >= 1;
   if (skipped_in_a_row >= kSkippedInARowMax && !falls) {
     return error(Code::kFailedPrecondition,
-                 "{} steps in a row were skipped, the last one, {}, because {}; lower "
+                 "{} steps in a row were skipped, the last one, {}, because {}; {}lower "
                  "learning_rate, or look for damaged data or weights",
-                 skipped_in_a_row, done.step, done.skipped);
+                 skipped_in_a_row, done.step, done.skipped,
+                 loss_scale_rule_ && !loss_scale_rule_->is_dynamic
+                     ? "lower fp16.loss_scale of the DeepSpeed file, or leave it out (0: it is "
+                       "found), "
+                     : "");
   }
   return outcome;
 }

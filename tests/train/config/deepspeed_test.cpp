@@ -311,6 +311,17 @@ TEST_CASE("every key of DeepSpeed's that is not refused has a type") {
   }
 }
 
+TEST_CASE("what an optimizer block leaves out is DeepSpeed's default, which must be the training's") {
+  CHECK(contains(refused_json(R"({"optimizer": {"type": "AdamW", "params": {"eps": 1e-8}}})"),
+                 "optimizer.params.lr is not given: DeepSpeed takes its own default, 0.001, and "
+                 "learning_rate is 0.0001; write \"auto\""));
+  CHECK(contains(refused_json(R"({"optimizer": {"type": "Lion", "params": {"lr": "auto"}}})"),
+                 "0.99, and adam_beta2 is 0.999"));
+  CHECK(resolved(R"({"train_batch_size": "auto", "gradient_accumulation_steps": "auto",
+                     "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}})")
+            .ok());
+}
+
 TEST_CASE("the effective clipping is said") {
   CHECK(resolved(with(R"("steps_per_print": 10)"))->notes.back() ==
         "gradient_clipping is not given: gradients are clipped to max_grad_norm, 1.0");
@@ -354,8 +365,8 @@ TEST_CASE("what is not supported is refused_json by name") {
                  "set cycle_momentum: false"));
   CHECK(contains(refused_json(R"({"optimizer": {"type": "Lamb"}})"), "optimizer.type=Lamb"));
   for (const char* text :
-       {R"("optimizer": {"type": "Lion"})",
-        R"("optimizer": {"type": "Adam", "params": {"adam_w_mode": false}})",
+       {R"("optimizer": {"type": "Lion", "params": {"lr": "auto", "betas": "auto"}})",
+        R"("optimizer": {"type": "Adam", "params": {"lr": "auto", "adam_w_mode": false}})",
         R"("scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto",
            "warmup_max_lr": "auto", "warmup_num_steps": "auto"}})"}) {
     const auto result = resolved(with(text));

@@ -64,6 +64,9 @@ TEST_CASE("the optimizer that a configuration comes to") {
   CHECK(optimizer_choice(config) == "adafactor");
   config.optimizer.use_muon = true;
   CHECK(optimizer_choice(config) == "muon");
+  config.finetuning.loraplus_lr_ratio = 16;
+  CHECK(optimizer_choice(config) == "adafactor");
+  config.finetuning.loraplus_lr_ratio.reset();
   config.optimizer.use_badam = true;
   CHECK(optimizer_choice(config) == "badam");
   CHECK_FALSE(updates_layerwise(config));
@@ -84,6 +87,14 @@ TEST_CASE("what does not go together is refused in LLaMA-Factory's words") {
   CHECK(contains(message({"use_apollo=true", "optim=adafactor"}), "use optim: adamw_torch"));
   CHECK(contains(message({"use_badam=true", "badam_mode=ratio"}), "use badam_mode: layer"));
   CHECK(load_with("", {"use_muon=true"}).ok());
+  const std::string block =
+      R"(deepspeed="{\"train_batch_size\": \"auto\", \"gradient_accumulation_steps\": \"auto\", \"optimizer\": )"
+      R"({\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\"}}}")";
+  CHECK_MESSAGE(load_with("", {block}).ok(), message({block}));
+  CHECK(contains(message({block, "use_muon=true"}),
+                 "use_muon and the optimizer block of the DeepSpeed file name two optimizers"));
+  CHECK(contains(message({block, "finetuning_type=lora", "loraplus_lr_ratio=16"}),
+                 "loraplus_lr_ratio and the optimizer block of the DeepSpeed file"));
 }
 
 TEST_CASE("transformers' names of GaLore and APOLLO") {

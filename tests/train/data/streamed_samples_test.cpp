@@ -197,6 +197,37 @@ TEST_CASE("from any cursor, at any number of ranks, a stream goes on as it would
   }
 }
 
+TEST_CASE("a stream of pairs, of which some are dropped, goes on behind them where it was") {
+  Streamed folder(0);
+  folder.write("dataset_info.json", R"({"a": {"file_name": "a.jsonl", "ranking": true, "columns":
+      {"prompt": "instruction", "query": "input", "chosen": "chosen", "rejected": "rejected"}}})");
+  std::string rows;
+  for (int i = 0; i < 30; ++i)
+    // Every third prompt leaves no room for an answer.
+    rows += fmt::format(
+        R"({{"instruction": "{}{}", "input": "", "chosen": "answer{}", "rejected": "b"}})"
+        "\n",
+        i, std::string(i % 3 == 1 ? 4000 : 0, 'x'), i);
+  folder.write("a.jsonl", rows);
+  folder.stream.data = folder.options(DataOptions::Stage::kPairs, {"a"});
+  folder.stream.data.template_name = "empty";
+  folder.stream.data.cutoff_len = 8;
+  const auto whole = folder.open();
+  std::vector<SampleCursor> cursors(1);
+  std::vector<std::string> steps;
+  while (cursors.back().epoch < 1) {
+    const auto plan = whole->next_step(cursors.back());
+    REQUIRE_MESSAGE(plan.ok(), plan.status().to_string());
+    steps.push_back(step_text(*whole, *plan));
+    cursors.push_back(plan->after);
+  }
+  CHECK(steps.size() == 5);  // of 20 pairs
+  const auto resumed = folder.open();
+  const auto plan = resumed->next_step(cursors[3]);
+  REQUIRE_MESSAGE(plan.ok(), plan.status().to_string());
+  CHECK(step_text(*resumed, *plan) == steps[3]);
+}
+
 TEST_CASE("a stream without a sample, and one that changes, end in their names") {
   Streamed folder(3);
   folder.stream.steps.world_size = 2;

@@ -120,6 +120,19 @@ TEST_CASE("DFT: each loss and its gradient times the probability, which is a con
   CHECK(relative_error(f.gradients, expected) < 1e-6);
 }
 
+TEST_CASE("an evaluation by any objective tells which targets were the most probable tokens") {
+  ObjectiveFixture f;
+  std::vector<bool> of_sft, of_dft;
+  for (auto& [options, hits] : {std::pair(ObjectiveOptions{}, &of_sft),
+                                std::pair(ObjectiveOptions{.dft = true}, &of_dft)}) {
+    REQUIRE(make_objective(options)
+                ->forward(*f.model, f.batch.micro, f.units, f.activations, {}, hits)
+                .ok());
+  }
+  CHECK(std::ssize(of_dft) == count_targets(f.batch.micro));
+  CHECK(of_dft == of_sft);
+}
+
 TEST_CASE("a batch without targets has no loss and no gradient") {
   ObjectiveFixture f;
   std::fill(f.batch.labels.begin(), f.batch.labels.end(), kIgnoreLabel);

@@ -352,5 +352,23 @@ TEST_CASE("activations of layers that no backward pass reaches are not kept") {
   CHECK(bytes(3) < bytes(2));
 }
 
+TEST_CASE("groups: all decays for DeepSpeed, LoRA+'s rate for vectors, an unused head never") {
+  const auto group_of = [](const Trainables& trainables, const std::string& name) {
+    return ModelLayout(llama(false), trainables).trained().find(name)->group;
+  };
+  const std::string norm = "model.norm.weight", head = "lm_head.weight";
+  CHECK_FALSE(group_of({}, norm).decays);
+  Trainables all;
+  all.groups.decays = [](std::string_view) { return true; };
+  CHECK(group_of(all, norm).decays);
+  CHECK(group_of(all, head).decays);
+  all.value_head = true;
+  CHECK_FALSE(group_of(all, head).decays);
+  Trainables fast;
+  fast.groups.vector_rate_factor = 16;
+  CHECK(group_of(fast, norm).learning_rate_factor == 16);
+  CHECK(group_of(fast, head).learning_rate_factor == 1);
+}
+
 }  // namespace
 }  // namespace troupe::train::tests

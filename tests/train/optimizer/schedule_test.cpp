@@ -75,6 +75,8 @@ TEST_CASE("warm-up, stable, decay") {
   CHECK(at("warmup_stable_decay", 39) == 1.0);  // 90 // 3 stable
   CHECK(at("warmup_stable_decay", 70) == near(0.5));
   CHECK(at("warmup_stable_decay", 100) == 0.0);
+  // The decay keeps its own default: it is not what the stable part leaves.
+  CHECK(at("warmup_stable_decay", 100, R"({"num_stable_steps": 60})") == near(0.5));
   constexpr const char* linear =
       R"({"num_stable_steps": 50, "num_decay_steps": 40, "decay_type": "linear", "min_lr_ratio": 0.2})";
   CHECK(at("warmup_stable_decay", 59, linear) == 1.0);

@@ -35,6 +35,7 @@ TEST_CASE("by accuracy the greater one is better") {
     out.metrics.set(0, accuracy * 4, 4);
     return out;
   };
+  CHECK(best.value_of(measured(2, 0.5)) == 0.5);
   CHECK(best.evaluated(measured(2, 0.5), 1));
   CHECK_FALSE(best.evaluated(measured(1, 0.25), 2));
   CHECK(best.evaluated(measured(3, 0.75), 3));

@@ -267,6 +267,10 @@ TEST_CASE("which adapters are merged, which one is trained on") {
   f.pissa_init = true;
   f.pissa_iter = 4;
   CHECK(part().pissa == PissaStart{4});
+  // What is left of the base without its principal part is no reference.
+  config.method.stage = TrainingStage::kDpo;
+  CHECK(part_of().status().code() == Code::kUnsupported);
+  config.method.stage = TrainingStage::kSupervised;
   CHECK(part().adapter_config.find("\"init_lora_weights\": \"pissa_niter_4\"") !=
         std::string::npos);
   f.lora_rank = 64;

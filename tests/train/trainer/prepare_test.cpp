@@ -7,6 +7,7 @@
 #include "tests/support/test_data.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/safetensors.h"
+#include "train/trainer/sharding_setup.h"
 
 namespace troupe::train {
 namespace {
@@ -335,6 +336,26 @@ TEST_CASE("adapters of a quantised base are not gone on with beside another") {
   CHECK(refused(R"({"quantization_bit": null})"));
   folder.config.model.double_quantization = false;
   CHECK(refused(nf4));
+}
+
+TEST_CASE("an optimizer's state is not gone on with by settings that give it another meaning") {
+  Folder folder;
+  const GoodCheckpoint good{.path = folder.directory.path(), .has_optimizer = true};
+  const auto refused = [&](const std::string& arguments) {
+    REQUIRE(write_file_atomically(folder.files, good.path + "/training_args.json", arguments).ok());
+    return check_optimizer_settings(folder.files, good, folder.config).message();
+  };
+  const std::string badam = R"({"use_badam": true, "badam_switch_interval": 50})";
+  CHECK(refused("{}").empty());
+  CHECK(refused(badam).find("use_badam: true, and this run has false") != std::string::npos);
+  folder.config.optimizer.use_badam = true;
+  CHECK(refused(badam).empty());
+  folder.config.optimizer.badam_switch_interval = 20;
+  CHECK(refused(badam).find("badam_switch_interval: 50, and this run has 20") != std::string::npos);
+  folder.config.optimizer = {.use_galore = true, .galore_rank = 8};
+  CHECK(refused(R"({"use_galore": true, "galore_rank": 16})").find("galore_rank: 16") !=
+        std::string::npos);
+  CHECK(refused(R"({"use_apollo": true})").find("use_apollo: true") != std::string::npos);
 }
 
 TEST_CASE("a checkpoint that does not know its samples is gone on from, and that is said") {
