@@ -1,6 +1,7 @@
 """What every script that measures has around its measurement: `--json`, figures, the exit code."""
 
 import argparse
+import signal
 import sys
 
 from .figures import BAR_NOT_MET, Fault, Figures
@@ -26,9 +27,15 @@ def some_of(names):
     return chosen
 
 
+def _end(number, _frame):
+    """As an interrupt: what was brought up is taken down on the way out."""
+    sys.exit(128 + number)
+
+
 def run(name, options, measure, said_by="bench"):
     """measure(figures) with figures of that name, as `options.json` wants them. Returns the exit code: 0 all
     bars met, 7 not, or a Fault, which it tells on standard error as `said_by`."""
+    signal.signal(signal.SIGTERM, _end)
     figures = Figures(name, options.json)
     try:
         measure(figures)
