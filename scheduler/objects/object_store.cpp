@@ -131,17 +131,20 @@ void ObjectStore::fail(const Waiter& waiter, Status why) {
   answer(waiter, std::move(failed));
 }
 
+Status ObjectStore::too_large(std::uint64_t bytes) const {
+  return error(Code::kResourceExhausted,
+               "an object of {} bytes is larger than the object store of node {} ({} bytes). Start "
+               "the node with a larger --object-store-memory, or put the data in pieces",
+               bytes, config_.node_name, config_.memory_max_bytes);
+}
+
 // --- putting and holding -------------------------------------------------------------------------
 
 Status ObjectStore::on(ProcessKey process, const wire::NewSegment& message, TimePoint now) {
   const Waiter waiter{.process = process, .request = message.request};
   if (message.bytes == 0) return Status(Code::kProtocol, "a segment of no bytes");
   if (message.bytes > config_.memory_max_bytes) {
-    fail(waiter,
-         error(Code::kResourceExhausted,
-               "an object of {} bytes is larger than the object store of node {} ({} bytes). Start "
-               "the node with a larger --object-store-memory, or put the data in pieces",
-               message.bytes, config_.node_name, config_.memory_max_bytes));
+    fail(waiter, too_large(message.bytes));
     return {};
   }
   want({.kind = Want::Kind::kSegment, .bytes = message.bytes, .waiter = waiter}, now);
@@ -425,12 +428,20 @@ void ObjectStore::get(const Waiter& waiter, ObjectId id, TimePoint now) {
       want({.kind = Want::Kind::kRestore, .bytes = come_back_with(id).bytes, .object = id}, now);
     }
   } else if (object.standing == Standing::kBorrowed && object.fetch == Object::Fetch::kNone) {
-    object.fetch = Object::Fetch::kWantsMemory;
-    want({.kind = Want::Kind::kFetch,
-          .bytes = std::max<std::uint64_t>(object.bytes, 1),
-          .object = id},
-         now);
+    fetch(id, object, now);
   }
+}
+
+void ObjectStore::fetch(ObjectId id, Object& object, TimePoint now) {
+  if (object.bytes > config_.memory_max_bytes) {
+    const Status why = too_large(object.bytes);
+    for (const Waiter& waiter : std::exchange(object.getting, {})) fail(waiter, why);
+    return;
+  }
+  object.fetch = Object::Fetch::kWantsMemory;
+  want(
+      {.kind = Want::Kind::kFetch, .bytes = std::max<std::uint64_t>(object.bytes, 1), .object = id},
+      now);
 }
 
 void ObjectStore::locate(const Waiter& waiter, ObjectId id, const Object& object) {
@@ -573,11 +584,7 @@ void ObjectStore::on_peer(NodeId node, const wire::Endpoint& endpoint,
       object.standing = Standing::kBorrowed;
       held_now(id);
       if (is_new && !object.getting.empty()) {
-        object.fetch = Object::Fetch::kWantsMemory;
-        want({.kind = Want::Kind::kFetch,
-              .bytes = std::max<std::uint64_t>(object.bytes, 1),
-              .object = id},
-             now);
+        fetch(id, object, now);
       }
     }
   } else if (const auto* returned = get_if<wire::ReturnObjects>(&message)) {

@@ -189,6 +189,8 @@ class ObjectStore {
     bool refused = false;             // one of them has a view
     std::uint64_t used = 0;           // when, in the order of uses
     TimePoint busy_until{};           // not asked again before
+    TimePoint answer_by{};            // of kRevoking: after this nobody is waited for
+    TimePoint written_by{};           // of kSpilling: after this the disk is taken for stuck
   };
   // A request for memory.
   struct Want {
@@ -239,6 +241,9 @@ class ObjectStore {
 
   // Answers, or makes one wait who gets.
   void get(const Waiter& waiter, ObjectId id, TimePoint now);
+  // For those who wait for it.
+  void fetch(ObjectId id, Object& object, TimePoint now);
+  Status too_large(std::uint64_t bytes) const;
   void locate(const Waiter& waiter, ObjectId id, const Object& object);
   void answer_getting(ObjectId id, Object& object);
   void answer(const Waiter& waiter, wire::ObjectAnswer answer, SegmentKey segment = 0);
@@ -261,7 +266,9 @@ class ObjectStore {
   Comrades come_back_with(ObjectId id) const;
   bool still_wanted(const Want& want) const;
   void make_room(std::uint64_t bytes, TimePoint now);
-  void revoke(SegmentKey key, Segment& segment);
+  void revoke(SegmentKey key, Segment& segment, TimePoint now);
+  // Whoever has not answered in time keeps what it maps.
+  void give_up_revocations(TimePoint now);
   void revocation_answered(SegmentKey key, TimePoint now);
   void moved(TimePoint now);
   bool is_copy(const Segment& segment) const;

@@ -12,6 +12,10 @@ using Kind = ObjectEffect::Kind;
 
 // A segment that is in use is not asked for again before so long.
 constexpr Duration kBusyTime = std::chrono::milliseconds(50);
+// A process that does not answer for so long is stopped, or at work on its loop's thread.
+constexpr Duration kAnswerTime = std::chrono::milliseconds(250);
+// A disk that writes more slowly is taken for stuck.
+constexpr std::uint64_t kDiskBytesPerSecond = 8u << 20;
 
 // What an object takes in a segment of several: each begins where a tensor may.
 std::uint64_t in_segment(std::uint64_t bytes) {
@@ -195,19 +199,32 @@ void ObjectStore::make_room(std::uint64_t bytes, TimePoint now) {
   for (const Candidate& candidate : candidates) {
     if (!short_of()) return;
     const auto segment = segments_.find(candidate.key);
-    if (segment != segments_.end()) revoke(candidate.key, segment->second);
+    if (segment != segments_.end()) revoke(candidate.key, segment->second, now);
   }
 }
 
-void ObjectStore::revoke(SegmentKey key, Segment& segment) {
+void ObjectStore::revoke(SegmentKey key, Segment& segment, TimePoint now) {
   segment.place = Place::kRevoking;
   segment.refused = false;
+  segment.answer_by = now + kAnswerTime;
+  segment.written_by =
+      segment.answer_by + std::chrono::seconds(segment.bytes / kDiskBytesPerSecond);
   segment.unanswered = segment.mapped;
   leaving_bytes_ += segment.bytes;
   for (const ProcessKey process : segment.mapped) {
     tell_process(process, wire::ObjectMessage(wire::RevokeSegments{.segments = {key}}));
   }
   if (segment.unanswered.empty()) revocation_answered(key, {});
+}
+
+void ObjectStore::give_up_revocations(TimePoint now) {
+  for (auto& [key, segment] : segments_) {
+    if (segment.place != Place::kRevoking || now < segment.answer_by) continue;
+    segment.place = Place::kMemory;
+    segment.unanswered.clear();
+    segment.busy_until = now + kBusyTime;
+    leaving_bytes_ -= segment.bytes;
+  }
 }
 
 Status ObjectStore::on(ProcessKey process, const wire::SegmentsRevoked& message, TimePoint now) {
@@ -326,10 +343,14 @@ bool ObjectStore::restored(SegmentKey key, Status status) {
 
 bool ObjectStore::tick(TimePoint now) {
   last_spill_error_ = wants_.empty() ? Status() : last_spill_error_;
+  give_up_revocations(now);
   serve_wants(now);
   if (wants_.empty()) return false;
   const Want& front = wants_.front();
-  if (now - front.since < config_.stuck_after) return true;
+  const bool disk_works = std::ranges::any_of(segments_, [&](const auto& entry) {
+    return entry.second.place == Place::kSpilling && now < entry.second.written_by;
+  });
+  if (disk_works || now - front.since < config_.stuck_after) return true;
   const Status why =
       error(Code::kResourceExhausted,
             "no room for an object of {} bytes in the object store of node {} ({} bytes): {}. Let "

@@ -1,0 +1,155 @@
+// An object store's answers where memory is short, message by message.
+
+#include "scheduler/objects/object_store.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "tests/support/text.h"
+
+namespace troupe::scheduler {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using troupe::tests::contains;
+using Kind = ObjectEffect::Kind;
+
+class Store {
+ public:
+  Store() : store_({.node_name = "n", .memory_max_bytes = 100 << 20}) {
+    for (const ProcessKey process : {1, 2, 3}) store_.process_joined(process, "p");
+  }
+  void say(ProcessKey process, wire::ObjectMessage message) {
+    REQUIRE(store_.on_process(process, message, now).ok());
+    take();
+  }
+  // A segment of so many MiB, in which the process has put one object.
+  SegmentKey put(ProcessKey process, std::uint64_t mib) {
+    const auto request = ask(process, mib);
+    const auto granted = answer(request);
+    REQUIRE(granted);
+    say(process, wire::PutObject{
+                     .object_id = {1, ++requests_}, .place = granted->place, .bytes = mib << 20});
+    return granted->place.segment;
+  }
+  std::uint64_t ask(ProcessKey process, std::uint64_t mib) {
+    say(process, wire::NewSegment{.request = ++requests_, .bytes = mib << 20});
+    return requests_;
+  }
+  // The home knows that this store holds its objects.
+  void borrowed_from(NodeId home) {
+    const auto asked = std::ranges::find_if(effects_, [](const ObjectEffect& effect) {
+      return get_if<wire::BorrowObjects>(&effect.message) != nullptr;
+    });
+    REQUIRE(asked != effects_.end());
+    const auto request = get_if<wire::BorrowObjects>(&asked->message)->request;
+    store_.on_peer(home, {}, wire::ObjectsBorrowed{.request = request}, now);
+    take();
+  }
+  void later(Duration time) {
+    now += time;
+    store_.tick(now);
+    take();
+  }
+  void written(SegmentKey segment) {
+    CHECK(store_.spilled(segment, Status(), now));
+    take();
+  }
+  // What is not merely "pending".
+  std::optional<wire::ObjectAnswer> answer(std::uint64_t request) const {
+    for (const ObjectEffect& effect : effects_)
+      if (const auto* told = get_if<wire::ObjectAnswer>(&effect.message);
+          told && told->request == request && !told->pending)
+        return *told;
+    return std::nullopt;
+  }
+  bool is_revoked(SegmentKey segment) const {
+    return std::ranges::any_of(effects_, [&](const ObjectEffect& effect) {
+      const auto* told = get_if<wire::RevokeSegments>(&effect.message);
+      return told && std::ranges::find(told->segments, segment) != told->segments.end();
+    });
+  }
+  bool spills(SegmentKey segment) const {
+    return std::ranges::any_of(effects_, [&](const ObjectEffect& effect) {
+      return effect.kind == Kind::kSpill && effect.segment == segment;
+    });
+  }
+  void check() const { CHECK(store_.inconsistency().empty()); }
+
+  TimePoint now = TimePoint{} + seconds(1);
+
+ private:
+  void take() {
+    for (ObjectEffect& effect : store_.take_effects()) effects_.push_back(std::move(effect));
+  }
+  ObjectStore store_;
+  std::vector<ObjectEffect> effects_;
+  std::uint64_t requests_ = 0;
+};
+
+TEST_CASE("whoever waits for memory waits while a slow disk writes") {
+  Store store;
+  const SegmentKey first = store.put(1, 80);
+  const auto wanted = store.ask(2, 50);
+  REQUIRE(store.is_revoked(first));
+  store.say(1, wire::SegmentsRevoked{.unmapped = {first}});
+  REQUIRE(store.spills(first));
+  // 80 MiB, at a rate that disks have.
+  store.later(seconds(5));
+  CHECK_FALSE(store.answer(wanted));
+  store.written(first);
+  REQUIRE(store.answer(wanted));
+  CHECK(store.answer(wanted)->status.ok());
+  store.check();
+}
+
+TEST_CASE("a disk that is stuck ends the wait for memory in its name") {
+  Store store;
+  const SegmentKey first = store.put(1, 80);
+  const auto wanted = store.ask(2, 50);
+  store.say(1, wire::SegmentsRevoked{.unmapped = {first}});
+  store.later(seconds(15));
+  REQUIRE(store.answer(wanted));
+  CHECK(contains(store.answer(wanted)->status.message(), "on its way to or from disk"));
+  store.check();
+}
+
+TEST_CASE("a process that does not answer keeps its memory, and others are asked for theirs") {
+  Store store;
+  const SegmentKey silent = store.put(1, 50);
+  const SegmentKey other = store.put(2, 50);
+  const auto wanted = store.ask(3, 40);
+  CHECK(store.is_revoked(silent));
+  CHECK_FALSE(store.is_revoked(other));
+  store.later(milliseconds(300));
+  REQUIRE(store.is_revoked(other));
+  store.say(2, wire::SegmentsRevoked{.unmapped = {other}});
+  store.written(other);
+  REQUIRE(store.answer(wanted));
+  CHECK(store.answer(wanted)->status.ok());
+  // What it says at last still counts.
+  store.say(1, wire::SegmentsRevoked{.unmapped = {silent}});
+  store.check();
+}
+
+TEST_CASE("an object of another node that no memory here could hold is refused at once") {
+  Store store;
+  const auto kept = store.put(1, 80);
+  const NodeId home{7, 7};
+  const ObjectId object{2, 5};
+  store.say(
+      2, wire::HoldObjects{.request = 0,
+                           .objects = {{.object_id = object, .home = home, .bytes = 500 << 20}}});
+  store.say(2, wire::GetObject{.request = 99, .object_id = object});
+  store.borrowed_from(home);
+  REQUIRE(store.answer(99));
+  CHECK(contains(store.answer(99)->status.message(), "larger than the object store of node n"));
+  CHECK_FALSE(store.is_revoked(kept));
+  store.check();
+}
+
+}  // namespace
+}  // namespace troupe::scheduler
