@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +22,7 @@
 
 #include "runtime/base/timing.h"
 #include "runtime/process/child.h"
+#include "runtime/process/descriptor_limit.h"
 #include "runtime/process/packet_socket.h"
 #include "runtime/process/spawn.h"
 #include "runtime/wire/keeper_messages.h"
@@ -97,12 +97,7 @@ class Keeper {
 bool Keeper::set_up() {
   ::prctl(PR_SET_NAME, "troupe-keeper");
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // Three descriptors a process, one a segment.
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < kDescriptorsMost) {
-    limit.rlim_cur = std::min(limit.rlim_max, kDescriptorsMost);
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-  }
+  allow_descriptors(kDescriptorsMost);
   // Of the terminal; the daemon ends us.
   ::signal(SIGHUP, SIG_IGN);
   ::signal(SIGINT, SIG_IGN);

@@ -10,6 +10,7 @@
 #include "runtime/memory/unix_socket.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/event_loop.h"
+#include "runtime/process/descriptor_limit.h"
 #include "runtime/process/packet_socket.h"
 #include "scheduler/objects/object_memory.h"
 #include "scheduler/objects/object_transfer.h"
@@ -23,10 +24,13 @@ constexpr Duration kHelloTime = std::chrono::seconds(5);
 constexpr Duration kTickInterval = std::chrono::milliseconds(50);
 constexpr Duration kConnectTime = std::chrono::seconds(3);
 constexpr Duration kConnectPause = std::chrono::milliseconds(100);
-// How long a reader of another node waits for an object that is on disk or on its way here.
-constexpr Duration kFindTime = std::chrono::seconds(60);
+// How long a reader of another node waits for an object that is on disk or on its way here: less
+// than it waits itself (kTransferPatience), so that none is waited for whose reader has gone.
+constexpr Duration kFindTime = std::chrono::seconds(15);
 constexpr std::uint32_t kHelloBytesMax = 64u << 10;
 constexpr int kPacketsInTurn = 256;
+// More than a socket's buffer holds: all that was sent when the reading began.
+constexpr int kPacketsQueuedMax = 1 << 14;
 // Answers and notices that a process does not read.
 constexpr std::size_t kUnreadPacketsMax = 100'000;
 
@@ -57,6 +61,10 @@ class Service final : public ObjectService {
   ~Service() override;
 
   void serve(net::AcceptedSocket socket) override;
+  // Of what daemons that were killed have left there.
+  void clean_disk() {
+    disk([this] { spill_.remove_what_others_left(); });
+  }
 
  private:
   struct Home {  // this store's connection to another one, whose objects are held here
@@ -120,6 +128,8 @@ class Service final : public ObjectService {
   // Fetches wait for those that serve on other nodes, which wait for fetches of theirs.
   WorkerThreads fetching_{32, 1'000'000};
   WorkerThreads serving_{64, 1024};
+  // Processes of this node are let in whatever other nodes wait for.
+  WorkerThreads greeting_{4, 1024};
   WorkerThreads disk_{1, 1'000'000};
   std::atomic<ProcessKey> next_key_{1};
   // Loop thread from here on.
@@ -133,7 +143,9 @@ class Service final : public ObjectService {
   std::map<SegmentKey, std::shared_ptr<std::uint64_t>> fetched_;  // bytes that have arrived
   std::map<NodeId, Home> homes_;
   std::map<NodeId, std::shared_ptr<net::Connection>> borrowers_;
-  std::map<NodeId, wire::Endpoint> borrower_endpoints_;   // where others fetch what they have
+  std::map<NodeId, wire::Endpoint> borrower_endpoints_;  // where others fetch what they have
+  std::map<NodeId, std::uint64_t> breaks_;               // the last one of each, by number
+  std::uint64_t breaks_seen_ = 0;
   std::set<std::shared_ptr<net::Connection>> strangers_;  // have not said who they are
   bool settling_ = false;
   bool ticking_ = false;
@@ -161,6 +173,7 @@ Service::~Service() {
   streams_.shut_all();
   fetching_.close();
   serving_.close();
+  greeting_.close();
   disk_.close();
   thread_.reset();
 }
@@ -169,7 +182,7 @@ void Service::serve(net::AcceptedSocket socket) {
   if (socket.target == wire::kObjectsTarget) {
     auto fd = std::make_shared<UniqueFd>(socket.socket.take_socket());
     if (!fd->valid()) return;
-    (void)serving_.run([this, fd] { greet(std::move(*fd)); });
+    (void)greeting_.run([this, fd] { greet(std::move(*fd)); });
   } else if (socket.target == wire::kObjectBytesTarget) {
     auto stream = std::make_shared<ByteStream>(std::move(socket.socket));
     (void)serving_.run(
@@ -258,7 +271,7 @@ void Service::read_client(ProcessKey key, int packets_max) {
 void Service::read_all_clients() {
   std::vector<ProcessKey> keys;
   for (const auto& [key, client] : clients_) keys.push_back(key);
-  for (const ProcessKey key : keys) read_client(key, 1 << 30);
+  for (const ProcessKey key : keys) read_client(key, kPacketsQueuedMax);
 }
 
 void Service::client_gone(ProcessKey key, const Status&) {
@@ -567,8 +580,11 @@ void Service::serve_peer(net::AcceptedSocket socket) {
              const auto known = borrowers_.find(*node);
              if (known == borrowers_.end() || known->second != closed) return;
              borrowers_.erase(known);
-             after(options_.peer_patience, [this, gone = *node] {
-               if (borrowers_.contains(gone)) return;  // it has come back
+             const std::uint64_t number = breaks_[*node] = ++breaks_seen_;
+             after(options_.peer_patience, [this, gone = *node, number] {
+               // It has come back, or has gone once more since, and has that time.
+               if (borrowers_.contains(gone) || breaks_[gone] != number) return;
+               breaks_.erase(gone);
                borrower_endpoints_.erase(gone);
                store_.borrower_gone(gone);
                carry_out();
@@ -680,9 +696,12 @@ Result<wire::StoreTotals> read_store_totals(const net::Address& node, const net:
 }
 
 Result<std::unique_ptr<ObjectService>> ObjectService::start(ObjectServiceOptions options) {
+  // One for each object that has a segment of its own.
+  process::allow_descriptors();
   auto thread = TROUPE_TRY(net::LoopThread::start("objects"));
-  return std::unique_ptr<ObjectService>(
-      std::make_unique<Service>(std::move(options), std::move(thread)));
+  auto service = std::make_unique<Service>(std::move(options), std::move(thread));
+  service->clean_disk();
+  return std::unique_ptr<ObjectService>(std::move(service));
 }
 
 }  // namespace troupe::scheduler

@@ -61,10 +61,11 @@ class SpillFolder {
   Result<std::shared_ptr<const SpillFile>> write(std::uint64_t segment,
                                                  std::span<const SpillPiece> pieces);
   std::string path() const { return parent_ + "/" + name_; }
+  // Also done before the first write.
+  void remove_what_others_left() const;
 
  private:
   Status make();
-  void remove_what_others_left() const;
 
   const std::string parent_;
   const std::string name_;

@@ -1,7 +1,6 @@
 #include "tools/commands/head.h"
 
 #include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <memory>
@@ -9,6 +8,7 @@
 
 #include "runtime/base/json.h"
 #include "runtime/net/interfaces.h"
+#include "runtime/process/descriptor_limit.h"
 #include "scheduler/client/cluster_record.h"
 #include "scheduler/client/head_client.h"
 #include "scheduler/head/head_daemon.h"
@@ -42,14 +42,6 @@ struct HeadFlags {
   std::optional<std::uint16_t> metrics_port;
   bool no_metrics = false;
 };
-
-// An encrypted connection is three descriptors, and a head has one to every node and driver.
-void allow_descriptors() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  (void)::setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 // A head while it runs. Everything but the stopping thread lives on the loop's thread, which is
 // that of run().
@@ -233,7 +225,7 @@ Status HeadProcess::run() {
       TROUPE_TRY(network.read()), {.interface = flags_.interface, .address = flags_.address}));
   token_ = TROUPE_TRY(load_or_make_token(context_, flags_.token));
   const std::string authority = TROUPE_TRY(token_.token.authority_fingerprint());
-  allow_descriptors();
+  process::allow_descriptors();
   ::signal(SIGPIPE, SIG_IGN);  // an output that nobody reads any more does not end the cluster
   TROUPE_RETURN_IF_ERROR(start(choice));
   if (flags_.with_worker || flags_.node.any()) TROUPE_RETURN_IF_ERROR(start_worker());

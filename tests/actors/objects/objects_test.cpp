@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/actors/objects/test_actors.h"
@@ -293,6 +294,18 @@ TEST_CASE("a disk that takes nothing is named, and what is in memory stays") {
   CHECK(full.code() == Code::kResourceExhausted);
   CHECK_MESSAGE(full.message().find(no_folder) != std::string::npos, full.to_string());
   CHECK((*first.get().value())[5] == 1);
+}
+
+TEST_CASE("what a store that was killed left on disk goes when the next one starts") {
+  TemporaryDirectory folder;
+  std::filesystem::create_directories(folder.file("killed"));
+  std::ofstream(folder.file("killed/in-use")) << "";
+  std::ofstream(folder.file("killed/1.segment")) << "objects";
+  const Cluster cluster = start(64 * kMiB, folder.path());
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  const auto is_there = [&] { return std::filesystem::exists(folder.file("killed")); };
+  while (is_there() && !deadline.passed()) std::this_thread::yield();
+  CHECK_FALSE(is_there());
 }
 
 // peer: test_object_spilling.unlinked
