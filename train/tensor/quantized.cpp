@@ -5,8 +5,13 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "runtime/base/check.h"
 #include "train/tensor/convert.h"
@@ -56,8 +61,6 @@ struct CodeBook {
                      [&](auto a, auto b) { return codes[a] < codes[b]; });
     for (std::size_t i = 0; i < bounds.size(); ++i)
       bounds[i] = (codes[order[i]] + codes[order[i + 1]]) / 2;
-    for (std::size_t byte = 0; byte < pairs.size(); ++byte)
-      pairs[byte] = {codes[byte >> 4], codes[byte & 15]};
   }
   // By how many middles are below a value: one that lies in the middle of two gets the lower code.
   void nearest(const float (&values)[kQuantizedBlock], std::uint8_t (&out)[kQuantizedBlock]) const {
@@ -71,7 +74,6 @@ struct CodeBook {
   Codes codes;
   std::array<std::uint8_t, 16> order{};
   std::array<float, 15> bounds{};
-  std::array<std::array<float, 2>, 256> pairs{};  // of a byte
 };
 
 const CodeBook& book_of(WeightCode code) {
@@ -258,31 +260,126 @@ void for_rows(const QuantizedMatrix& matrix, std::int64_t begin, std::int64_t en
   }
 }
 
-// Calls put(first, values) with up to a block's values at a time.
-template <typename Put>
-void for_values(const QuantizedMatrix& matrix, std::int64_t begin, std::int64_t count,
-                const Put& put) {
-  const std::int64_t end = begin + count;
-  TROUPE_CHECK(begin % 2 == 0 && begin >= 0 && end <= matrix.elements(), "[{}, {}) of {} elements",
-               begin, end, matrix.elements());
-  if (matrix.quantization.code == WeightCode::kInt8) return for_rows(matrix, begin, end, put);
-  const CodeBook& book = book_of(matrix.quantization.code);
+TROUPE_INLINE void put_value(float value, float& out) { out = value; }
+TROUPE_INLINE void put_value(float value, std::uint16_t& out) { out = float_to_bf16(value); }
+
+// What the 16 codes of a block stand for. A value is rounded here, once for all that have its code.
+template <typename T>
+TROUPE_INLINE void make_block_table(const Codes& codes, float scale, T (&table)[16]) {
+  for (std::size_t i = 0; i < codes.size(); ++i) put_value(codes[i] * scale, table[i]);
+}
+
+// `count` values, two of each byte.
+template <typename T>
+void expand(const Codes& codes, float scale, const std::byte* bytes, std::int64_t count, T* out) {
+  T table[16];
+  make_block_table(codes, scale, table);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto byte = static_cast<std::size_t>(bytes[i / 2]);
+    out[i] = table[i % 2 == 0 ? byte >> 4 : byte & 15];
+  }
+}
+
+#if defined(__x86_64__)
+// A whole block by shuffles, which find 32 codes in a table of 16 bytes at once.
+#define TROUPE_SHUFFLES __attribute__((target("avx2")))
+
+bool has_shuffles() {
+  static const bool has = __builtin_cpu_supports("avx2");
+  return has;
+}
+
+// The 64 codes of a block, one a byte: of each half of the registers 16, the codes 0 … 15 and
+// 32 … 47 in `first`, the others in `second`.
+TROUPE_SHUFFLES inline void load_codes(const std::byte* bytes, __m256i& first, __m256i& second) {
+  const __m256i low = _mm256_set1_epi8(15);
+  const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
+  const __m256i even = _mm256_and_si256(_mm256_srli_epi16(pairs, 4), low);
+  const __m256i odd = _mm256_and_si256(pairs, low);
+  first = _mm256_unpacklo_epi8(even, odd);
+  second = _mm256_unpackhi_epi8(even, odd);
+}
+
+TROUPE_SHUFFLES void expand_block(const Codes& codes, float scale, const std::byte* bytes,
+                                  std::uint16_t* out) {
+  alignas(32) std::uint16_t table[16];
+  make_block_table(codes, scale, table);
+  // The lower bytes of the 16 values, and the upper ones, in both halves of a register.
+  const __m256i values = _mm256_load_si256(reinterpret_cast<const __m256i*>(table));
+  const __m256i bytes_of_values =
+      _mm256_permute4x64_epi64(_mm256_packus_epi16(_mm256_and_si256(values, _mm256_set1_epi16(255)),
+                                                   _mm256_srli_epi16(values, 8)),
+                               0xd8);
+  const __m256i lower = _mm256_permute4x64_epi64(bytes_of_values, 0x44);
+  const __m256i upper = _mm256_permute4x64_epi64(bytes_of_values, 0xee);
+  __m256i found[2];
+  load_codes(bytes, found[0], found[1]);
+  for (int half = 0; half < 2; ++half) {
+    const __m256i low = _mm256_shuffle_epi8(lower, found[half]);
+    const __m256i high = _mm256_shuffle_epi8(upper, found[half]);
+    const __m256i before = _mm256_unpacklo_epi8(low, high);
+    const __m256i behind = _mm256_unpackhi_epi8(low, high);
+    auto* const to = reinterpret_cast<__m256i*>(out + 16 * half);
+    _mm256_storeu_si256(to, _mm256_permute2x128_si256(before, behind, 0x20));
+    _mm256_storeu_si256(to + 2, _mm256_permute2x128_si256(before, behind, 0x31));
+  }
+}
+
+TROUPE_SHUFFLES void expand_block(const Codes& codes, float scale, const std::byte* bytes,
+                                  float* out) {
+  float table[16];
+  make_block_table(codes, scale, table);
+  const __m256 lower = _mm256_loadu_ps(table), upper = _mm256_loadu_ps(table + 8);
+  __m256i found[2];
+  load_codes(bytes, found[0], found[1]);
+  alignas(32) std::uint8_t in_order[kQuantizedBlock];
+  auto* const to = reinterpret_cast<__m256i*>(in_order);
+  _mm256_store_si256(to, _mm256_permute2x128_si256(found[0], found[1], 0x20));
+  _mm256_store_si256(to + 1, _mm256_permute2x128_si256(found[0], found[1], 0x31));
+  for (int i = 0; i < kQuantizedBlock; i += 8) {
+    const __m256i eight =
+        _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(in_order + i)));
+    // The fourth bit of a code, as a sign, picks the half of the table.
+    const __m256 is_upper = _mm256_castsi256_ps(_mm256_slli_epi32(eight, 28));
+    _mm256_storeu_ps(out + i, _mm256_blendv_ps(_mm256_permutevar8x32_ps(lower, eight),
+                                               _mm256_permutevar8x32_ps(upper, eight), is_upper));
+  }
+}
+#endif
+
+template <typename T>
+void dequantize_codes(const QuantizedMatrix& matrix, std::int64_t begin, std::span<T> out) {
+  const std::int64_t end = begin + std::ssize(out);
+  const Codes& codes = book_of(matrix.quantization.code).codes;
   const Magnitudes magnitudes(matrix);
-  std::array<float, kQuantizedBlock> values;
   for (std::int64_t at = begin; at < end;) {
     const std::int64_t block = at / kQuantizedBlock;
-    const std::int64_t to = std::min(end, (block + 1) * kQuantizedBlock);
+    const std::int64_t count = std::min(end, (block + 1) * kQuantizedBlock) - at;
     const float scale = magnitudes.of(block);
-    const std::byte* codes = matrix.data + at / 2;
-    const auto pairs = static_cast<std::size_t>((to - at + 1) / 2);
-    for (std::size_t i = 0; i < pairs; ++i) {
-      const auto& pair = book.pairs[static_cast<std::size_t>(codes[i])];
-      values[2 * i] = pair[0] * scale;
-      values[2 * i + 1] = pair[1] * scale;
-    }
-    put(at - begin, std::span<const float>(values).first(static_cast<std::size_t>(to - at)));
-    at = to;
+    const std::byte* bytes = matrix.data + at / 2;
+    T* const to = out.data() + (at - begin);
+#if defined(__x86_64__)
+    if (count == kQuantizedBlock && has_shuffles())
+      expand_block(codes, scale, bytes, to);
+    else
+#endif
+      expand(codes, scale, bytes, count, to);
+    at += count;
   }
+}
+
+template <typename T>
+void dequantize_to(const QuantizedMatrix& matrix, std::int64_t begin, std::span<T> out) {
+  const std::int64_t end = begin + std::ssize(out);
+  TROUPE_CHECK(begin % 2 == 0 && begin >= 0 && end <= matrix.elements(), "[{}, {}) of {} elements",
+               begin, end, matrix.elements());
+  if (matrix.quantization.code != WeightCode::kInt8) return dequantize_codes(matrix, begin, out);
+  for_rows(matrix, begin, end, [&](std::int64_t first, std::span<const float> values) {
+    if constexpr (std::is_same_v<T, float>)
+      std::ranges::copy(values, out.begin() + first);
+    else
+      bf16_from_float(values.data(), out.data() + first, std::ssize(values));
+  });
 }
 
 }  // namespace
@@ -358,18 +455,11 @@ void quantize(std::span<const float> values, std::int64_t width, Quantization qu
 }
 
 void dequantize(const QuantizedMatrix& matrix, std::int64_t begin, std::span<float> out) {
-  for_values(matrix, begin, static_cast<std::int64_t>(out.size()),
-             [&](std::int64_t first, std::span<const float> values) {
-               std::copy(values.begin(), values.end(), out.begin() + first);
-             });
+  dequantize_to(matrix, begin, out);
 }
 
 void dequantize(const QuantizedMatrix& matrix, std::int64_t begin, std::span<std::uint16_t> out) {
-  for_values(matrix, begin, static_cast<std::int64_t>(out.size()),
-             [&](std::int64_t first, std::span<const float> values) {
-               bf16_from_float(values.data(), out.data() + first,
-                               static_cast<std::int64_t>(values.size()));
-             });
+  dequantize_to(matrix, begin, out);
 }
 
 std::span<const float> code_values(WeightCode code) { return book_of(code).codes; }
