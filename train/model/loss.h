@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "runtime/base/status.h"
 #include "train/tensor/operators.h"
@@ -31,10 +32,19 @@ class Loss {
                           bool gradient, std::span<float> losses) const = 0;
   // The losses of some further targets, in order, in memory of the host.
   virtual void on_host(std::span<const float> losses) const { static_cast<void>(losses); }
-  // Where a target's gradient depends on other targets: the loss that all of them are shown to
-  // first, without gradients; and what follows then, before the first gradient. Null: none is.
+  // Where a target's gradient depends on other targets: the loss that they are shown to first.
+  // Null: none is.
   virtual const Loss* look() const { return nullptr; }
-  virtual Status looked() const { return {}; }
+  // Targets [first, end) have been shown, as all before them; the last call's end is all of them.
+  virtual Status looked(std::int64_t, std::int64_t) const { return {}; }
+  // Where each target's gradient is that of the loss shown first times a weight: the ends of groups
+  // of targets within which weights depend on one another, in order, the last of them the number of
+  // targets. A group is shown as a whole then, and what its gradients are made of is kept, so that
+  // logits are computed once. Empty: evaluate() makes the gradients, of logits that are computed
+  // again.
+  virtual std::vector<std::int64_t> group_ends() const { return {}; }
+  // Of all targets; of those that were looked at last they are valid.
+  virtual std::span<const float> weights() const { return {}; }
 };
 
 // −log softmax(logits)[target].

@@ -6,6 +6,22 @@
 #include "train/model/model_family.h"
 
 namespace troupe::train {
+namespace {
+
+// Rows times what each is to be multiplied with: neighbours with the same weight at once, as those
+// of a sequence mostly are.
+void scale_rows(Operators& operators, Elements rows, std::span<const float> weights,
+                std::int64_t width) {
+  for (std::size_t begin = 0; begin < weights.size();) {
+    std::size_t end = begin + 1;
+    while (end < weights.size() && weights[end] == weights[begin]) ++end;
+    operators.scale(rows + static_cast<std::int64_t>(begin) * width, width, weights[begin],
+                    static_cast<std::int64_t>(end - begin), width);
+    begin = end;
+  }
+}
+
+}  // namespace
 
 OutputHead::OutputHead(const ModelConfig& config, const ModelLayout& layout, Operators& operators)
     : config_(config),
@@ -58,15 +74,18 @@ void OutputHead::some_logits(const Pass& pass, std::int64_t first, std::int64_t 
 }
 
 void OutputHead::chunk_backward(const Pass& pass, std::int64_t begin, std::int64_t rows,
-                                Activations& a) const {
+                                std::span<const float> weights, Activations& a) const {
   const std::int64_t width = config_.hidden_size;
   const ConstElements dlogits =
       has_narrow_gradients(a) ? ConstElements(a.logit_gradients) : ConstElements(a.logits);
   UnitGradient output_gradient = pass.output_gradient;
   // The first chunk writes, the others add.
   if (begin > 0) output_gradient.fresh = false;
+  // A row's weight is as well in what its gradients are multiplied with, which is narrow.
+  scale_rows(operators_, a.head_normed, weights, width);
   output_.backward_weight(operators_, pass.output(), dlogits, a.head_normed, output_gradient, rows);
   output_.backward_input(operators_, pass.output(), dlogits, a.head_gradient, rows);
+  scale_rows(operators_, a.head_gradient, weights, width);
   // The row of zeros that comes first in bf16.
   const std::int64_t before = a.gradient_rows ? 1 : 0;
   operators_.zero(a.head_input_gradient, (before + rows) * width);
@@ -85,10 +104,10 @@ void OutputHead::chunk_backward(const Pass& pass, std::int64_t begin, std::int64
                                end - first, width);
 }
 
-Status OutputHead::run_chunk(const Pass& pass, std::int64_t begin, std::int64_t rows,
-                             const Loss& loss, float scale, Activations& a, LossSum& sum) const {
+Status OutputHead::evaluate_chunk(const Pass& pass, std::int64_t begin, std::int64_t rows,
+                                  const Loss& loss, float scale, bool gradient, Activations& a,
+                                  LossSum& sum) const {
   const auto count = static_cast<std::size_t>(rows);
-  const bool gradient = pass.gradient;
   const bool narrow = has_narrow_gradients(a);
   TROUPE_CHECK(!narrow || output_.arithmetic(pass.output()) == Arithmetic::kBf16,
                "activations of bf16 products with parameters in fp32");
@@ -111,8 +130,24 @@ Status OutputHead::run_chunk(const Pass& pass, std::int64_t begin, std::int64_t 
   for (std::size_t i = 0; i < count; ++i) sum.loss_sum += a.host_losses[i];
   sum.target_count += rows;
   loss.on_host(std::span(a.host_losses).first(count));
-  if (gradient) chunk_backward(pass, begin, rows, a);
   return {};
+}
+
+std::vector<std::int64_t> OutputHead::chunk_ends(const Pass& pass, const Loss& loss,
+                                                 const Activations& a) const {
+  // In fp16 what is not scaled is lost; a device that stores bf16 knows fixed chunks alone.
+  if (a.gradient_rows || output_.arithmetic(pass.output()) == Arithmetic::kFp16 ||
+      !operators_.supports(OperatorName::scale))
+    return {};
+  std::vector<std::int64_t> ends;
+  std::int64_t begin = 0, last = 0;  // of the chunk that is put together
+  for (const std::int64_t end : loss.group_ends()) {
+    if (end - begin > a.head_rows && last > begin) ends.push_back(begin = last);
+    if (end - begin > a.head_rows) return {};
+    last = end;
+  }
+  if (last > begin) ends.push_back(last);
+  return ends;
 }
 
 Status OutputHead::run_chunks(const Pass& pass, std::int64_t target_count, const Loss& loss,
@@ -120,9 +155,12 @@ Status OutputHead::run_chunks(const Pass& pass, std::int64_t target_count, const
   // Values that are not rounded into a place of their own stay where they were computed.
   const std::int64_t rows =
       value_head_ ? std::min(activations.head_rows, activations.logit_rows) : activations.head_rows;
-  for (std::int64_t at = 0; at < target_count; at += rows)
+  for (std::int64_t at = 0; at < target_count; at += rows) {
+    const std::int64_t count = std::min(rows, target_count - at);
     TROUPE_RETURN_IF_ERROR(
-        run_chunk(pass, at, std::min(rows, target_count - at), loss, scale, activations, sum));
+        evaluate_chunk(pass, at, count, loss, scale, pass.gradient, activations, sum));
+    if (pass.gradient) chunk_backward(pass, at, count, {}, activations);
+  }
   return {};
 }
 
@@ -131,17 +169,34 @@ Result<LossSum> OutputHead::run(std::int64_t target_count, UnitAccess& units, co
   Pass pass = TROUPE_TRY(begin(units, gradient));
   if (gradient && trains_output_ && target_count == 0)
     without_targets_.zero(operators_, pass.output_gradient);
-  if (const Loss* first = loss.look()) {
+  LossSum sum;
+  const Loss* const first = loss.look();
+  const auto chunks =
+      first && gradient ? chunk_ends(pass, loss, activations) : std::vector<std::int64_t>();
+  if (first && chunks.empty()) {
     LossSum seen;
     pass.gradient = false;
     TROUPE_RETURN_IF_ERROR(run_chunks(pass, target_count, *first, 1.0f, activations, seen));
-    TROUPE_RETURN_IF_ERROR(loss.looked());
+    TROUPE_RETURN_IF_ERROR(loss.looked(0, target_count));
     pass.gradient = gradient;
     // What was shown first is all that is asked.
     if (!gradient) return seen;
   }
-  LossSum sum;
-  TROUPE_RETURN_IF_ERROR(run_chunks(pass, target_count, loss, scale, activations, sum));
+  if (chunks.empty())
+    TROUPE_RETURN_IF_ERROR(run_chunks(pass, target_count, loss, scale, activations, sum));
+  std::vector<float> weights;
+  std::int64_t begin = 0;
+  for (const std::int64_t end : chunks) {
+    TROUPE_RETURN_IF_ERROR(
+        evaluate_chunk(pass, begin, end - begin, *first, 1.0f, true, activations, sum));
+    TROUPE_RETURN_IF_ERROR(loss.looked(begin, end));
+    const auto found = loss.weights().subspan(static_cast<std::size_t>(begin),
+                                              static_cast<std::size_t>(end - begin));
+    weights.assign(found.begin(), found.end());
+    for (float& weight : weights) weight *= scale;
+    chunk_backward(pass, begin, end - begin, weights, activations);
+    begin = end;
+  }
   if (gradient && trains_) TROUPE_RETURN_IF_ERROR(units.gradient_done(unit_));
   return sum;
 }

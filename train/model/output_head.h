@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "train/model/activations.h"
 #include "train/model/held_unit.h"
@@ -52,16 +53,23 @@ class OutputHead {
   // Of a chunk's rows [first, first + rows): logits in activations.logits.
   void some_logits(const Pass& pass, std::int64_t first, std::int64_t rows,
                    Activations& activations) const;
+  // Of the gradients of a chunk's logits. `weights`: what each row's are to be multiplied with;
+  // empty: nothing.
   void chunk_backward(const Pass& pass, std::int64_t begin, std::int64_t rows,
-                      Activations& activations) const;
+                      std::span<const float> weights, Activations& activations) const;
+  // The targets in chunks of whole groups (Loss::group_ends()), each as its end; empty where they
+  // are to be looked at all together before the first gradient.
+  std::vector<std::int64_t> chunk_ends(const Pass& pass, const Loss& loss,
+                                       const Activations& activations) const;
   // Gradients of logits are rounded to bf16: not those of a value head, which has a bias.
   bool has_narrow_gradients(const Activations& activations) const {
     return activations.logit_gradients && !value_head_;
   }
   Status run_chunks(const Pass& pass, std::int64_t target_count, const Loss& loss, float scale,
                     Activations& activations, LossSum& sum) const;
-  Status run_chunk(const Pass& pass, std::int64_t begin, std::int64_t rows, const Loss& loss,
-                   float scale, Activations& activations, LossSum& sum) const;
+  // The losses of a chunk, and with `gradient` the gradients of its logits.
+  Status evaluate_chunk(const Pass& pass, std::int64_t begin, std::int64_t rows, const Loss& loss,
+                        float scale, bool gradient, Activations& activations, LossSum& sum) const;
 
   const ModelConfig& config_;
   Operators& operators_;

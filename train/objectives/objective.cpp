@@ -103,7 +103,7 @@ class ObjectiveLoss final : public Loss {
   // `hits`: as of Objective::forward(); null: nobody wants them.
   ObjectiveLoss(const Objective& objective, const MicroBatch& batch, const Asked& asked,
                 std::vector<bool>* hits = nullptr)
-      : objective_(objective), batch_(batch), asked_(asked) {
+      : objective_(objective), batch_(batch), asked_(asked), tokens_(tokens_with_targets(batch)) {
     if (hits) counted_cross_entropy_.emplace(kept_cross_entropy_, *hits);
   }
 
@@ -112,23 +112,43 @@ class ObjectiveLoss final : public Loss {
     if (counted_cross_entropy_) return &*counted_cross_entropy_;
     return &kept_cross_entropy_;
   }
-  Status looked() const override {
-    if (!objective_.judges_values())
-      for (float& value : values_) value = -value;
-    const std::vector<std::int64_t> tokens = tokens_with_targets(batch_);
-    TROUPE_CHECK(tokens.size() == values_.size());
-    looked_ = TROUPE_TRY(objective_.losses_of(
-        {.batch = batch_, .tokens = tokens, .log_probabilities = values_, .asked = asked_}));
-    TROUPE_CHECK(
-        looked_.losses.size() == tokens.size() && looked_.derivatives.size() == tokens.size(),
-        "{} gave {} losses and {} derivatives of {} targets", objective_.name(),
-        looked_.losses.size(), looked_.derivatives.size(), tokens.size());
-    weights_ = looked_.derivatives;
+  Status looked(std::int64_t first, std::int64_t end) const override {
+    TROUPE_CHECK(std::ssize(values_) == end && end <= std::ssize(tokens_));
     // A cross-entropy is the negative of a log-probability.
-    if (!objective_.judges_values())
-      for (float& weight : weights_) weight = -weight;
+    const float sign = objective_.judges_values() ? 1.0f : -1.0f;
+    shown_.resize(tokens_.size());
+    weights_.resize(tokens_.size());
+    for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(end); ++i)
+      shown_[i] = sign * values_[i];
+    looked_ = TROUPE_TRY(objective_.losses_of(
+        {.batch = batch_, .tokens = tokens_, .log_probabilities = shown_, .asked = asked_}));
+    TROUPE_CHECK(
+        looked_.losses.size() == tokens_.size() && looked_.derivatives.size() == tokens_.size(),
+        "{} gave {} losses and {} derivatives of {} targets", objective_.name(),
+        looked_.losses.size(), looked_.derivatives.size(), tokens_.size());
+    for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(end); ++i)
+      weights_[i] = sign * looked_.derivatives[i];
     return {};
   }
+  std::vector<std::int64_t> group_ends() const override {
+    using Together = Objective::Together;
+    const Together together = objective_.together();
+    std::vector<std::int64_t> ends;
+    // A value head's gradient is the weight alone.
+    if (objective_.judges_values() || tokens_.empty()) return ends;
+    if (together == Together::kAll) return {std::ssize(tokens_)};
+    if (together == Together::kNone) {
+      for (std::int64_t i = 0; i < std::ssize(tokens_); ++i) ends.push_back(i + 1);
+      return ends;
+    }
+    const auto sequences = targets_by_sequence(batch_, tokens_);
+    const std::size_t step = together == Together::kPairs ? 2 : 1;
+    for (std::size_t i = step; i < sequences.size(); i += step)
+      ends.push_back(static_cast<std::int64_t>(sequences[i - 1].end));
+    ends.push_back(std::ssize(tokens_));
+    return ends;
+  }
+  std::span<const float> weights() const override { return weights_; }
   Status evaluate(Operators& operators, const LogitsChunk& chunk, float scale, bool gradient,
                   std::span<float> losses) const override {
     TROUPE_CHECK(gradient && chunk.first + chunk.rows <= std::ssize(weights_),
@@ -161,8 +181,9 @@ class ObjectiveLoss final : public Loss {
   const Objective& objective_;
   const MicroBatch& batch_;
   const Asked& asked_;
+  const std::vector<std::int64_t> tokens_;
   // Written while a pass goes on, which knows the loss as a constant.
-  mutable std::vector<float> values_, weights_, scaled_;
+  mutable std::vector<float> values_, shown_, weights_, scaled_;
   mutable TargetLosses looked_;
   const KeptCrossEntropy kept_cross_entropy_{values_};
   const KeptValues kept_values_{values_};

@@ -84,6 +84,10 @@ class Objective {
   virtual Result<TargetLosses> losses_of(const TargetTokens& targets) const = 0;
 
   virtual Division division() const { return Division::kTargets; }
+  // Which targets' derivatives depend on one another's log-probabilities. losses_of() is asked for
+  // the derivatives of some as soon as theirs are known: the others' are 0 then.
+  enum class Together { kAll, kPairs, kSequences, kNone };
+  virtual Together together() const { return Together::kAll; }
   // The model has a value head: targets are the last tokens of sequences.
   virtual bool judges_values() const { return false; }
   virtual bool asks_reference() const { return false; }

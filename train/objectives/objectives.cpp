@@ -95,6 +95,7 @@ class AnchoredObjective final : public Objective {
 class DftObjective final : public Objective {
  public:
   std::string_view name() const override { return "use_dft_loss"; }
+  Together together() const override { return Together::kNone; }
   Result<TargetLosses> losses_of(const TargetTokens& targets) const override {
     TargetLosses result;
     for (const float log_probability : targets.log_probabilities) {

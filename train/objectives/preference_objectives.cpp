@@ -49,6 +49,7 @@ class PairObjective final : public Objective {
   explicit PairObjective(const PairOptions& options) : options_(options) {}
   std::string_view name() const override { return "stage=dpo"; }
   Division division() const override { return Division::kMicroBatches; }
+  Together together() const override { return Together::kPairs; }
   bool asks_reference() const override { return has_reference(options_.loss); }
   std::span<const MetricInfo> metrics() const override {
     const std::span all(kMetrics);
@@ -113,6 +114,7 @@ class KtoObjective final : public Objective {
   explicit KtoObjective(const KtoOptions& options) : options_(options) {}
   std::string_view name() const override { return "stage=kto"; }
   Division division() const override { return Division::kMicroBatches; }
+  Together together() const override { return Together::kSequences; }
   bool asks_reference() const override { return true; }
   bool asks_drift() const override { return true; }
   std::span<const MetricInfo> metrics() const override { return kMetrics; }

@@ -89,7 +89,7 @@ TEST_CASE("with weights of 1 two passes are SFT's one, bit by bit") {
   ObjectiveFixture one, two;
   const auto sft = make_objective();
   const Function same([](double l) { return std::pair(-l, -1.0); });
-  const LossSum expected = one.passes(*sft, 0.01f), found = two.passes(same, 0.01f);
+  const LossSum expected = one.passes(*sft, 1.0f), found = two.passes(same, 1.0f);
   CHECK(found.target_count == expected.target_count);
   CHECK(found.loss_sum == doctest::Approx(expected.loss_sum).epsilon(1e-6));
   CHECK(one.gradients == two.gradients);
@@ -97,7 +97,7 @@ TEST_CASE("with weights of 1 two passes are SFT's one, bit by bit") {
   ObjectiveFixture plain;
   const LossSum model = plain.model
                             ->forward_backward(plain.batch.micro, plain.units, CrossEntropyLoss(),
-                                               0.01f, plain.activations)
+                                               1.0f, plain.activations)
                             .value();
   CHECK(model.loss_sum == expected.loss_sum);
   CHECK(plain.gradients == one.gradients);
@@ -133,6 +133,52 @@ TEST_CASE("an evaluation by any objective tells which targets were the most prob
   CHECK(of_dft == of_sft);
 }
 
+// Another objective, which says of it what belongs together, and how often it is asked.
+class Told final : public Objective {
+ public:
+  Told(const Objective& of, Together together) : of_(of), together_(together) {}
+  std::string_view name() const override { return of_.name(); }
+  Together together() const override { return together_; }
+  Result<TargetLosses> losses_of(const TargetTokens& targets) const override {
+    ++asked;
+    return of_.losses_of(targets);
+  }
+  mutable int asked = 0;
+
+ private:
+  const Objective& of_;
+  const Together together_;
+};
+
+TEST_CASE("logits are computed once where the targets of a group fit, with the same gradients") {
+  const auto dft = make_objective({.dft = true});
+  const auto orpo = make_pair_objective({.loss = PairLoss::kOrpo, .beta = 0.5});
+  ModelFixture f(objective_config());
+  f.initialize(3);
+  // More targets than a chunk has, in four sequences.
+  Batch batch(4, 400, 60);
+  Activations activations(f.model->config(), {4, 400, true, Recompute::kNothing}, *f.operators);
+  const auto pass = [&](const Objective& objective) {
+    std::fill(f.gradients.begin(), f.gradients.end(), 0.0f);
+    const auto sum =
+        objective.forward_backward(*f.model, batch.micro, f.units, 0.5f, activations).value();
+    CHECK(sum.target_count > activations.head_rows);
+    return sum.loss_sum;
+  };
+  using Together = Objective::Together;
+  for (const auto& [objective, together] :
+       {std::pair(dft.get(), Together::kNone), std::pair(orpo.get(), Together::kPairs)}) {
+    // All together do not fit.
+    const Told at_once(*objective, Together::kAll), by_chunk(*objective, together);
+    const double expected = pass(at_once);
+    const std::vector<float> gradients = f.gradients;
+    CHECK(pass(by_chunk) == expected);
+    CHECK(relative_error(f.gradients, gradients) < 1e-5);
+    CHECK(at_once.asked == 1);
+    CHECK(by_chunk.asked == 2);
+  }
+}
+
 TEST_CASE("a batch without targets has no loss and no gradient") {
   ObjectiveFixture f;
   std::fill(f.batch.labels.begin(), f.batch.labels.end(), kIgnoreLabel);
@@ -153,7 +199,7 @@ TEST_CASE("dropout: log-probabilities are those of the very pass that is differe
   Activations activations(config, {3, 20, true, Recompute::kNothing}, *f.operators);
   const auto pass = [&](const Objective& objective) {
     std::fill(f.gradients.begin(), f.gradients.end(), 0.0f);
-    return objective.forward_backward(*f.model, batch.micro, f.units, 0.01f, activations).value();
+    return objective.forward_backward(*f.model, batch.micro, f.units, 1.0f, activations).value();
   };
   const Function same([](double l) { return std::pair(-l, -1.0); });
   CHECK(same.check(*f.operators, config).ok());
