@@ -2,6 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/train/trainer/small_model.h"
+#include "train/optimizer/optimizers.h"
+#include "train/trainer/sharding_setup.h"
+#include "train/trainer/trained_part.h"
+
 namespace troupe::train {
 namespace {
 
@@ -68,6 +73,55 @@ TEST_CASE("fp16 is not there on GPUs") {
   config.model.compute = Precision::kFloat16;
   CHECK(contains(decide_device(config, 2, {.gpus = 2}).status().message(), "use bf16: true"));
   CHECK_FALSE(decide_device(config, 2, {.gpus = 0})->on_gpus);
+}
+
+TEST_CASE("what GPUs have no kernels for is refused by name before anything starts") {
+  const LoraModule lora{.module = "model.layers.0.mlp.up_proj"};
+  const QuantizedBase base{.quantization = {WeightCode::kNf4, true}};
+  const std::pair<Trainables, const char*> parts[] = {
+      {{.everything = false, .lora = {lora}}, "finetuning_type: lora"},
+      {{.everything = false, .lora = {lora}, .base = base}, "finetuning_type: lora"},
+      {{.everything = false, .tensors = {"model.norm.weight"}}, "finetuning_type: freeze"},
+      {{.value_head = true}, "stage: rm"},
+      {{.reference = Reference::kBase}, "stages dpo and kto"}};
+  for (const auto& [part, name] : parts) {
+    CHECK(check_trained_part(part, false).ok());
+    const Status refused = check_trained_part(part, true);
+    CHECK(refused.code() == Code::kUnsupported);
+    CHECK(contains(refused.message(), name));
+    CHECK(contains(refused.message(), "use_cpu: true"));
+  }
+  CHECK(check_trained_part({}, true).ok());
+}
+
+TEST_CASE("GPUs update with AdamW; others are refused by name, or updated by the host") {
+  const ModelConfig model = small_model();
+  const auto check = [&](const TrainConfig& config) {
+    const Trainables trained = with_rule({}, config, model);
+    CHECK(check_optimizer(config, model, trained, false).ok());
+    return check_optimizer(config, model, trained, true);
+  };
+  std::vector<TrainConfig> configs;
+  for (const OptimizerRow& row : optimizer_table()) {
+    configs.emplace_back().training.optim = row.optim;
+    configs.back().optimizer.optim_target_modules = {"all-linear"};
+  }
+  for (auto key : {&OptimizerMethodSection::use_galore, &OptimizerMethodSection::use_apollo,
+                   &OptimizerMethodSection::use_badam, &OptimizerMethodSection::use_adam_mini,
+                   &OptimizerMethodSection::use_muon})
+    configs.emplace_back().optimizer.*key = true;
+  for (TrainConfig& config : configs) {
+    const auto optimizer = optimizer_of(config, model);
+    CAPTURE(optimizer_choice(config));
+    const Status alone = check(config);
+    CHECK(alone.ok() == (optimizer->name() == "AdamW"));
+    if (alone.ok()) continue;
+    CHECK(alone.code() == Code::kUnsupported);
+    CHECK(contains(alone.message(), optimizer->name()));
+    CHECK(contains(alone.message(), "adamw_torch"));
+    config.sharding.offload = OffloadChoice::kOptimizer;
+    CHECK(check(config).ok() == (optimizer->rule() == nullptr));
+  }
 }
 
 TEST_CASE("the CPU is asked for without words, and has neither TF32 nor FP8") {
