@@ -420,6 +420,9 @@ Result<CommitRecord> GenerationStart::load(RunGeneration& generation, TrainerLoa
   const auto seed = static_cast<std::uint64_t>(f.config().training.seed);
   const StateBuffers kept = f.state().kept();
   HostAccess& access = f.rank_compute->kept_access();
+  // Before what is trained: magnitudes begin as the norms of weights as they are kept.
+  if (f.layout->frozen()) TROUPE_RETURN_IF_ERROR(load_frozen_part(generation, source.base));
+  source.has_frozen = f.layout->frozen() != nullptr;
   if (source.path.empty()) {
     TROUPE_RETURN_IF_ERROR(initialize_state(f.bundle.model, seed, *f.layout, kept, access, zeroed,
                                             f.compute->threads()));
@@ -427,7 +430,6 @@ Result<CommitRecord> GenerationStart::load(RunGeneration& generation, TrainerLoa
     TROUPE_RETURN_IF_ERROR(load_state(f.files, source, f.bundle.model, f.model->model_layout(),
                                       seed, *f.layout, kept, access, zeroed, generation.world));
   }
-  if (f.layout->frozen()) TROUPE_RETURN_IF_ERROR(load_frozen_part(generation, source.base));
   if (f.leads() && f.config().finetuning.pissa_convert) {
     const AdapterConfig adapter = TROUPE_TRY(
         AdapterConfig::parse(f.bundle.companions[kAdapterConfigFile], kAdapterConfigFile));

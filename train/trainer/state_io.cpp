@@ -258,14 +258,31 @@ void quantize_weight(const ParameterInfo& weight, std::vector<float>& values,
   quantize(values, width, weight.quantization, bytes);
 }
 
+// The frozen parameters that a rank holds, in memory.
+struct FrozenInMemory {
+  const RankLayout* layout = nullptr;  // null: they are not there
+  std::span<const std::byte> bytes;
+  std::size_t element_bytes = 0;
+
+  // Where a quantised weight lies; null: not here, or not all of it.
+  const std::byte* find(const ParameterInfo& weight) const {
+    if (!layout) return nullptr;
+    for (const TensorRange& range : held_ranges(*layout, Region::kParameters))
+      if (range.parameter->name == weight.name && range.begin == 0 && range.end == weight.elements)
+        return bytes.data() + static_cast<std::size_t>(range.offset) * element_bytes;
+    return nullptr;
+  }
+};
+
 // What a state's trained tensors are read from: a checkpoint; or a model's folder, an adapter's for
 // what that does not hold, and initial values for what neither does.
 class TrainedSource {
  public:
   static Result<TrainedSource> open(FileSystem& files, const StateSource& source,
                                     const ModelConfig& config, const ModelLayout& model,
-                                    std::uint64_t seed) {
+                                    std::uint64_t seed, const FrozenInMemory& frozen = {}) {
     TrainedSource opened(config, model, seed);
+    opened.frozen_ = frozen;
     if (!source.checkpoint) opened.base_ = source.base;
     const bool adapters_alone = source.checkpoint && model.trainables().adapters_only();
     auto expected = adapters_alone ? all_but_value_head(model.trained()) : of_model(model);
@@ -338,23 +355,22 @@ class TrainedSource {
 
   // Elements of a weight that is kept quantised, as its codes have them: adapters are beside those.
   Status read_as_kept(const ParameterInfo& weight, std::int64_t begin, std::span<float> out) const {
-    const bool is_stored_so = !TROUPE_TRY(state_->quantized(weight)).empty();
-    const std::int64_t first = is_stored_so ? begin : 0;
-    std::vector<float> values(is_stored_so ? out.size()
-                                           : static_cast<std::size_t>(weight.values()));
-    TROUPE_RETURN_IF_ERROR(
-        read("", weight, first, std::as_writable_bytes(std::span(values)), DType::kF32));
-    if (!is_stored_so) {
-      std::vector<std::byte> bytes;
-      quantize_weight(weight, values, bytes);
-      const std::int64_t width = weight.quantized_width();
-      const QuantizedMatrix kept{weight.quantization, bytes.data(), weight.values() / width, width};
-      dequantize(kept, 0, std::span(values));
-      if (weight.turns) turn(values, weight.shape[0]);
+    if (!TROUPE_TRY(state_->quantized(weight)).empty())
+      return read("", weight, begin, std::as_writable_bytes(out), DType::kF32);
+    std::vector<float> values(static_cast<std::size_t>(weight.values()));
+    std::vector<std::byte> made;
+    const std::byte* bytes = frozen_.find(weight);
+    if (!bytes) {
+      TROUPE_RETURN_IF_ERROR(read("", weight, std::int64_t{0},
+                                  std::as_writable_bytes(std::span(values)), DType::kF32));
+      quantize_weight(weight, values, made);
+      bytes = made.data();
     }
-    std::ranges::copy(
-        std::span(values).subspan(static_cast<std::size_t>(begin - first), out.size()),
-        out.begin());
+    const std::int64_t width = weight.quantized_width();
+    dequantize({weight.quantization, bytes, weight.values() / width, width}, 0, std::span(values));
+    if (weight.turns) turn(values, weight.shape[0]);
+    std::ranges::copy(std::span(values).subspan(static_cast<std::size_t>(begin), out.size()),
+                      out.begin());
     return {};
   }
 
@@ -363,6 +379,7 @@ class TrainedSource {
   std::uint64_t seed_;
   std::optional<StateReader> state_, adapter_, value_head_;
   DerivedBase* base_ = nullptr;  // in place of `state_`
+  FrozenInMemory frozen_;
   bool holds_adapters_ = false;
 };
 
@@ -678,10 +695,16 @@ Status load_state(FileSystem& files, const StateSource& source, const ModelConfi
                   const StateBuffers& buffers, HostAccess& access, bool zeroed,
                   collective::Communicator& world) {
   const bool derived = source.base && !source.checkpoint;
+  FrozenInMemory frozen;
+  // Quantised ones are in the host's memory.
+  if (source.has_frozen && access.in_place())
+    frozen = {layout.frozen(), buffers.frozen,
+              buffers.frozen.size() / static_cast<std::size_t>(std::max<std::int64_t>(
+                                          1, layout.frozen()->elements(Region::kParameters)))};
   // What is derived rank 0 reads alone.
   auto trained = derived && world.rank() != 0
                      ? Result<TrainedSource>(error(Code::kFailedPrecondition, "rank 0 reads"))
-                     : TrainedSource::open(files, source, config, model, seed);
+                     : TrainedSource::open(files, source, config, model, seed, frozen);
   if (world.rank() == 0) TROUPE_RETURN_IF_ERROR(trained);
   bool everybody_sees = !derived && TROUPE_TRY(all_see(files, source.path, trained.ok(), world));
   if (!derived && !source.adapter.empty() && !source.checkpoint)

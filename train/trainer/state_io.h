@@ -29,6 +29,8 @@ struct StateSource {
   std::string adapter;
   // What of a model's folder takes its place; null: it is the base itself.
   DerivedBase* base = nullptr;
+  // The frozen parameters are in their buffer already.
+  bool has_frozen = false;
 };
 
 // All members get the root's bytes. In pieces of at most HostAccess::kPieceBytes, each of which is
