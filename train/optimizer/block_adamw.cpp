@@ -1,6 +1,7 @@
 // BAdam (Luo et al., 2024) by layers, as LLaMA-Factory sets it: AdamW on one layer at a time, with
-// moments that begin anew at every switch. Embeddings, the final norm and the head are never
-// trained. Weight decay is torch.optim.AdamW's own 0.01, for all tensors of the layer.
+// moments that begin anew at every switch, so that there is memory for those of one layer alone.
+// Embeddings, the final norm and the head are never trained. Weight decay is torch.optim.AdamW's
+// own 0.01, for all tensors of the layer.
 
 #include <algorithm>
 #include <charconv>
@@ -104,7 +105,7 @@ class BlockAdamW final : public Optimizer, public UpdateRule {
     return {.treatment = static_cast<std::uint16_t>(layer ? *layer + 1 : 0), .decays = true};
   }
   SlotStorage storage(std::size_t, std::uint16_t treatment) const override {
-    return treatment == 0 ? SlotStorage::kNothing : SlotStorage::kState;
+    return treatment == 0 ? SlotStorage::kNothing : SlotStorage::kInTurn;
   }
   bool is_active(std::uint16_t treatment, std::int64_t updates) const override {
     return treatment == turn_of(settings_, updates).layer + 1;

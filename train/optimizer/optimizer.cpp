@@ -29,6 +29,7 @@ void update_chunk(const PreparedUpdate& prepared, const ParameterGroups& groups,
               optimizer ? storage_bytes(optimizer->storage(slot, groups.groups()[group].treatment),
                                         to - from, size)
                         : count * size;
+          if (chunk.slots[slot].empty()) continue;  // not its turn
           parts[slot] = chunk.slots[slot].subspan(done[slot], bytes);
           done[slot] += bytes;
         }

@@ -56,6 +56,10 @@ constexpr std::size_t written_slot(std::int64_t updates) {
 enum class SlotStorage : std::uint8_t {
   kState,  // an element of the state's type for each of a parameter's
   kNothing,
+  // The same as kState of the one treatment that takes part in an update (is_active()), with all
+  // of its parameters in one unit: the others have the same memory when it is their turn. What it
+  // holds counts as long as the turn goes on.
+  kInTurn,
   kBytes,   // a byte for each element
   kScales,  // an fp32 number for each block of kUpdateBlockElements
   kTensor,  // fp32 numbers for the tensor as a whole: Optimizer::tensor_shape()
@@ -68,6 +72,7 @@ constexpr std::size_t storage_bytes(SlotStorage storage, std::int64_t elements,
   const auto count = static_cast<std::size_t>(elements);
   switch (storage) {
     case SlotStorage::kState:
+    case SlotStorage::kInTurn:
       return count * state_bytes;
     case SlotStorage::kBytes:
       return count;

@@ -16,7 +16,7 @@ constexpr std::size_t kChunk = static_cast<std::size_t>(kUpdateElements);
 // slots.
 class Parts {
  public:
-  Parts(const StateBuffers& buffers, const UpdateRange& chunk) {
+  Parts(const StateBuffers& buffers, const UpdateRange& chunk, const SlotUse& use) {
     const std::size_t size = dtype_size(buffers.state);
     const auto add = [&](std::span<std::byte> region, std::int64_t offset) {
       parts_[count_++] = region.subspan(index(offset) * size, kChunk * size);
@@ -27,7 +27,7 @@ class Parts {
         add(slot.data, chunk.slots);
       else
         parts_[count_++] =
-            slot.place->by_tensor() ? std::span<std::byte>() : slot.part(chunk, buffers.state);
+            slot.place->by_tensor() ? std::span<std::byte>() : slot.part(chunk, buffers.state, use);
     }
   }
   std::span<const std::span<std::byte>> all() const { return std::span(parts_).first(count_); }
@@ -50,8 +50,9 @@ void add_part(std::span<const std::byte> part, TileSum& sum) {
 
 }  // namespace
 
-void add_chunk(const StateBuffers& buffers, const UpdateRange& chunk, TileSum& sum) {
-  const Parts parts(buffers, chunk);
+void add_chunk(const StateBuffers& buffers, const UpdateRange& chunk, std::int64_t updates,
+               TileSum& sum) {
+  const Parts parts(buffers, chunk, SlotUse::after(updates));
   for (const std::span<std::byte> part : parts.all()) add_part(part, sum);
 }
 
@@ -60,7 +61,7 @@ void add_tensors(const StateBuffers& buffers, const UpdateRange& tile, std::int6
   std::size_t number = 0;
   for (const SlotBuffer& slot : buffers.slots) {
     if (!slot.place || !slot.place->by_tensor()) continue;
-    if (number++ == written_slot(updates)) add_part(slot.part(tile, buffers.state), sum);
+    if (number++ == written_slot(updates)) add_part(slot.part(tile, buffers.state, {}), sum);
   }
 }
 
@@ -109,7 +110,7 @@ std::vector<float> HostUpdate::directions(const PreparedUpdate& prepared,
     for (std::size_t i = 0; i < buffers.slots.size(); ++i) {
       const SlotBuffer& slot = buffers.slots[i];
       if (slot.place->by_tensor())
-        slots[i] = elements_of<float>(slot.part(tensor.range, buffers.state));
+        slots[i] = elements_of<float>(slot.part(tensor.range, buffers.state, {}));
     }
     const auto at = index(tensor.range.gradients - tile(block.first_tile).gradients);
     prepared.direction({.shape = tensor.parameter->shape,
@@ -126,7 +127,7 @@ void HostUpdate::restore(std::int64_t number) {
   if (!log_) return;
   TROUPE_CHECK(number >= 1);
   log_->restore(number, [this](std::int64_t chunk) {
-    const Parts parts(shard_.buffers, place_of(chunk));
+    const Parts parts(shard_.buffers, place_of(chunk), SlotUse::in(updates_));
     return std::vector<std::span<std::byte>>(parts.all().begin(), parts.all().end());
   });
 }
@@ -148,10 +149,10 @@ void HostUpdate::update_tile(const PreparedUpdate& prepared, std::int64_t number
                              std::span<const float> directions, TileSum* before, TileSum* after) {
   const std::int64_t first = tile * kChunksPerTile;
   for (std::int64_t i = 0; i < kChunksPerTile; ++i) {
-    if (before) add_chunk(shard_.buffers, place_of(first + i), *before);
+    if (before) add_chunk(shard_.buffers, place_of(first + i), updates_ - 1, *before);
     update_chunk(prepared, number, slot, first + i, gradients.subspan(index(i) * kChunk, kChunk),
                  directions.empty() ? directions : directions.subspan(index(i) * kChunk, kChunk));
-    if (after) add_chunk(shard_.buffers, place_of(first + i), *after);
+    if (after) add_chunk(shard_.buffers, place_of(first + i), updates_, *after);
   }
 }
 
@@ -160,7 +161,7 @@ void HostUpdate::update_chunk(const PreparedUpdate& prepared, std::int64_t numbe
                               std::span<const float> directions) {
   if (log_ && log_->done(number, chunk)) return;
   const UpdateRange place = place_of(chunk);
-  const Parts parts(shard_.buffers, place);
+  const Parts parts(shard_.buffers, place, SlotUse::in(updates_));
   const auto update = [&] {
     train::update_chunk(prepared, *shard_.groups,
                         {.begin = place.flat,

@@ -13,11 +13,12 @@
 
 namespace troupe::train {
 
-// Adds what the update of a chunk changes.
-void add_chunk(const StateBuffers& buffers, const UpdateRange& chunk, TileSum& sum);
-// Adds what is kept by tensor of the tensors that begin in the tile, as update number `updates` of
-// the optimizer wrote it (CommitRecord::moment_updates). Of the two slots the other one, which the
-// next update writes, has no part in it.
+// Adds what the update of a chunk changes, as update number `updates` of the optimizer left it
+// (CommitRecord::moment_updates).
+void add_chunk(const StateBuffers& buffers, const UpdateRange& chunk, std::int64_t updates,
+               TileSum& sum);
+// Adds what is kept by tensor of the tensors that begin in the tile, as update number `updates`
+// wrote it. Of the two slots the other one, which the next update writes, has no part in it.
 void add_tensors(const StateBuffers& buffers, const UpdateRange& tile, std::int64_t updates,
                  TileSum& sum);
 
@@ -33,7 +34,9 @@ class HostUpdate {
     return tiles_[static_cast<std::size_t>(tile)];
   }
 
-  std::unique_ptr<const PreparedUpdate> prepare(const OptimizerStep& step) const {
+  // First of all that follows here.
+  std::unique_ptr<const PreparedUpdate> prepare(const OptimizerStep& step) {
+    updates_ = step.updates;
     return shard_.optimizer->prepare(step, shard_.groups->groups());
   }
   // Of so many tiles that lie together.
@@ -73,6 +76,7 @@ class HostUpdate {
   UpdateLog* const log_;
   const UpdateObserver observer_;
   const std::vector<UpdateRange> tiles_;
+  std::int64_t updates_ = 0;  // of the update that was prepared last
 };
 
 }  // namespace troupe::train

@@ -22,8 +22,8 @@ struct SlotBuffer {
   // Null: an element of the state's type for every one of the region kOptimizer.
   std::shared_ptr<const SlotPlace> place = nullptr;
 
-  // Of what belongs to a range.
-  std::span<std::byte> part(const UpdateRange& range, DType state) const;
+  // Of what belongs to a range of one unit; nothing where it is not the range's turn.
+  std::span<std::byte> part(const UpdateRange& range, DType state, const SlotUse& use) const;
 };
 // Without data: for an optimizer's slots, null where its rule is.
 std::vector<SlotBuffer> places_of(const RankLayout& layout, const Optimizer& optimizer,

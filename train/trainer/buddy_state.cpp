@@ -22,7 +22,7 @@ std::span<std::byte> slice(std::span<std::byte> buffer, std::int64_t offset, std
 std::uint64_t tile_sum(const UpdatedPart& part, const UpdateRange& tile, std::int64_t updates) {
   TileSum sum;
   for (std::int64_t at = 0; at < kTileElements; at += kUpdateElements)
-    add_chunk(part.buffers, part_of(tile, at, kUpdateElements), sum);
+    add_chunk(part.buffers, part_of(tile, at, kUpdateElements), updates, sum);
   add_tensors(part.buffers, tile, updates, sum);
   return sum.value();
 }
@@ -66,8 +66,13 @@ Status broadcast_state(collective::Communicator& group, int root, const UpdatedP
     TROUPE_RETURN_IF_ERROR(broadcast_pieces(
         group, root, slice(part.buffers.parameters, range.parameters, range.elements, bytes)));
     for (const SlotBuffer& slot : part.buffers.slots)
-      TROUPE_RETURN_IF_ERROR(broadcast_pieces(group, root, slot.part(range, part.buffers.state)));
+      if (!slot.place || !slot.place->in_turn())
+        TROUPE_RETURN_IF_ERROR(
+            broadcast_pieces(group, root, slot.part(range, part.buffers.state, {})));
   }
+  for (const SlotBuffer& slot : part.buffers.slots)
+    if (slot.place && slot.place->in_turn())
+      TROUPE_RETURN_IF_ERROR(broadcast_pieces(group, root, slot.data));
   return {};
 }
 

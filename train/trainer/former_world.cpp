@@ -31,9 +31,10 @@ static_assert(std::is_trivially_copyable_v<Head>);
 // Parameters, then each slot: the parts of a state that lie side by side.
 std::size_t part_count(const StateBuffers& buffers) { return 1 + buffers.slots.size(); }
 
+// `use`: of the last update of the state.
 std::span<std::byte> stretch(const StateBuffers& buffers, std::size_t part,
-                             const UpdateRange& range) {
-  if (part > 0) return buffers.slots[part - 1].part(range, buffers.state);
+                             const UpdateRange& range, const SlotUse& use) {
+  if (part > 0) return buffers.slots[part - 1].part(range, buffers.state, use);
   const std::size_t bytes = dtype_size(buffers.state);
   return buffers.parameters.subspan(static_cast<std::size_t>(range.parameters) * bytes,
                                     static_cast<std::size_t>(range.elements) * bytes);
@@ -41,10 +42,10 @@ std::span<std::byte> stretch(const StateBuffers& buffers, std::size_t part,
 
 // The same in bytes, of slots as `slots` has them.
 std::size_t stretch_bytes(const std::vector<SlotBuffer>& slots, DType state, std::size_t part,
-                          const UpdateRange& range) {
+                          const UpdateRange& range, const SlotUse& use) {
   const SlotPlace* place = part > 0 ? slots[part - 1].place.get() : nullptr;
   if (!place) return static_cast<std::size_t>(range.elements) * dtype_size(state);
-  return place->position(range.slots + range.elements) - place->position(range.slots);
+  return place->is_used(range.slots, use) ? place->bytes_of(range.slots, range.elements) : 0;
 }
 
 std::int64_t end_of(const UpdateRange& range) { return range.flat + range.elements; }
@@ -94,15 +95,15 @@ std::vector<Handed> cut_by_takers(const UpdateRange& given, std::span<const int>
 
 // What `bytes`, of the range `given` of a state with such slots, hold of the ranges of `to`.
 void scatter(const UpdatedPart& to, std::size_t part, const std::vector<SlotBuffer>& slots,
-             const UpdateRange& given, std::span<const std::byte> bytes) {
+             const UpdateRange& given, std::span<const std::byte> bytes, const SlotUse& use) {
   for (const UpdateRange& range : to.ranges) {
     const std::int64_t from = std::max(given.flat, range.flat);
     const std::int64_t until = std::min(given.flat + given.elements, range.flat + range.elements);
     if (from >= until) continue;
     const auto target =
-        stretch(to.buffers, part, train::part_of(range, from - range.flat, until - from));
-    const std::size_t before =
-        stretch_bytes(slots, to.buffers.state, part, train::part_of(given, 0, from - given.flat));
+        stretch(to.buffers, part, train::part_of(range, from - range.flat, until - from), use);
+    const std::size_t before = stretch_bytes(slots, to.buffers.state, part,
+                                             train::part_of(given, 0, from - given.flat), use);
     std::ranges::copy(bytes.subspan(before, target.size()), target.begin());
   }
 }
@@ -195,7 +196,16 @@ Status FormerWorld::update_kept(RunGeneration& generation, const CommitRecord& r
   return error(Code::kAborted, "{}", *damage);
 }
 
-Status FormerWorld::take_states(RunGeneration& generation, const HandOverSession& session) {
+Result<SlotUse> FormerWorld::last_use(RunGeneration& generation, const HandOverSession& session) {
+  const int root = session.leader();
+  std::int64_t updates = 0;
+  if (parts_.rank == root) updates = own_->state.transaction().record().moment_updates;
+  TROUPE_RETURN_IF_ERROR(generation.world.broadcast(std::span(&updates, 1), root));
+  return SlotUse::in(updates);
+}
+
+Status FormerWorld::take_states(RunGeneration& generation, const HandOverSession& session,
+                                const SlotUse& use) {
   RankParts& f = parts_;
   static_cast<void>(f.state().take_zeroed());  // it is about to be written
   const int present = generation.world.world_size();
@@ -224,17 +234,18 @@ Status FormerWorld::take_states(RunGeneration& generation, const HandOverSession
       const UpdatedPart to = f.own_part();
       for (const UpdateRange& range : from.ranges) {
         for (std::size_t part = 0; part < part_count(from.buffers); ++part)
-          scatter(to, part, from.buffers.slots, range, stretch(from.buffers, part, range));
+          scatter(to, part, from.buffers.slots, range, stretch(from.buffers, part, range, use),
+                  use);
       }
     }
-    TROUPE_RETURN_IF_ERROR(pass(generation, giver, takers, updated));
+    TROUPE_RETURN_IF_ERROR(pass(generation, giver, takers, updated, use));
   }
   return {};
 }
 
 Status FormerWorld::pass(RunGeneration& generation, const HandOverSession::Giver& giver,
                          const std::vector<int>& takers,
-                         const std::vector<std::vector<UpdateRange>>& updated) {
+                         const std::vector<std::vector<UpdateRange>>& updated, const SlotUse& use) {
   RankParts& f = parts_;
   const bool gives = f.rank == giver.member;
   if (!gives && std::ranges::find(takers, f.rank) == takers.end()) return {};
@@ -261,15 +272,16 @@ Status FormerWorld::pass(RunGeneration& generation, const HandOverSession::Giver
         for (std::int64_t at = 0; at < handed.range.elements; at += piece_elements) {
           const UpdateRange cut = train::part_of(
               handed.range, at, std::min(piece_elements, handed.range.elements - at));
-          const std::size_t bytes = stretch_bytes(slots, to.buffers.state, part, cut);
+          const std::size_t bytes = stretch_bytes(slots, to.buffers.state, part, cut, use);
           if (bytes == 0) continue;
           if (gives) {
-            TROUPE_RETURN_IF_ERROR(group->broadcast(stretch(part_of(giver).buffers, part, cut), 0));
+            TROUPE_RETURN_IF_ERROR(
+                group->broadcast(stretch(part_of(giver).buffers, part, cut, use), 0));
             continue;
           }
           piece.resize(bytes);
           TROUPE_RETURN_IF_ERROR(group->broadcast(std::span(piece), 0));
-          scatter(to, part, slots, cut, piece);
+          scatter(to, part, slots, cut, piece, use);
         }
       }
     }
@@ -303,7 +315,8 @@ Result<std::optional<HandedOver>> FormerWorld::hand_over(RunGeneration& generati
         session.updated();
         break;
       case Next::kTake:
-        TROUPE_RETURN_IF_ERROR(take_states(generation, session));
+        TROUPE_RETURN_IF_ERROR(
+            take_states(generation, session, TROUPE_TRY(last_use(generation, session))));
         session.taken();
         break;
       case Next::kDone:

@@ -70,10 +70,13 @@ class FormerWorld {
   Result<std::vector<std::int64_t>> meet(RunGeneration& generation, HandOverSession& session);
   Status share_record(RunGeneration& generation, HandOverSession& session, CommitRecord& record);
   Status update_kept(RunGeneration& generation, const CommitRecord& record);
-  Status take_states(RunGeneration& generation, const HandOverSession& session);
+  // Collective: of slots that parameters have in turn, after the last update.
+  Result<SlotUse> last_use(RunGeneration& generation, const HandOverSession& session);
+  Status take_states(RunGeneration& generation, const HandOverSession& session, const SlotUse& use);
   // `updated`: what each rank of the present world updates.
   Status pass(RunGeneration& generation, const HandOverSession::Giver& giver,
-              const std::vector<int>& takers, const std::vector<std::vector<UpdateRange>>& updated);
+              const std::vector<int>& takers, const std::vector<std::vector<UpdateRange>>& updated,
+              const SlotUse& use);
   Result<HandedOver> what_goes_with_it(RunGeneration& generation, const HandOverSession& session,
                                        const std::vector<std::int64_t>& finished_steps);
   // Of who gives it, or holds an equal state of its own.

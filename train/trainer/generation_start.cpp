@@ -405,6 +405,7 @@ Result<CommitRecord> GenerationStart::load(RunGeneration& generation, TrainerLoa
   CommitRecord record;
   if (f.leads()) source = TROUPE_TRY(choose_source(generation.number, record));
   TROUPE_RETURN_IF_ERROR(agree(generation.world, source, record));
+  source.moment_updates = record.moment_updates;
   const BaseSource derived_from = base_source();
   DerivedBase base(f.files, derived_from, f.bundle.model, f.model->model_layout());
   source.base = derived_from.is_derived() ? &base : nullptr;

@@ -55,7 +55,8 @@ SaveContents RunSaves::contents_of(const RankLayout& layout, bool final_model) {
   if (final_model) return contents;
   contents.has_optimizer = !f.config().training.save_only_model;
   if (contents.has_optimizer)
-    contents.optimizer = optimizer_pieces(f.model->model_layout(), layout, f.state().kept());
+    contents.optimizer =
+        optimizer_pieces(f.model->model_layout(), layout, f.state().kept(), record.moment_updates);
   json::Object scheduler{{"last_step", record.step},
                          {"skipped_steps", record.skipped},
                          {"skipped_steps_in_a_row", record.skipped_in_a_row},

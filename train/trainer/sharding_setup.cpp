@@ -168,7 +168,11 @@ Status check_optimizer_state(FileSystem& files, const GoodCheckpoint& good,
             return of.storage(slot, group.treatment) != SlotStorage::kNothing;
           }))
         used.insert(of.slots()[slot]);
-    return used == saved;
+    // What parameters have in turn may have been nobody's when it was saved.
+    const bool in_turn = std::ranges::any_of(groups, [&](const ParameterGroup& group) {
+      return !of.slots().empty() && of.storage(0, group.treatment) == SlotStorage::kInTurn;
+    });
+    return used == saved || (in_turn && saved.empty());
   };
   if (has(optimizer)) return {};
   std::string writers;

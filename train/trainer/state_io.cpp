@@ -40,6 +40,13 @@ struct Part {
   std::span<std::byte> buffer;
   std::string prefix;
   const SlotBuffer* slot = nullptr;  // that it is, where that has a place of its own
+  SlotUse use = {};                  // of slots that parameters have in turn
+
+  // What the slot holds of a tensor.
+  std::optional<StoredSlot> held(const ParameterInfo& parameter) const {
+    return slot->place->is_used(parameter.group.treatment, use) ? slot->place->stored(parameter)
+                                                                : std::nullopt;
+  }
 };
 
 Part parameters_of(const StateBuffers& buffers) {
@@ -47,11 +54,12 @@ Part parameters_of(const StateBuffers& buffers) {
 }
 Part frozen_of(const StateBuffers& buffers) { return {Region::kParameters, buffers.frozen, ""}; }
 
-std::vector<Part> slots_of(const StateBuffers& buffers) {
+// After so many updates of them.
+std::vector<Part> slots_of(const StateBuffers& buffers, std::int64_t updates) {
   std::vector<Part> parts;
   for (const SlotBuffer& slot : buffers.slots)
     parts.push_back({Region::kOptimizer, slot.data, optimizer_tensor_name(slot.name, ""),
-                     slot.place ? &slot : nullptr});
+                     slot.place ? &slot : nullptr, SlotUse::in(updates)});
   return parts;
 }
 
@@ -456,7 +464,7 @@ std::optional<Stored> stored_shape(const Part& part, const ParameterInfo& parame
   if (!part.slot)
     return Stored{
         dtype, parameter.quantization ? std::vector{parameter.elements} : parameter.shape, 0, {}};
-  const auto held = part.slot->place->stored(parameter);
+  const auto held = part.held(parameter);
   if (!held) return std::nullopt;
   return Stored{held->dtype, held->shape, 0, {}};
 }
@@ -470,7 +478,7 @@ std::optional<Stored> stored_of(const Part& part, const TensorRange& range, DTyp
     stored.place = place_of(part, range, dtype_size(dtype));
     return whole;
   }
-  const std::int64_t each = part.slot->place->stored(*range.parameter)->elements_each;
+  const std::int64_t each = part.held(*range.parameter)->elements_each;
   if (each == 0 && range.begin > 0) return std::nullopt;
   std::size_t bytes = stored.whole_bytes();
   if (each > 0) {
@@ -711,7 +719,7 @@ Status load_state(FileSystem& files, const StateSource& source, const ModelConfi
     everybody_sees =
         TROUPE_TRY(all_see(files, source.adapter, trained.ok(), world)) && everybody_sees;
   std::vector<Part> parts{parameters_of(buffers)};
-  for (Part& slot : slots_of(buffers)) {
+  for (Part& slot : slots_of(buffers, source.moment_updates)) {
     if (source.optimizer)
       parts.push_back(std::move(slot));
     else if (!zeroed)
@@ -809,10 +817,10 @@ std::vector<TensorPiece> weight_pieces(const ModelLayout& model, const RankLayou
 }
 
 std::vector<TensorPiece> optimizer_pieces(const ModelLayout& model, const RankLayout& layout,
-                                          const StateBuffers& buffers) {
+                                          const StateBuffers& buffers, std::int64_t updates) {
   const bool adapters = model.trainables().adapters_only();
   std::vector<TensorPiece> pieces;
-  for (const Part& slot : slots_of(buffers)) {
+  for (const Part& slot : slots_of(buffers, updates)) {
     for (TensorPiece& piece : pieces_of(layout, slot, buffers.state)) {
       if (adapters)
         piece.name = slot.prefix + adapter_file_name(piece.name.substr(slot.prefix.size()));

@@ -22,8 +22,9 @@ namespace troupe::train {
 struct StateSource {
   // A checkpoint, or a model's folder; empty: initial values alone.
   std::string path;
-  bool checkpoint = false;  // else weights alone
-  bool optimizer = false;   // of a checkpoint: the optimizer's slots, too
+  bool checkpoint = false;          // else weights alone
+  bool optimizer = false;           // of a checkpoint: the optimizer's slots, too
+  std::int64_t moment_updates = 0;  // of those, see CommitRecord
   // A folder of adapters in PEFT's form, for what a model's folder does not hold; empty: they begin
   // with initial values, as does a value head that neither folder has.
   std::string adapter;
@@ -73,7 +74,8 @@ Status initialize_frozen(const ModelConfig& config, std::uint64_t seed, const Ra
 // in `frozen`, too.
 std::vector<TensorPiece> weight_pieces(const ModelLayout& model, const RankLayout& layout,
                                        const StateBuffers& buffers, DType frozen);
+// The slots after so many updates of them.
 std::vector<TensorPiece> optimizer_pieces(const ModelLayout& model, const RankLayout& layout,
-                                          const StateBuffers& buffers);
+                                          const StateBuffers& buffers, std::int64_t updates);
 
 }  // namespace troupe::train

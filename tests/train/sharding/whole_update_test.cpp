@@ -170,5 +170,35 @@ TEST_CASE("whole tensors are one rank's, shards nearly equal, and their slots ad
   }
 }
 
+TEST_CASE("BAdam has memory for the moments of one layer, whichever has its turn") {
+  const std::shared_ptr<const Optimizer> optimizer =
+      make_optimizer("badam", whole_settings("badam"));
+  const ModelLayout model = layout_with(optimizer);
+  const ParameterLayout& layout = model.trained();
+  std::int64_t largest = 0;
+  for (const UnitInfo& unit : layout.units())
+    if (&unit != &layout.units().front() && &unit != &layout.units().back())
+      largest = std::max(largest, unit.elements);
+  const RankLayout whole(model, Strategy::kDdp, Mesh{}, 0);
+  CHECK(slot_bytes(whole, *optimizer, DType::kF32) == 2 * 4 * largest);
+  // Each rank has the largest of its shards, of layers that are cut in tiles.
+  std::int64_t slots = 0;
+  for (int rank = 0; rank < 2; ++rank)
+    slots += slot_bytes(RankLayout(model, Strategy::kZero3, Mesh{.dp_shard = 2}, rank), *optimizer,
+                        DType::kF32);
+  CHECK(slots >= 2 * 4 * largest);
+  CHECK(slots < 2 * 2 * 4 * largest);
+  const SlotPlace place(whole, *optimizer, 0, DType::kF32);
+  CHECK(place.in_turn());
+  for (const UpdateRange& range : OptimizerShard::ranges_of(whole))
+    CHECK(place.position(range.slots) == 0);
+  // The first switch comes an update early: the first layer has update 1 alone.
+  const UpdateRange first = OptimizerShard::ranges_of(whole)[1];
+  CHECK(place.is_used(first.slots, SlotUse::in(1)));
+  CHECK_FALSE(place.is_used(first.slots, SlotUse::after(1)));
+  CHECK_FALSE(place.is_used(first.slots, SlotUse::in(2)));
+  CHECK_FALSE(place.is_used(first.slots, SlotUse::in(0)));
+}
+
 }  // namespace
 }  // namespace troupe::train::tests

@@ -120,7 +120,9 @@ class Machines {
 RunChange elastic_change(const std::string& strategy, const std::string& optim = "adamw_torch") {
   return {.world = 4, .batch = 1, .accumulation = 1, .change = [=](RunBundle& bundle) {
             auto& config = bundle.config;
-            config.training.optim = optim;
+            config.optimizer.use_badam = optim == "badam";
+            config.optimizer.badam_switch_interval = 4;  // worlds end in the midst of a turn
+            if (!config.optimizer.use_badam) config.training.optim = optim;
             config.sharding.strategy = strategy;
             config.sharding.deterministic = Deterministic::kAcrossWorldSizes;
             config.training.max_steps = 12;
@@ -154,7 +156,8 @@ TEST_CASE("worlds of 4, 2, 3 and 4 machines in one run: the bits of an undisturb
   for (const auto& [strategy, optim] : {std::pair{"ddp", "adamw_torch"},
                                         {"zero1", "adamw_torch"},
                                         {"zero2", "adafactor"},
-                                        {"zero3", "adamw_8bit"}}) {
+                                        {"zero3", "adamw_8bit"},
+                                        {"zero2", "badam"}}) {
     CAPTURE(strategy);
     troupe::tests::TemporaryDirectory dir;
     const RunChange change = elastic_change(strategy, optim);

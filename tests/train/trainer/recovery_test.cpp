@@ -33,8 +33,12 @@ RunChange change_of(const World& world) {
                 bundle.config.sharding.offload = world.offload;
                 if (world.pure_bf16)
                   bundle.config.model.compute = bundle.config.model.state = Precision::kBfloat16;
-                bundle.config.optimizer.use_muon = world.optim == "muon";
-                if (world.optim != "muon") bundle.config.training.optim = world.optim;
+                auto& method = bundle.config.optimizer;
+                method.use_muon = world.optim == "muon";
+                method.use_badam = world.optim == "badam";
+                method.badam_switch_interval = 2;
+                if (!method.use_muon && !method.use_badam)
+                  bundle.config.training.optim = world.optim;
                 bundle.config.training.max_steps = 4;
                 bundle.config.training.logging_steps = 3;
                 bundle.config.training.save_steps = 2;
@@ -206,8 +210,8 @@ TEST_CASE("a machine lost at any point: where a buddy keeps a copy, no step is l
   }
 }
 
-TEST_CASE("the same with optimizers of blocks and of whole tensors, of a rank and of a machine") {
-  for (const char* optim : {"adamw_8bit", "muon"}) {
+TEST_CASE("the same with optimizers of blocks, whole tensors and one layer, of a rank, a machine") {
+  for (const char* optim : {"adamw_8bit", "muon", "badam"}) {
     CAPTURE(optim);
     const World world{.strategy = "zero3", .ranks = 2, .machines = 2, .optim = optim};
     troupe::tests::TemporaryDirectory dir;
