@@ -7,7 +7,8 @@ in the backward pass.
 
 Rows: gpt2 (GPT-2 124 M; c_attn, c_proj, c_fc), llama135 (a Llama of SmolLM-135M's shape; all linear
 layers), llama135-nf4 (the same over a base in 4 bits, with double quantisation, in PEFT by bitsandbytes; beside
-Troupe's LoRA over the whole base). Rank 8, no dropout, fp32. A row runs Troupe's LoRA for half of the steps, PEFT, Troupe's LoRA
+Troupe's LoRA over the whole base), llama135-nf4-bf16 (that in bf16, the whole base, too), qwen494-nf4-bf16 (of
+Qwen2.5-0.5B's shape, 1 x 256 tokens). Rank 8, no dropout, fp32. A row runs Troupe's LoRA for half of the steps, PEFT, Troupe's LoRA
 again, and Troupe's full training; a step is the median of all timed ones, behind 3 for warming up.
 Memory: the most that the process has had resident.
 
@@ -29,7 +30,8 @@ from harness.workplace import Workplace, build
 
 # Row: what the adapters are at.
 ALL_LINEAR = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
-TARGETS = {"gpt2": "c_attn,c_proj,c_fc", "llama135": ALL_LINEAR, "llama135-nf4": ALL_LINEAR}
+TARGETS = {"gpt2": "c_attn,c_proj,c_fc", "llama135": ALL_LINEAR, "llama135-nf4": ALL_LINEAR,
+           "llama135-nf4-bf16": ALL_LINEAR, "qwen494-nf4-bf16": ALL_LINEAR}
 RANK = 8
 QUANTIZED_SPEED_BAR, QUANTIZED_STEP_BAR = 3.0, 1.2
 SPEED_BAR, MEMORY_BAR, STEP_BAR, STATE_BAR = 2.5, 0.4, 0.80, 0.02
@@ -54,20 +56,26 @@ def run_peer(place, python, arguments, program="train_peft.py"):
         raise Fault(f"{program} {how}:\n    {words}")
 
 
+def rows_of(row):
+    """Of a micro-batch."""
+    return 1 if row.startswith("qwen494") else training.ROWS
+
+
 def begin(place, python, row, steps):
     """The folder of a row's model, whose weights both sides begin from; Troupe's settings of full training and of LoRA."""
-    folder = training.model(place, row)
+    model = row.split("-")[0]
+    folder = training.model(place, model)
     run_peer(place, python, ["make", folder])
-    plain = training.settings(place, row, (steps + 1) // 2)
+    plain = training.settings(place, model, (steps + 1) // 2, per_device_train_batch_size=rows_of(row))
     del plain["train_from_scratch"]
     return folder, plain, {**plain, "finetuning_type": "lora", "lora_rank": RANK, "lora_target": TARGETS[row]}
 
 
-def time_peer(place, python, folder, row, steps, *kind):
+def time_peer(place, python, folder, row, steps):
     """What train_peft.py writes of its run."""
     results = place.file("peft.json")
-    run_peer(place, python,
-             ["run", folder, TARGETS[row], str(RANK), str(training.WARM_UP), str(steps), results, *kind])
+    run_peer(place, python, ["run", folder, TARGETS[row], str(RANK), str(rows_of(row)), str(training.WARM_UP), str(steps),
+                             results, *row.split("-")[1:]])
     with open(results, encoding="utf-8") as file:
         return json.load(file)
 
@@ -116,10 +124,12 @@ def compare(figures, python, bin_folder, row, steps):
 
 
 def compare_quantized(figures, python, bin_folder, row, steps):
-    row = row.removesuffix("-nf4")
-    name = training.NAMES[row] + ", base in nf4"
+    bf16 = row.endswith("-bf16")
+    name = training.NAMES[row.split("-")[0]] + ", base in nf4" + (", bf16" if bf16 else "")
     with Workplace() as place:
         folder, _, adapters = begin(place, python, row, steps)
+        if bf16:
+            adapters["bf16"] = "true"
         measured = {"LoRA": [], "QLoRA": []}
         peaks = {}
         for turn in ("before", "after"):
@@ -128,7 +138,7 @@ def compare_quantized(figures, python, bin_folder, row, steps):
                 measured[kind].extend(one.steps_ms)
                 peaks[kind] = max(one.peak_mib, peaks.get(kind, 0))
             if turn == "before":
-                theirs = time_peer(place, python, folder, row, steps, "nf4")
+                theirs = time_peer(place, python, folder, row, steps)
     ours_ms, whole_ms, theirs_ms = median(measured["QLoRA"]), median(measured["LoRA"]), median(theirs["seconds"]) * 1e3
     figures.add(f"{name}: QLoRA in Troupe, a step", ours_ms, "ms")
     figures.add(f"{name}: LoRA over the whole base in Troupe, a step", whole_ms, "ms")
@@ -160,7 +170,7 @@ def main():
             peers.into_namespaces(__file__, arguments)
         peers.loopback_up()
         for row in options.only:
-            run = compare_quantized if row.endswith("-nf4") else compare
+            run = compare_quantized if "-nf4" in row else compare
             run(figures, python, bin_folder, row, options.steps)
 
     return script.run("compare-peft", options, measured)

@@ -23,8 +23,13 @@ MODELS = {
     "llama135": {"model_type": "llama", "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
                  "num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 49152,
                  "max_position_embeddings": 256, "tie_word_embeddings": True},
+    # The shape of Qwen2.5-0.5B.
+    "qwen494": {"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
+                "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151936,
+                "max_position_embeddings": 256, "tie_word_embeddings": True, "rope_theta": 1000000.0},
 }
-NAMES = {"A": "A (Llama 15 M)", "B": "B (Llama 71 M)", "gpt2": "GPT-2 124 M", "llama135": "Llama 135 M"}
+NAMES = {"A": "A (Llama 15 M)", "B": "B (Llama 71 M)", "gpt2": "GPT-2 124 M", "llama135": "Llama 135 M",
+         "qwen494": "Qwen2 494 M"}
 # Of a micro-batch on each rank.
 ROWS, LENGTH = 4, 256
 # Steps before the timed ones: products are compiled, memory is touched.
@@ -34,7 +39,7 @@ ANSWER = 51
 
 _EOS = "</s>"
 # A character for every token: no merges, so that texts of random characters are random tokens.
-_PLANES = [range(0x4E00, 0x9FA6), range(0x20000, 0x2A6D7)]
+_PLANES = [range(0x4E00, 0x9FA6), range(0x20000, 0x2A6D7), range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE)]
 
 
 def shape(name):
