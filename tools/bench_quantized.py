@@ -7,15 +7,16 @@ A model of Qwen2.5-0.5B's shape with random weights in bf16 is written, once wit
 them, and LoRA of rank 1 is trained beside each for two steps. Looked at is a trainer's memory of its own (RssAnon and
 RssShmem, every few milliseconds; pages of files are not counted).
 
-Bars: until the first step it has at no time more than when that step begins, and one tensor: its values in fp32 and its
-codes. The weights of the layers that the smaller model lacks take at most 4.2 bits each in 4 bits with double
-quantisation (the difference of the two runs, adapters and all).
+Bars: until the first step it has at no time more than `troupe plan` says of training, and one tensor: its values in fp32 and
+its codes. The weights of the layers that the smaller model lacks take at most 4.2 bits each in 4 bits with double
+quantisation: the difference of the two runs in shared memory, where the state lies, less what is trained.
 """
 
 import json
 import os
 import random
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -69,13 +70,13 @@ def write_weights(folder, config):
 
 
 def own_bytes(pid):
-    """Memory that is a process's alone or shared with those that compute with it; None where it is gone."""
+    """Memory that is a process's alone, and shared with those that compute with it; None where it is gone."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8") as file:
-            lines = [line.split() for line in file if line.startswith(("RssAnon:", "RssShmem:"))]
-    except OSError:
+            lines = {line.split()[0]: line.split()[1] for line in file if line.startswith("Rss")}
+        return 1024 * int(lines["RssAnon:"]), 1024 * int(lines["RssShmem:"])
+    except (OSError, KeyError):
         return None
-    return 1024 * sum(int(words[1]) for words in lines) if lines else None
 
 
 class Watch:
@@ -84,7 +85,7 @@ class Watch:
     def __init__(self, place):
         self._place = place
         self._ended = threading.Event()
-        self.seen = []  # (when, bytes)
+        self.seen = []  # (when, own, shared)
         self._thread = threading.Thread(target=self._look)
         self._thread.start()
 
@@ -94,15 +95,35 @@ class Watch:
             if pid is None:
                 pid = next(iter(processes.trainers(self._place.mark)), None)
             elif (now := own_bytes(pid)) is not None:
-                self.seen.append((time.monotonic(), now))
+                self.seen.append((time.monotonic(), *now))
 
     def end(self):
         self._ended.set()
         self._thread.join()
 
 
+class Loaded:
+    """Of a run: the most until the first step, the shared memory when that begins, and what was planned."""
+
+    def __init__(self, most, shared, plan):
+        self.most, self.shared, self.plan = most, shared, plan
+
+    @property
+    def trained(self):
+        return 2 * self.plan["gradients"] + self.plan["optimizer"]  # parameters are in fp32, too
+
+
+def planned(place, bin_folder, chosen):
+    """Bytes of the trainer, by purpose."""
+    done = subprocess.run([os.path.join(bin_folder, "troupe"), "plan", *(f"{key}={value}" for key, value in chosen.items()),
+                           "output_dir=" + place.file("planned"), "--json"],
+                          env=place.environment(), cwd=place.path, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise Fault("no plan: " + done.stderr.decode(errors="replace")[-400:])
+    return next(plan["per_rank_bytes"] for plan in json.loads(done.stdout)["plans"] if plan["configured"])
+
+
 def load(place, bin_folder, layers, code):
-    """The most until the first step, and what is there when that begins."""
     folder = training.model(place, MODEL)
     config = {**training.MODELS[MODEL], "num_hidden_layers": layers}
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
@@ -110,8 +131,10 @@ def load(place, bin_folder, layers, code):
     write_weights(folder, config)
     chosen = training.settings(place, MODEL, STEPS, per_device_train_batch_size=1)
     del chosen["train_from_scratch"]
+    # Little else that grows with the layers: short rows, nothing kept for the backward pass.
     chosen.update({"max_steps": STEPS, "finetuning_type": "lora", "lora_rank": 1, "lora_target": "q_proj", "bf16": "true",
-                   **KEYS[code]})
+                   "cutoff_len": 16, "disable_gradient_checkpointing": "false", **KEYS[code]})
+    plan = planned(place, bin_folder, chosen)
     run = Run(place, bin_folder, f"layers-{layers}", chosen)
     watch = Watch(place)
     try:
@@ -123,10 +146,10 @@ def load(place, bin_folder, layers, code):
     with open(os.path.join(run.folder, "steps.jsonl"), encoding="utf-8") as file:
         first_s = sum(json.loads(file.readline())["seconds"].values())
     begun = run.step_at[1] - first_s
-    before = [size for at, size in watch.seen if at <= begun]
+    before = [(own + shared, shared) for at, own, shared in watch.seen if at <= begun]
     if len(before) < 20:
         raise Fault(f"the trainer was looked at {len(before)} times before its first step: too few to tell")
-    return max(before), before[-1]
+    return Loaded(max(before)[0], before[-1][1], plan)
 
 
 def measure(figures, options):
@@ -134,21 +157,22 @@ def measure(figures, options):
     config = training.MODELS[MODEL]
     shapes = list(linear_shapes(config).values())
     with Workplace() as place:
-        most, rest = load(place, bin_folder, options.layers, options.code)
-        _, rest_of_half = load(place, bin_folder, options.layers // 2, options.code)
+        whole = load(place, bin_folder, options.layers, options.code)
+        half = load(place, bin_folder, options.layers // 2, options.code)
     bits_of_code = 8 if options.code == "int8" else 4
     largest = max(outputs * inputs for outputs, inputs in shapes)
     tensor = largest * 4 + largest * bits_of_code // 8
     weights = (options.layers - options.layers // 2) * sum(outputs * inputs for outputs, inputs in shapes)
-    bits = 8 * (rest - rest_of_half) / weights
+    bits = 8 * (whole.shared - whole.trained - half.shared + half.trained) / weights
     mib = 1 << 20
     name = f"{options.layers} layers of {training.NAMES[MODEL]} in {options.code}"
-    figures.add(f"{name}: when the first step begins", rest / mib, "MiB")
-    figures.add(f"{name}: the most before", most / mib, "MiB")
-    figures.add(f"{name}: more than then", (most - rest) / mib, "MiB")
+    figures.add(f"{name}: planned parameters", whole.plan["parameters"] / mib, "MiB")
+    figures.add(f"{name}: planned in all", whole.plan["total"] / mib, "MiB")
+    figures.add(f"{name}: the most before the first step", whole.most / mib, "MiB")
     figures.add("its largest quantised tensor, values in fp32 and codes", tensor / mib, "MiB")
     figures.add("a weight of a layer", bits, "bits")
-    figures.bar(f"loading takes at most one tensor more ({(most - rest) / tensor:.2f} of the largest)", most - rest <= tensor)
+    figures.bar(f"loading takes at most one tensor more than is planned ({(whole.most - whole.plan['total']) / mib:+.1f} MiB)",
+                whole.most <= whole.plan["total"] + tensor)
     figures.bar(f"at most {BITS_BAR[options.code]} bits a weight ({bits:.3f})", bits <= BITS_BAR[options.code])
 
 
