@@ -108,6 +108,9 @@ class PosixPositionalFile final : public PositionalFile {
   std::string path_;
 };
 
+// A pipe without a writer would be waited for, instead of being refused as no regular file.
+constexpr int kOpenRegular = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+
 class PosixReadableFile final : public ReadableFile {
  public:
   PosixReadableFile(UniqueFd fd, std::uint64_t size, std::string path)
@@ -252,7 +255,7 @@ Result<std::unique_ptr<PositionalFile>> PosixFileSystem::open_positional(const s
 }
 
 Result<std::unique_ptr<ReadableFile>> PosixFileSystem::open_readable(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  UniqueFd fd(::open(path.c_str(), kOpenRegular));
   if (!fd.valid()) return errno_status(errno, "open", path);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return errno_status(errno, "stat", path);
@@ -282,7 +285,7 @@ Result<std::string> PosixFileSystem::read(const std::string& path, std::uint64_t
 }
 
 Result<std::unique_ptr<MappedFile>> PosixFileSystem::map(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  UniqueFd fd(::open(path.c_str(), kOpenRegular));
   if (!fd.valid()) return errno_status(errno, "open", path);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return errno_status(errno, "stat", path);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/parse.hpp>
+#include <boost/json/parser.hpp>
 #include <boost/json/serialize.hpp>
 #include <charconv>
 #include <cmath>
@@ -25,8 +26,9 @@ bj::parse_options boost_options(const ParseOptions& options) {
 // A parser that stops at a sequence may stop at any byte of it.
 constexpr std::size_t kUtf8SequenceBytesMax = 4;
 
-// Where the first sequence begins that is not UTF-8 (RFC 3629); npos where there is none.
-std::size_t first_byte_not_utf8(std::string_view text) {
+// Where the first sequence begins that is not UTF-8 (RFC 3629); npos where there is none. `cut`: a
+// sequence may be cut at the text's end.
+std::size_t first_byte_not_utf8(std::string_view text, bool cut) {
   const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
   for (std::size_t at = 0; at < text.size();) {
     const unsigned char lead = byte(at);
@@ -36,6 +38,7 @@ std::size_t first_byte_not_utf8(std::string_view text) {
                                : lead < 0xf0 ? 3
                                : lead < 0xf5 ? 4
                                              : 0;
+    if (length > text.size() - at && cut) return std::string_view::npos;
     if (length == 0 || length > text.size() - at) return at;
     for (std::size_t i = 1; i < length; ++i) {
       if ((byte(at + i) & 0xc0) != 0x80) return at;
@@ -52,13 +55,14 @@ std::size_t first_byte_not_utf8(std::string_view text) {
   return std::string_view::npos;
 }
 
-std::string position(std::string_view text, std::size_t offset) {
+std::string position(std::string_view text, std::size_t offset, const ParseOptions& options) {
   offset = std::min(offset, text.size());
   const auto before = text.substr(0, offset);
-  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const auto newlines = static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));
   const auto newline = before.rfind('\n');
-  const auto column = newline == std::string_view::npos ? offset + 1 : offset - newline;
-  return fmt::format("{}:{}", line, column);
+  const auto column =
+      newline == std::string_view::npos ? offset + options.column : offset - newline;
+  return fmt::format("{}:{}", options.line + newlines, column);
 }
 
 // Follows the structure only as far as to see what the value itself would hide: a key twice in one
@@ -177,13 +181,50 @@ void write_node(std::string& out, const Value& value, bool sort_keys, std::size_
   }
 }
 
+// What is wrong with the text, which is read once more for that; `alone`: nothing may follow its
+// value.
+Status fault_of(std::string_view text, bool alone, std::string_view name,
+                const ParseOptions& options) {
+  bj::error_code ec;
+  bj::basic_parser<HiddenFaultsHandler> checker(boost_options(options),
+                                                options.reject_duplicate_keys);
+  const auto used = checker.write_some(false, text.data(), text.size(), ec);
+  if (!ec && (used == text.size() || !alone)) return {};
+  const auto at = [&](std::size_t offset) { return position(text, offset, options); };
+  const bool incomplete = ec == bj::error::incomplete;
+  // Also a number that ends in its middle.
+  if (!alone && (incomplete || used >= text.size()))
+    return error(Code::kDataLoss, "{}:{}: not valid JSON: the text ends in the middle", name,
+                 at(used));
+  const auto& handler = checker.handler();
+  if (!handler.duplicate.empty()) {
+    return error(Code::kInvalidArgument, "{}:{}: the key '{}' stands twice in one object", name,
+                 at(used), handler.duplicate);
+  }
+  if (const auto bad = first_byte_not_utf8(text, !alone); bad <= used + kUtf8SequenceBytesMax) {
+    return error(Code::kInvalidArgument,
+                 "{}:{}: the byte 0x{:02x} is not part of UTF-8 text, which JSON has to be", name,
+                 at(bad), static_cast<unsigned char>(text[bad]));
+  }
+  const std::string why = handler.infinite ? "a number too large for a double"
+                          : ec == bj::error::too_deep
+                              ? fmt::format("nested deeper than {}", options.depth_max)
+                          : incomplete ? "the text ends in the middle"
+                          : ec         ? ec.message()
+                                       : "text after the end of the value";
+  return error(Code::kInvalidArgument, "{}:{}: not valid JSON: {}", name, at(used), why);
+}
+
+Status check_size(std::string_view text, std::string_view name, const ParseOptions& options) {
+  if (text.size() <= options.bytes_max) return {};
+  return error(Code::kInvalidArgument, "{}: {} bytes of JSON, the limit is {}", name, text.size(),
+               options.bytes_max);
+}
+
 }  // namespace
 
 Result<Value> parse(std::string_view text, std::string_view name, const ParseOptions& options) {
-  if (text.size() > options.bytes_max) {
-    return error(Code::kInvalidArgument, "{}: {} bytes of JSON, the limit is {}", name, text.size(),
-                 options.bytes_max);
-  }
+  TROUPE_RETURN_IF_ERROR(check_size(text, name, options));
   bj::error_code ec;
   // Most texts are what they should be, and are read once. What is wrong with others is looked for
   // then.
@@ -193,34 +234,29 @@ Result<Value> parse(std::string_view text, std::string_view name, const ParseOpt
     if (!ec && is_finite(value)) return value;
     ec = {};
   }
-  bj::basic_parser<HiddenFaultsHandler> checker(boost_options(options),
-                                                options.reject_duplicate_keys);
-  const auto used = checker.write_some(false, text.data(), text.size(), ec);
-  if (ec || used < text.size()) {
-    const auto& handler = checker.handler();
-    if (!handler.duplicate.empty()) {
-      return error(Code::kInvalidArgument, "{}:{}: the key '{}' stands twice in one object", name,
-                   position(text, used), handler.duplicate);
-    }
-    if (const auto bad = first_byte_not_utf8(text); bad <= used + kUtf8SequenceBytesMax) {
-      return error(Code::kInvalidArgument,
-                   "{}:{}: the byte 0x{:02x} is not part of UTF-8 text, which JSON has to be", name,
-                   position(text, bad), static_cast<unsigned char>(text[bad]));
-    }
-    const std::string why = handler.infinite ? "a number too large for a double"
-                            : ec == bj::error::too_deep
-                                ? fmt::format("nested deeper than {}", options.depth_max)
-                            : ec == bj::error::incomplete ? "the text ends in the middle"
-                            : ec                          ? ec.message()
-                                                          : "text after the end of the value";
-    return error(Code::kInvalidArgument, "{}:{}: not valid JSON: {}", name, position(text, used),
-                 why);
-  }
-  ec = {};
+  TROUPE_RETURN_IF_ERROR(fault_of(text, true, name, options));
   Value value =
       bj::parse(bj::string_view(text.data(), text.size()), ec, {}, boost_options(options));
   if (ec) return error(Code::kInvalidArgument, "{}: not valid JSON: {}", name, ec.message());
   return value;
+}
+
+Result<Value> parse_first(std::string_view text, std::size_t& used, std::string_view name,
+                          const ParseOptions& options) {
+  if (options.reject_duplicate_keys) TROUPE_RETURN_IF_ERROR(fault_of(text, false, name, options));
+  bj::error_code ec;
+  bj::parser parser({}, boost_options(options));
+  used = parser.write_some(text.data(), text.size(), ec);
+  if (!ec) {
+    // Blanks behind the value are the caller's.
+    while (used > 0 && std::string_view(" \t\r\n").find(text[used - 1]) != std::string_view::npos)
+      --used;
+    TROUPE_RETURN_IF_ERROR(check_size(text.substr(0, used), name, options));
+    Value value = parser.release();
+    if (is_finite(value)) return value;
+  }
+  TROUPE_RETURN_IF_ERROR(fault_of(text, false, name, options));
+  return error(Code::kInvalidArgument, "{}: not valid JSON: {}", name, ec.message());
 }
 
 std::string write(const Value& value) { return bj::serialize(value); }

@@ -29,10 +29,16 @@ struct ParseOptions {
   bool relaxed = false;
   // A key that stands twice in one object is an error. Costs a second pass.
   bool reject_duplicate_keys = false;
+  // Where the text begins in what `name` names, for errors.
+  std::size_t line = 1, column = 1;
 };
 
 // `name` stands in errors: "ds.json:12:3: …". kInvalidArgument, also for numbers no double holds.
 Result<Value> parse(std::string_view text, std::string_view name, const ParseOptions& options = {});
+// The value at the beginning of `text`, behind which more may follow; `used` becomes its length.
+// kDataLoss: the text ends before the value does.
+Result<Value> parse_first(std::string_view text, std::size_t& used, std::string_view name,
+                          const ParseOptions& options = {});
 
 // One line, no spaces; numbers round-trip (doubles by their shortest form).
 std::string write(const Value& value);

@@ -276,11 +276,21 @@ void run_data_files(std::span<const std::byte> input) {
   }
   const auto data = find_data_files(files, name);
   if (!data.ok()) return;
-  (void)read_records(files, *data, 100, [](const Record& record, const std::string& where) {
-    TROUPE_CHECK(!where.empty());
-    (void)json::write(record);
-    return Status();
-  });
+  // The rows do not depend on how much is read at a time.
+  const auto read = [&](std::size_t piece_bytes) {
+    std::string said;
+    const Status done = read_records(
+        files, *data, 100,
+        [&](const Record& record, const std::string& where) {
+          TROUPE_CHECK(!where.empty());
+          said += where + json::write(record) + "\n";
+          return Status();
+        },
+        piece_bytes);
+    return said + std::string(code_name(done.code()));
+  };
+  const std::string whole = read(std::size_t{1} << 20), pieces = read(7);
+  TROUPE_CHECK(whole == pieces, "{}\nin pieces: {}", whole, pieces);
 }
 
 std::vector<FuzzBytes> data_seeds() {

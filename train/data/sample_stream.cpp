@@ -170,6 +170,20 @@ Result<StreamFile> file_from_json(const json::Value& value, std::string_view nam
                     .xxh3 = *hash};
 }
 
+// Read, not mapped: a file that becomes shorter meanwhile is an error then, not a signal.
+Result<std::uint64_t> hash_of_file(FileSystem& files, const std::string& path) {
+  const auto file = TROUPE_TRY(files.open_readable(path));
+  Xxh3Stream hash;
+  std::vector<std::byte> piece;
+  for (std::uint64_t at = 0; at < file->size(); at += piece.size()) {
+    piece.resize(std::min<std::uint64_t>(std::size_t{1} << 20, file->size() - at));
+    const Status read = file->read_at(at, piece);
+    if (!read.ok()) return read.prefixed(fmt::format("{} changed while it was read", path));
+    hash.update(piece);
+  }
+  return hash.digest();
+}
+
 }  // namespace
 
 std::string hash_text(std::uint64_t hash) { return fmt::format("{:016x}", hash); }
@@ -205,7 +219,7 @@ Result<StreamFile> describe_file(FileSystem& files, const std::string& path,
       if (one.path == path && one.stamp == *stamp) return one;
     }
   }
-  file.xxh3 = xxh3_64(TROUPE_TRY(files.map(path))->bytes());
+  file.xxh3 = TROUPE_TRY(hash_of_file(files, path));
   return file;
 }
 

@@ -25,6 +25,29 @@ TEST_CASE("depth, size and duplicate keys are bounded") {
   CHECK(parse(R"([{"a":1},{"a":2}])", "x", {.reject_duplicate_keys = true}).ok());
 }
 
+TEST_CASE("the first of several values") {
+  const std::string first = "{\"a\": [1, \"\xc3\xa9\\u00e9\", -2.5e3, true, null]}";
+  const std::string text = first + " {\"b\": 2}";
+  std::size_t used = 0;
+  CHECK(write(parse_first(text, used, "x").value()) == write(parse(first, "x").value()));
+  CHECK(used == first.size());
+  // Wherever a text ends in the middle, that is what is said.
+  for (std::size_t size = 0; size < first.size(); ++size) {
+    CAPTURE(size);
+    CHECK(parse_first(first.substr(0, size), used, "x").status().code() == Code::kDataLoss);
+  }
+  const auto wrong = parse_first("{\"a\":\n !}", used, "x", {.line = 7, .column = 9});
+  CHECK(wrong.status().code() == Code::kInvalidArgument);
+  CHECK(wrong.status().message().starts_with("x:8:2: "));
+  CHECK(parse_first("{!", used, "x", {.line = 7, .column = 9})
+            .status()
+            .message()
+            .starts_with("x:7:"));
+  CHECK_FALSE(parse_first(text, used, "x", {.bytes_max = 8}).ok());
+  CHECK_FALSE(parse_first(R"({"a":1,"a":2} 3)", used, "x", {.reject_duplicate_keys = true}).ok());
+  CHECK_FALSE(parse_first("1e999 ", used, "x").ok());
+}
+
 TEST_CASE("a number that no double holds is refused: as infinity it could not be written again") {
   for (const char* text : {"1e400", "-1e400", "[1, {\"a\": 1e309}]"}) {
     CAPTURE(text);

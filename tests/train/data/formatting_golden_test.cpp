@@ -120,7 +120,8 @@ bool reads_more(const std::string& name) {
       "json BOM",
       "jsonl timestamps",  // texts stay texts
       "folder with different columns",
-      "gz",  // decompressed whatever its name
+      "folder with other file",  // README.md, which a hub shows, is no data
+      "gz",                      // decompressed whatever its name
   };
   return kNames.contains(name);
 }

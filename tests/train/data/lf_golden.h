@@ -9,7 +9,7 @@
 
 #include "runtime/base/json.h"
 #include "tests/train/data/support.h"
-#include "train/data/compressed.h"
+#include "train/data/file_text.h"
 
 namespace troupe::train {
 
@@ -19,7 +19,7 @@ inline std::vector<json::Value> golden_lines(const std::string& name) {
   const auto path = tests::test_data("lf_data_golden/" + name + ".jsonl.gz");
   if (!path) return out;
   PosixFileSystem files;
-  const auto text = *decompressed(files.read(*path, 64 << 20).value(), name).value();
+  const auto text = FileText::open(files, *path).value().rest(64 << 20).value();
   json::ParseOptions options;
   options.bytes_max = 64 << 20;
   for (std::size_t at = 0; at < text.size();) {
