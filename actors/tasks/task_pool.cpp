@@ -232,12 +232,13 @@ void TaskPool::closed(const Status& why) {
     if (!closed_.ok()) return;
     closed_ = why;
     waiting = queue_.take_all();
-    for (const auto& task : waiting) static_cast<TaskCall&>(*task).attempt.reset();
     workers_.clear();
   }
   for (const auto& task : waiting) {
     finish(static_cast<TaskCall&>(*task), why, {}, nullptr, nullptr);
   }
+  MutexLock lock(mutex_);
+  for (const auto& task : waiting) static_cast<TaskCall&>(*task).attempt.reset();
 }
 
 // --- tasks ---------------------------------------------------------------------------------------
@@ -284,16 +285,14 @@ void TaskPool::go_on_here() {
 
 void TaskPool::cancel(TaskCall& task) {
   std::shared_ptr<TaskAttempt> attempt;
+  PackedArguments unneeded;  // go without the lock
   {
     MutexLock lock(mutex_);
     attempt = std::exchange(task.attempt, nullptr);
     queue_.drop(task);
+    if (!attempt) unneeded = std::exchange(task.arguments, {});
   }
-  if (attempt) {
-    attempt->give_up();
-  } else {
-    task.arguments = {};
-  }
+  if (attempt) attempt->give_up();
   go_on_here();
 }
 
@@ -319,10 +318,14 @@ void TaskPool::help(TaskCall& task, Deadline deadline) {
   const TaskFunction* const here = client->tasks().function_here(room_, task.function);
   std::shared_ptr<TaskAttempt> attempt;
   bool taken = false;
+  PackedArguments arguments;  // this thread's while it runs it: others may cancel it
   {
     MutexLock lock(mutex_);
     taken = here != nullptr && queue_.take(task);
-    if (taken) task.attempt.reset();
+    if (taken) {
+      task.attempt.reset();
+      arguments = std::exchange(task.arguments, {});
+    }
     attempt = task.attempt;
   }
   if (taken && stack_is_nearly_used_up()) {
@@ -336,8 +339,8 @@ void TaskPool::help(TaskCall& task, Deadline deadline) {
   if (taken) {
     const TaskPools::Running running(client->tasks(), client);
     const DecodeContext context{.client = client, .takes_references = true};
-    const auto result = guarded(
-        [&] { return here->invoke(client->tasks().context(), task.arguments.bytes, context); });
+    const auto result =
+        guarded([&] { return here->invoke(client->tasks().context(), arguments.bytes, context); });
     return finish(task, result.status(), result.ok() ? *result : std::span<const std::byte>(),
                   nullptr, nullptr);
   }
@@ -382,7 +385,12 @@ void TaskPool::answered(TaskAttempt& attempt, const Status& status,
 void TaskPool::finish(TaskCall& task, const Status& status, std::span<const std::byte> result,
                       const CallLine* line, Continuations* later) {
   task.with_outer.reset();
-  task.arguments = {};
+  PackedArguments unneeded;  // go without the lock
+  {
+    MutexLock lock(mutex_);
+    // (With an attempt it may be about to be sent: closed().)
+    if (!task.attempt) unneeded = std::exchange(task.arguments, {});
+  }
   done_.fetch_add(1, std::memory_order_relaxed);
   if (!status.ok()) failed_.fetch_add(1, std::memory_order_relaxed);
   if (status.ok()) return task.end(status, result, line, later);
@@ -441,6 +449,7 @@ void TaskPool::carry_out(LeaseQueue::Todo todo, Continuations* later) {
       if (task->state != QueuedTask::State::kAtLease) continue;  // (cancelled meanwhile)
       const auto worker = workers_.find(task->lease);
       if (worker == workers_.end()) {
+        static_cast<TaskCall&>(*task).attempt.reset();
         unsent.push_back(std::move(task));  // (it was closed meanwhile)
         continue;
       }

@@ -1,9 +1,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <numeric>
+#include <span>
 #include <stdexcept>
+#include <stop_token>
 
 #include "tests/actors/tasks/test_tasks.h"
 
@@ -95,6 +99,36 @@ double sum(Object<Floats> numbers) {
 int add(int a, int b) { return a + b; }
 std::string join(std::string a, std::string b) { return a + b; }
 std::string text_of(int n) { return std::to_string(n) + " "; }
+
+Result<std::uint64_t> size_in_place(ActorContext& context, const std::string& bytes) {
+  return context.submit<&size_of_view>(std::as_bytes(std::span(bytes))).get();
+}
+std::uint64_t size_of_view(BytesView bytes) { return bytes.size(); }
+
+Status fail_with(const std::string& file, int code, const std::string& message) {
+  std::ofstream(file, std::ios::app) << "x";
+  return Status(static_cast<Code>(code), message);
+}
+
+static std::atomic<bool> cancelled{false};
+
+Status nested_while_cancelled(ActorContext& context, const std::string& began,
+                              const std::string& whole) {
+  // The first of the token's callbacks is the last that runs: the nested task is cancelled before.
+  const std::stop_callback after(context.call_stop_token(), [] { cancelled = true; });
+  // (So large that memory which is freed is not there any more.)
+  const std::vector<std::byte> bytes(40u << 20, std::byte{1});
+  return context.submit<&look_at_bytes>(UntilCancelled{began}, bytes, whole).get();
+}
+void wait_until_cancelled(const std::string& began) {
+  std::ofstream(began) << "x";
+  for (int i = 0; i < 20'000 && !cancelled; ++i) ::usleep(1000);
+}
+void look_at_bytes(UntilCancelled, std::vector<std::byte> bytes, const std::string& whole) {
+  const bool good =
+      std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{1}; });
+  if (good && bytes.size() == 40u << 20) std::ofstream(whole) << "x";
+}
 
 }  // namespace troupe::tests
 

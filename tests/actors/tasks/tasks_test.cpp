@@ -38,6 +38,12 @@ double sum(Object<Floats>) { return 0; }
 int add(int, int) { return 0; }
 std::string join(std::string, std::string) { return {}; }
 std::string text_of(int) { return {}; }
+Result<std::uint64_t> size_in_place(ActorContext&, const std::string&) { return 0u; }
+std::uint64_t size_of_view(BytesView) { return 0; }
+Status fail_with(const std::string&, int, const std::string&) { return {}; }
+Status nested_while_cancelled(ActorContext&, const std::string&, const std::string&) { return {}; }
+void look_at_bytes(UntilCancelled, std::vector<std::byte>, const std::string&) {}
+void wait_until_cancelled(const std::string&) {}
 int unlisted(int) { return 0; }
 
 namespace {
@@ -164,6 +170,16 @@ TEST_CASE_FIXTURE(TaskCluster, "nested tasks end however few workers there are")
   for (auto& map : maps) CHECK(map.get(20s).value() == 420);
   CHECK(cluster.submit<&chain>(1000).get().value() == 1000);
   CHECK(cluster.submit<&chain>(100'000).get().status().code() == Code::kResourceExhausted);
+}
+
+TEST_CASE_FIXTURE(TaskCluster,
+                  "a task that is cancelled where another one runs it has its arguments") {
+  const std::string began = folder.file("began");
+  auto outer =
+      cluster.tasks({.num_cpus = 2}).submit<&nested_while_cancelled>(began, folder.file("whole"));
+  REQUIRE(appears(began));
+  outer.cancel();
+  CHECK(appears(folder.file("whole")));
 }
 
 TEST_CASE_FIXTURE(TaskCluster, "results that are to come are arguments of tasks") {

@@ -1,11 +1,13 @@
 #pragma once
 // The functions that the tests' tasks run.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "troupe/bytes_view.h"
 #include "troupe/context.h"
 #include "troupe/object.h"
 #include "troupe/tasks.h"
@@ -42,12 +44,47 @@ double sum(Object<Floats> numbers);
 int add(int a, int b);
 std::string join(std::string a, std::string b);
 std::string text_of(int n);
+// The size of what a nested task is given, which it looks at in place.
+Result<std::uint64_t> size_in_place(ActorContext& context, const std::string& bytes);
+std::uint64_t size_of_view(BytesView bytes);
+// Writes "x" into the file, and returns this failure.
+Status fail_with(const std::string& file, int code, const std::string& message);
+// Runs a nested task in place, of which decoding the first argument writes the file `began` and
+// waits until the task is cancelled; it writes the file `whole` where the second one is whole.
+Status nested_while_cancelled(ActorContext& context, const std::string& began,
+                              const std::string& whole);
+struct UntilCancelled {
+  std::string began;
+};
+void look_at_bytes(UntilCancelled, std::vector<std::byte> bytes, const std::string& whole);
+// Of the workers' program.
+void wait_until_cancelled(const std::string& began);
 // Not among those of the program.
 int unlisted(int n);
+
+}  // namespace troupe::tests
+
+template <>
+struct troupe::Codec<troupe::tests::UntilCancelled> {
+  static constexpr bool kSupported = true;
+  static constexpr std::size_t kBytesMin = 4;
+  static constexpr std::uint64_t kHash = TypeHash::of("UntilCancelled");
+  static void encode(Encoder& out, const tests::UntilCancelled& value) {
+    Codec<std::string>::encode(out, value.began);
+  }
+  static bool decode(Decoder& in, tests::UntilCancelled& value) {
+    if (!Codec<std::string>::decode(in, value.began)) return false;
+    tests::wait_until_cancelled(value.began);
+    return true;
+  }
+};
+
+namespace troupe::tests {
 
 inline constexpr auto kTestTasks =
     troupe::tasks<&twice, &process_id, &nothing, &fail, &throws, &wait_for, &crash_times, &stay,
                   &submit_late, &sum_of_map, &leaves, &chain, &by_larger_task, &fail_or_wait,
-                  &filled, &sum, &add, &join, &text_of>;
+                  &filled, &sum, &add, &join, &text_of, &size_in_place, &size_of_view, &fail_with,
+                  &nested_while_cancelled, &look_at_bytes>;
 
 }  // namespace troupe::tests
