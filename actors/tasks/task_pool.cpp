@@ -338,7 +338,7 @@ void TaskPool::help(TaskCall& task, Deadline deadline) {
   }
   if (taken) {
     const TaskPools::Running running(client->tasks(), client);
-    const DecodeContext context{.client = client, .takes_references = true};
+    const DecodeContext context{.client = client, .in_place = true, .takes_references = true};
     const auto result =
         guarded([&] { return here->invoke(client->tasks().context(), arguments.bytes, context); });
     return finish(task, result.status(), result.ok() ? *result : std::span<const std::byte>(),

@@ -182,6 +182,10 @@ TEST_CASE_FIXTURE(TaskCluster,
   CHECK(appears(folder.file("whole")));
 }
 
+TEST_CASE_FIXTURE(TaskCluster, "a nested task looks at its arguments in place, wherever it runs") {
+  CHECK(cluster.tasks({.num_cpus = 2}).submit<&size_in_place>("hello").get().value() == 5);
+}
+
 TEST_CASE_FIXTURE(TaskCluster, "results that are to come are arguments of tasks") {
   auto four = cluster.submit<&twice>(2);
   auto six = cluster.submit<&add>(std::move(four), 2);
