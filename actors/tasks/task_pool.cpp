@@ -354,7 +354,10 @@ void TaskPool::help(TaskCall& task, Deadline deadline) {
 void TaskPool::answered(TaskAttempt& attempt, const Status& status,
                         std::span<const std::byte> result, Continuations* later) {
   TaskCall& task = *attempt.task;
-  const bool died = status.code() == Code::kActorDied && attempt.channel->ended();
+  // What the function returned is its result, also where it passes on what another actor's process
+  // said of itself.
+  const bool ran = status.ok() || is_of_function(status);
+  const bool died = !ran && status.code() == Code::kActorDied && attempt.channel->ended();
   bool over = false;
   {
     MutexLock lock(mutex_);
@@ -363,14 +366,15 @@ void TaskPool::answered(TaskAttempt& attempt, const Status& status,
       over = queue_.answered(task, attempt.lease, SystemClock().now());
     } else if (died) {
       lost_locked(attempt.lease, status, false);
-    } else if (is_not_begun(status)) {
+    } else if (!ran && is_not_begun(status)) {
       (void)queue_.given_back(task, attempt.lease, SystemClock().now());
-    } else if (is_worker_leaving(status)) {
+    } else if (!ran && is_worker_leaving(status)) {
       queue_.closing(attempt.lease);
       (void)queue_.given_back(task, attempt.lease, SystemClock().now());
     } else {
       // The worker may go on with it.
-      if (status.code() == Code::kDeadlineExceeded || status.code() == Code::kUnavailable) {
+      if (!ran &&
+          (status.code() == Code::kDeadlineExceeded || status.code() == Code::kUnavailable)) {
         queue_.closing(attempt.lease);
       }
       over = queue_.answered(task, attempt.lease, SystemClock().now());
@@ -395,7 +399,7 @@ void TaskPool::finish(TaskCall& task, const Status& status, std::span<const std:
   if (!status.ok()) failed_.fetch_add(1, std::memory_order_relaxed);
   if (status.ok()) return task.end(status, result, line, later);
   Status named = status;
-  task.end(std::move(named.with("task", task.name)), {}, line, later);
+  task.end(std::move(named.with(kTaskContext, task.name)), {}, line, later);
 }
 
 // --- what follows --------------------------------------------------------------------------------

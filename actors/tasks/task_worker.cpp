@@ -94,7 +94,9 @@ class TaskWorker final : public ActorInstance {
         ~Running() { tasks.end(); }
         LongTasks& tasks;
       } const running(*long_tasks_);
-      return function.invoke(context_, arguments.subspan(sizeof id), decode);
+      Result<Bytes> result = function.invoke(context_, arguments.subspan(sizeof id), decode);
+      if (result.ok()) return result;
+      return result.status().with(kTaskContext, function.name);
     }
     return error(Code::kNotFound,
                  "the worker's program has no such task: list the function in "
@@ -140,6 +142,7 @@ bool WorkerRoom::holds(const WorkerRoom& other) const {
          });
 }
 
+bool is_of_function(const Status& status) { return status.context(kTaskContext).has_value(); }
 Status not_begun() { return Status(Code::kAborted, std::string(kNotBegun)); }
 bool is_not_begun(const Status& status) {
   return status.code() == Code::kAborted && status.message() == kNotBegun;

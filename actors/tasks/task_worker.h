@@ -31,6 +31,9 @@ struct WorkerRoom {
 // What its constructor takes, as it travels.
 Bytes task_worker_arguments(const WorkerRoom& room);
 
+// The function's name, of every failure that it has returned: what says that it ran.
+inline constexpr std::string_view kTaskContext = "task";
+bool is_of_function(const Status& status);
 // Of a task that a worker has not begun, since another one takes long.
 Status not_begun();
 bool is_not_begun(const Status& status);

@@ -186,6 +186,21 @@ TEST_CASE_FIXTURE(TaskCluster, "a nested task looks at its arguments in place, w
   CHECK(cluster.tasks({.num_cpus = 2}).submit<&size_in_place>("hello").get().value() == 5);
 }
 
+TEST_CASE_FIXTURE(TaskCluster, "a failure that a task returns is its result, whatever it says") {
+  const std::pair<Code, std::string> failures[] = {
+      {Code::kActorDied, "the actor is being stopped and takes no new calls: it is drained"},
+      {Code::kActorDied, "the actor was stopped before it came to this call"},
+      {Code::kAborted, "a worker gave the task back: another one takes long there"}};
+  for (const auto& [code, message] : failures) {
+    const std::string file = folder.file("ran");
+    const Status failed = cluster.submit<&fail_with>(file, static_cast<int>(code), message).get(5s);
+    CHECK(failed.code() == code);
+    CHECK(failed.message() == message);
+    CHECK(std::filesystem::file_size(file) == 1);
+    std::filesystem::remove(file);
+  }
+}
+
 TEST_CASE_FIXTURE(TaskCluster, "results that are to come are arguments of tasks") {
   auto four = cluster.submit<&twice>(2);
   auto six = cluster.submit<&add>(std::move(four), 2);
