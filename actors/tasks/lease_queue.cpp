@@ -11,6 +11,8 @@ namespace {
 
 using State = QueuedTask::State;
 
+constexpr int kBackoffDoublingsMax = 6;
+
 double us_of(Duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
 
 }  // namespace
@@ -49,7 +51,7 @@ bool LeaseQueue::answered(QueuedTask& task, std::uint64_t number, TimePoint now)
   if (lease->at.front().get() == &task) learn(*lease, now);
   task.state = State::kOver;
   remove(*lease, task, now);
-  start_failures_ = 0;
+  failures_ = start_failures_ = 0;
   trouble_ = Status();
   return true;
 }
@@ -133,6 +135,7 @@ void LeaseQueue::runs(std::uint64_t number, NodeId node, TimePoint now) {
   lease->node = node;
   lease->idle_since = now;
   full_ = false;
+  failures_ = start_failures_ = 0;
 }
 
 void LeaseQueue::has_no_room(std::uint64_t number) {
@@ -160,11 +163,17 @@ void LeaseQueue::lost(std::uint64_t number, const Status& why, bool refused, Tim
   if (lease.ending || lease.closing) return;
   trouble_ = why;
   if (lease.running) return;
-  if (refused || ++start_failures_ >= limits_.start_failures_max) {
-    start_failures_ = 0;
-    return end_all_waiting(why);
-  }
-  ask_at_ = now + limits_.backoff * (1 << (start_failures_ - 1));
+  if (refused) return end_all_waiting(why);
+  // Those that were asked for before the last failure have failed with it: their node has gone, or
+  // its disk is full.
+  if (number <= failed_to_) return;
+  failed_to_ = next_lease_;
+  ask_at_ = now + limits_.backoff * (1 << std::min(failures_++, kBackoffDoublingsMax));
+  // While others run there is who does the tasks; and how a node ends says nothing of workers.
+  if (running_leases() > 0 || why.code() == Code::kUnavailable) return;
+  if (++start_failures_ < limits_.start_failures_max) return;
+  start_failures_ = 0;
+  end_all_waiting(why);
 }
 
 void LeaseQueue::end_all_waiting(const Status& why) {

@@ -32,7 +32,8 @@ struct LeaseLimits {
   // What waits will be done before another worker has started.
   Duration worth_a_start = std::chrono::milliseconds(10);
   Duration idle_after = std::chrono::milliseconds(500);
-  // Workers that end before they run, one after the other: then those that wait end as well.
+  // Workers that end before they run, each asked for after the one before had ended, while no other
+  // one runs: then those that wait end as well. (That of a node that was lost does not count.)
   int start_failures_max = 3;
   Duration backoff = std::chrono::milliseconds(100);  // after the first of them; then twice that
 };
@@ -68,6 +69,7 @@ class LeaseQueue {
   // Its worker takes no more, and its end is near: its tasks end one by one, or with lost().
   void closing(std::uint64_t lease);
   // The worker has gone. `refused`: the head will not have it, so that no other one will come.
+  // kUnavailable: with its node.
   void lost(std::uint64_t lease, const Status& why, bool refused, TimePoint now);
   // Ends workers that have nothing to do: others wait for their resources.
   void give_up_idle();
@@ -134,8 +136,10 @@ class LeaseQueue {
   std::uint64_t roomy_ = 0;             // a lease that has had room last
   bool full_ = false;                   // none had, and none has come since
   std::optional<TimePoint> first_end_;  // of those that wait, or earlier
-  std::size_t ask_for_ = 2;  // at once: twice as many each time that there was room at once
-  int start_failures_ = 0;
+  std::size_t ask_for_ = 2;      // at once: twice as many each time that there was room at once
+  int start_failures_ = 0;       // LeaseLimits::start_failures_max
+  int failures_ = 0;             // one after the other
+  std::uint64_t failed_to_ = 0;  // the last lease that had been asked for at the last of them
   TimePoint ask_at_{};
   Status trouble_;
   Todo later_;  // what events have brought

@@ -128,5 +128,47 @@ TEST_CASE_FIXTURE(Queue, "where workers do not start, what waits ends with the r
   CHECK(todo.ended[0].second.message() == "a library is missing");
 }
 
+TEST_CASE_FIXTURE(Queue,
+                  "what was asked for together fails together, and its tasks go on waiting") {
+  for (int i = 0; i < 100; ++i) (void)submit();
+  const auto first = plan().asks;
+  for (const auto& [lease, near] : first) queue.runs(lease, NodeId(), now);
+  auto all = plan().asks;
+  REQUIRE(all.size() >= 4);
+  all.insert(all.end(), first.begin(), first.end());
+  for (const auto& [lease, near] : all) {
+    queue.lost(lease, Status(Code::kActorDied, "its disk is full"), false, now);
+  }
+  CHECK(plan().ended.empty());
+}
+
+TEST_CASE_FIXTURE(Queue, "while a worker runs none that does not start ends what waits") {
+  (void)submit();
+  const auto leases = start({NodeId()});
+  (void)plan();
+  (void)submit();
+  for (int i = 0; i < 5; ++i) {
+    const auto todo = plan();
+    CHECK(todo.ended.empty());
+    REQUIRE(todo.asks.size() == 1);
+    queue.lost(todo.asks[0].first, Status(Code::kActorDied, "a library is missing"), false, now);
+    now += 10s;
+  }
+  CHECK(queue.waiting() == 1);
+}
+
+TEST_CASE_FIXTURE(Queue, "nodes that are lost end no task that waits") {
+  (void)submit();
+  for (int i = 0; i < 5; ++i) {
+    const auto todo = plan();
+    CHECK(todo.ended.empty());
+    REQUIRE(todo.asks.size() == 1);
+    queue.lost(todo.asks[0].first, Status(Code::kUnavailable, "it was lost: its node died"), false,
+               now);
+    now += 10s;
+  }
+  CHECK(queue.waiting() == 1);
+}
+
 }  // namespace
 }  // namespace troupe::detail
