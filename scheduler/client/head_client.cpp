@@ -318,6 +318,13 @@ void HeadClient::report_work(wire::Work work) {
   });
 }
 
+void HeadClient::lend_cpus(ActorId actor_id, std::uint64_t generation, bool back) {
+  if (state_->process.is_forked()) return;
+  state_->post([lends = wire::LendCpus{0, actor_id, generation, back}](State& state) {
+    state.session.lend(lends, state.now());
+  });
+}
+
 void HeadClient::watch_nodes(OnNode on_node) {
   state_->post([on_node = std::move(on_node)](State& state) mutable {
     state.on_nodes.push_back(std::move(on_node));

@@ -130,9 +130,8 @@ class HeadClient {
   void stop_cluster(const std::string& reason, OnStatus done) {
     ask(wire::StopCluster{0, reason}, std::move(done));
   }
-  void lend_cpus(ActorId actor_id, std::uint64_t generation, bool back) {
-    ask(wire::LendCpus{0, actor_id, generation, back}, [](const Status&) {});
-  }
+  // HeadSession::lend
+  void lend_cpus(ActorId actor_id, std::uint64_t generation, bool back);
   // Any other request; only such as may be repeated. `done` gets the message that answers it.
   void request(wire::ControlMessage message, OnAnswer done) {
     request(state_, std::move(message), std::move(done));

@@ -87,6 +87,7 @@ void HeadSession::introduced(const Status& status, TimePoint now) {
   for (const WatchId id : watches_.unasked()) ask_watch(id, now);
   if (watches_nodes_ && !requests_.contains(node_watch_)) ask_node_watch(now);
   if (work_ && !requests_.contains(report_)) report(std::move(*work_), now);
+  if (lends_ && !requests_.contains(lend_)) lend(std::move(*lends_), now);
 }
 
 // The head is there and wants nothing of this client. A later request tries once more.
@@ -330,6 +331,14 @@ void HeadSession::report(wire::Work work, TimePoint now) {
   requests_.erase(report_);
   work_ = std::move(work);
   report_ = add_request(wire::ReportWork{0, *work_}, false, 0, now);
+}
+
+// A head that comes back, or a later one, does not know of it.
+void HeadSession::lend(wire::LendCpus lends, TimePoint now) {
+  if (closed()) return;
+  requests_.erase(lend_);
+  lends_ = std::move(lends);
+  lend_ = add_request(*lends_, false, 0, now);
 }
 
 void HeadSession::watch_nodes(TimePoint now) {

@@ -106,6 +106,8 @@ class HeadSession {
   // What this process has under way, instead of what it said before: told now, and on each
   // connection.
   void report(wire::Work work, TimePoint now);
+  // Whether this process, an actor's, does without its CPUs now: told now, and on each connection.
+  void lend(wire::LendCpus lends, TimePoint now);
   // Ends everything: nothing is answered or told any more.
   void close();
 
@@ -194,6 +196,8 @@ class HeadSession {
   HeadRequestId node_watch_ = 0;  // the last request for it
   std::optional<wire::Work> work_;
   HeadRequestId report_ = 0;  // the last request with it
+  std::optional<wire::LendCpus> lends_;
+  HeadRequestId lend_ = 0;  // the last request with it
 };
 
 // The status in an answer that carries nothing else.

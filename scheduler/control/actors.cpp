@@ -165,7 +165,8 @@ void Actors::resume(ActorRecord& actor) {
     const wire::Resources& amount = actor.spec.resources;
     if (node == nullptr || node->dead() ||
         (!nodes_.keep_lease(*node, actor.lease(), amount, &bundle) &&
-         !nodes_.keep_lease(*node, actor.lease(), amount, nullptr))) {
+         !nodes_.keep_lease(*node, actor.lease(), amount, nullptr) &&
+         !(actor.has_process() && nodes_.keep_running(*node, actor.lease(), amount)))) {
       actor.lease_generation = 0;
     }
   }

@@ -59,6 +59,10 @@ class Actors : public Table<ActorId, ActorRecord> {
   void saw_generation(const ActorRecord& actor, std::uint64_t generation) {
     edit(actor).generation_seen = std::max(actor.generation_seen, generation);
   }
+  // Its process only waits, and does without its CPUs; or does so no more.
+  void lends(const ActorRecord& actor, bool does) {
+    edit(actor).lending = does ? actor.info.generation : 0;
+  }
   // The actor of a node's report, if the report is about its present process; else null.
   const ActorRecord* current(PeerId peer, ActorId actor_id, std::uint64_t generation) const;
   // The node says how the present process ended. The cause, as people read it.

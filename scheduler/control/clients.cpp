@@ -244,10 +244,10 @@ Status Clients::on(PeerId, wire::LendCpus& message) {
   if (!actor->spec.lends_cpus) {
     return error(Code::kInvalidArgument, "{} is no actor that lends its CPUs", describe(*actor));
   }
+  if (!actor->has_process() || actor->info.generation != message.generation) return {};
+  actors_.lends(*actor, !message.back);
   const NodeRecord* node = nodes_.find(actor->info.node_id);
-  if (node == nullptr || !actor->has_process() || actor->lease_generation != message.generation) {
-    return {};
-  }
+  if (node == nullptr || actor->lease_generation != message.generation) return {};  // it comes back
   message.back ? nodes_.take_back_cpus(*node, actor->lease())
                : nodes_.lend_cpus(*node, actor->lease());
   return {};

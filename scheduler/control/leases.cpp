@@ -55,14 +55,15 @@ wire::Resources& source_of(NodeRecord& node, const LeaseKey& key) {
 
 }  // namespace
 
-void Nodes::keep_running(const NodeRecord& record, const LeaseKey& key,
+bool Nodes::keep_running(const NodeRecord& record, const LeaseKey& key,
                          const wire::Resources& amount) {
   const std::int64_t missing =
       amount_of(amount, kCpu) - std::max<std::int64_t>(amount_of(record.info.available, kCpu), 0);
   wire::Resources rest = amount;
   if (missing > 0) rest[std::string(kCpu)] -= missing;
-  TROUPE_CHECK(keep_lease(record, key, rest, nullptr));
+  if (!keep_lease(record, key, rest, nullptr)) return false;
   if (missing > 0) edit(record).lent_cpus[key] = {missing, true};
+  return true;
 }
 
 void Nodes::lend_cpus(const NodeRecord& record, const LeaseKey& key) {

@@ -149,11 +149,12 @@ void Membership::take_report(const NodeRecord& node, const wire::RegisterNode& m
     if (node.leases.contains(key)) continue;
     const BundleKey bundle{entry.spec.placement_group, entry.spec.bundle_index};
     if (!nodes_.keep_lease(node, key, entry.spec.resources, &bundle)) {
-      nodes_.keep_running(node, key, entry.spec.resources);
+      TROUPE_CHECK(nodes_.keep_running(node, key, entry.spec.resources));
     }
     const ActorRecord* actor = actors_.find(entry.spec.actor_id);
     if (actor != nullptr && is_latest(*actor, node.id(), entry.generation)) {
       actors_.adopt(*actor, node, entry);
+      if (actor->lending == entry.generation) nodes_.lend_cpus(node, key);
       continue;
     }
     // To end, perhaps one that this head has started and forgotten.

@@ -56,8 +56,9 @@ class Nodes : public Table<NodeId, NodeRecord> {
   void take_lease(const NodeRecord& node, const LeaseKey& key, const wire::Resources& amount,
                   const BundleKey* bundle);
   void free_lease(const NodeRecord& node, const LeaseKey& key);
-  // Of what runs there whatever is free: where others have CPUs that it had lent, without those.
-  void keep_running(const NodeRecord& node, const LeaseKey& key, const wire::Resources& amount);
+  // Of what runs there whatever CPUs are free: where others have those that it had lent, without
+  // them. False where something else is lacking.
+  bool keep_running(const NodeRecord& node, const LeaseKey& key, const wire::Resources& amount);
   // The holder only waits, and others may have its CPUs.
   void lend_cpus(const NodeRecord& node, const LeaseKey& key);
   // It goes on, with those that are free; it has the others as soon as they are.

@@ -82,6 +82,7 @@ struct ActorRecord : ActorChanged {
   // The highest that a node ever said it runs: a head that forgot its last decisions (a full disk)
   // must not give a number again.
   std::uint64_t generation_seen = 0;
+  std::uint64_t lending = 0;             // the generation of which the process lends its CPUs
   std::optional<TimePoint> restart_at;   // kRestarting and waiting for its back-off
   TimePoint not_before{};                // … and no next process before this
   std::optional<wire::ExitStatus> exit;  // of its last process

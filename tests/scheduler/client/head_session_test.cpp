@@ -457,6 +457,24 @@ TEST_CASE("what is under way is told again on each connection, and only the last
   CHECK(t.quiet());
 }
 
+TEST_CASE("that CPUs are lent is told again on each connection, as it is then") {
+  Talk t = introduced();
+  const auto lend = [&](bool back) {
+    t.session.lend({0, kActor, 1, back}, t.now);
+    t.settle();
+  };
+  lend(false);
+  t.hear(wire::Reply{t.take_sent<wire::LendCpus>().request_id, {}});
+  t.lose();
+  t.come_back();
+  CHECK_FALSE(t.take_sent<wire::LendCpus>().back);
+  t.lose();
+  lend(true);
+  t.come_back();
+  CHECK(t.take_sent<wire::LendCpus>().back);
+  CHECK(t.quiet());
+}
+
 TEST_CASE("an attempt that nobody waits for is the only one") {
   Talk t;
   t.session.connect(7s, t.now);

@@ -78,10 +78,45 @@ TEST_CASE("a node comes back whose CPUs were lent: all that runs there stays") {
   CHECK(desk.info().state == wire::ActorState::kAlive);
   CHECK(desk.info(kLargeTask).state == wire::ActorState::kAlive);
   CHECK(desk.free() == 0);
+  desk.lend(true);
   desk.killed(kNodeOne, kLargeTask, 1);
   CHECK(desk.free() == 0);
   desk.killed(kNodeOne, kActor, 1);
   CHECK(desk.free() == 2);
+}
+
+TEST_CASE("what a process lends it lends also after its node, or the head, came back") {
+  LendingDesk desk;
+  desk.lend(false);
+  desk.create({Desk::spec(kLargeTask, 2)});
+  desk.ready(kNodeOne, kLargeTask, 1);
+  std::vector<wire::RunningActor> running;
+  for (const ActorId id : {kActor, kLargeTask}) {
+    running.push_back({desk.head.actors().at(id).spec, 1, 42, true});
+  }
+  SUBCASE("the node") {
+    desk.lose(kNodeOne);
+    desk.node(kNodeOne, kIdOne, 2, running);
+  }
+  SUBCASE("the head, and the process before the node") {
+    desk.restart();
+    desk.introduce_driver();
+    desk.lend(false);
+    desk.node(kNodeOne, kIdOne, 2, running);
+  }
+  SUBCASE("the head, and the node before the process") {
+    desk.restart();
+    desk.introduce_driver();
+    desk.node(kNodeOne, kIdOne, 2, running);
+    desk.lend(false);
+  }
+  CHECK(desk.free() == 0);
+  // The next of the tasks for which it waits has room when this one is done.
+  const ActorId next{7, 9};
+  desk.create({Desk::spec(next, 2)});
+  CHECK(desk.info(next).state == wire::ActorState::kPending);
+  desk.killed(kNodeOne, kLargeTask, 1);
+  CHECK(desk.info(next).state == wire::ActorState::kStarting);
 }
 
 }  // namespace
