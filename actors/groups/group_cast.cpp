@@ -39,8 +39,11 @@ class GroupCast::Part final : public CallSink, public Cancellable {
               Continuations* later) override {
     const auto cast = std::exchange(cast_, nullptr);
     line_.answered();
-    const bool failed =
-        batched() && status.ok() ? answer_each(*cast, result) : answer_all(*cast, status, result);
+    const DecodeContext context = line_.decode_context();
+    const bool failed = batched() && status.ok() ? answer_each(*cast, result, context)
+                                                 : answer_all(*cast, status, result, context);
+    // Of all members together: their process lets go of all that it has lent with this answer.
+    if (context.intake) line_.take_references(std::move(context.intake));
     done_.store(true, std::memory_order_release);
     cast->ended(failed, later);
   }
@@ -81,21 +84,24 @@ class GroupCast::Part final : public CallSink, public Cancellable {
     if (number != kNoLightNumber) status.with("light", number);
     return std::move(status).with("rank", rank);
   }
-  bool answer_all(GroupCast& cast, const Status& status, std::span<const std::byte> result) const {
+  bool answer_all(GroupCast& cast, const Status& status, std::span<const std::byte> result,
+                  const DecodeContext& context) const {
     for (const std::uint32_t rank : ranks_) {
-      cast.answer(rank, of_member(cast, rank, status), result);
+      cast.answer(rank, of_member(cast, rank, status), result, context);
     }
     return !status.ok();
   }
   // What the host says of each; whether one failed.
-  bool answer_each(GroupCast& cast, std::span<const std::byte> results) const {
+  bool answer_each(GroupCast& cast, std::span<const std::byte> results,
+                   const DecodeContext& context) const {
     Decoder in(results);
     bool failed = false;
     for (const std::uint32_t rank : ranks_) {
       std::span<const std::byte> result;
       Status status = get_light_answer(in, result);
       failed |= !status.ok();
-      cast.answer(rank, status.ok() ? Status() : of_member(cast, rank, std::move(status)), result);
+      cast.answer(rank, status.ok() ? Status() : of_member(cast, rank, std::move(status)), result,
+                  context);
     }
     return failed;
   }

@@ -88,6 +88,7 @@ class PoolAttempt final : public CallSink,
     line_.cancel();
   }
   std::optional<Status> late() const { return line_.late(kNotGot); }
+  const CallLine& line() const { return line_; }
 
   const std::shared_ptr<PoolCall> call;
   const ChannelPtr channel;
@@ -135,7 +136,7 @@ GrowingPool::~GrowingPool() {
   for (const auto& [order, call] : line_) {
     call->end(of_this_pool(Status(Code::kCancelled,
                                   "the pool has gone: a call that waits does not keep it")),
-              {}, nullptr);
+              {}, nullptr, nullptr);
   }
 }
 
@@ -150,7 +151,7 @@ void GrowingPool::closed(const Status& why) {
     deadlines_.clear();
     changed_.notify_all();
   }
-  for (const auto& [order, call] : waiting) call->end(of_this_pool(why), {}, nullptr);
+  for (const auto& [order, call] : waiting) call->end(of_this_pool(why), {}, nullptr, nullptr);
 }
 
 Status GrowingPool::stop(const StopOptions& options) {
@@ -179,7 +180,7 @@ Status GrowingPool::stop(const StopOptions& options) {
   }
   for (const CallPtr& call : dropped) {
     call->end(of_this_pool(Status(Code::kCancelled, "the pool was stopped before a member had it")),
-              {}, nullptr);
+              {}, nullptr, nullptr);
   }
   StopOptions rest = options;
   rest.timeout = std::chrono::duration_cast<milliseconds>(deadline.remaining());
@@ -223,7 +224,7 @@ void GrowingPool::submit(const CallPtr& call) {
     call->ticket->order = ++next_order_;
     if (admitted.ok() && !call->future().ready()) put_in_line_locked(call);
   }
-  if (!admitted.ok()) return call->end(of_this_pool(std::move(admitted)), {}, nullptr);
+  if (!admitted.ok()) return call->end(of_this_pool(std::move(admitted)), {}, nullptr, nullptr);
   client_->work().changed();
   go_on();
 }
@@ -330,7 +331,9 @@ void GrowingPool::answered(PoolAttempt& attempt, const Status& status,
     if (again) put_in_line_locked(call);
     changed_.notify_all();
   }
-  if (!again) call->end(status.ok() ? status : of_this_pool(status), result, later);
+  if (!again) {
+    call->end(status.ok() ? status : of_this_pool(status), result, &attempt.line(), later);
+  }
   go_on(later);
 }
 
@@ -453,7 +456,7 @@ void GrowingPool::shrink_locked(TimePoint now, Todo& todo) {
 }
 
 void GrowingPool::carry_out(Todo todo, Continuations* later) {
-  for (const auto& [call, why] : todo.ended) call->end(why, {}, later);
+  for (const auto& [call, why] : todo.ended) call->end(why, {}, nullptr, later);
   for (const AttemptPtr& attempt : todo.sends) attempt->send();
   for (std::size_t i = 0; i < todo.spawns; ++i) add_member();
   for (const auto& [id, runs] : todo.ends) {

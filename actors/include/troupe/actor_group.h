@@ -58,13 +58,14 @@ class CastState final : public FutureState<NonVoid<Out>>, public GroupCast {
   Status late() const override { return GroupCast::late(); }
 
  private:
-  void answer(std::size_t rank, const Status& status, std::span<const std::byte> result) override {
+  void answer(std::size_t rank, const Status& status, std::span<const std::byte> result,
+              const DecodeContext& context) override {
     if (!status.ok()) {
       items_[rank].emplace(status);
     } else if constexpr (std::is_void_v<Value>) {
       items_[rank].emplace(Unit{});
     } else {
-      items_[rank].emplace(decode_result<Value>(result, decode_context()));
+      items_[rank].emplace(decode_value<Value>(result, context));
     }
   }
   void finish(Continuations* later) override {

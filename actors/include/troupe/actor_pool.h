@@ -101,13 +101,17 @@ class PoolCallState final : public FutureState<NonVoid<Value>>, public PoolCall 
  public:
   using Base::Base;
   FutureCore& future() override { return *this; }
-  void end(const Status& status, std::span<const std::byte> result, Continuations* later) override {
+  void end(const Status& status, std::span<const std::byte> result, const CallLine* line,
+           Continuations* later) override {
     if (!status.ok()) {
       Base::set(status, later);
     } else if constexpr (std::is_void_v<Value>) {
       Base::set(Unit{}, later);
     } else {
-      Base::set(decode_result<Value>(result, decode_context()), later);
+      const DecodeContext context = line->decode_context();
+      auto value = decode_value<Value>(result, context);
+      if (context.intake) line->take_references(std::move(context.intake));
+      Base::set(std::move(value), later);
     }
   }
   Status late() const override {

@@ -187,6 +187,26 @@ TEST_CASE("pools and groups pass references on, too") {
   }
 }
 
+TEST_CASE("what pools and groups have returned goes as soon as nobody holds it") {
+  Cluster cluster = start();
+  const auto pool = ActorPool<Reader>::create(cluster, {.member = {.num_cpus = 1}}).value();
+  CHECK(pool.call<&Reader::make>(10, 3.0f).get().ok());
+  CHECK(objects_become(cluster, 0));
+  for (const bool shared : {false, true}) {
+    const auto group =
+        ActorGroup<Reader>::spawn(
+            cluster, {{"rank", 2}},
+            {.num_cpus = 1, .isolation = shared ? Isolation::kShared : Isolation::kProcess})
+            .value();
+    {
+      const auto all = group.gather<&Reader::make>(10, 5.0f).get().value();
+      CHECK((*all.at(0).get().value())[9] == 5);
+      CHECK((*all.at(1).get().value())[9] == 5);
+    }
+    CHECK(objects_become(cluster, 0));
+  }
+}
+
 TEST_CASE("many references are arguments of one call") {
   Cluster cluster = start();
   const auto reader = cluster.spawn<Reader>({}).value();

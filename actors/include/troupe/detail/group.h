@@ -112,15 +112,13 @@ class GroupCast : public std::enable_shared_from_this<GroupCast> {
   const MemberTable& group() const { return *group_; }
   // Continuations where the caller is an actor; and who must not wait for it.
   static FutureOptions future_options(const MemberTable& group);
-  DecodeContext decode_context() const {
-    return {.client = group_->client(), .takes_references = true};
-  }
 
  private:
   class Part;
-  // Each member's once, on any thread; then finish(), once.
-  virtual void answer(std::size_t rank, const Status& status,
-                      std::span<const std::byte> result) = 0;
+  // Each member's once, on any thread; then finish(), once. `context`: of one message, whose
+  // members are answered one after the other.
+  virtual void answer(std::size_t rank, const Status& status, std::span<const std::byte> result,
+                      const DecodeContext& context) = 0;
   virtual void finish(Continuations* later) = 0;
   void ended(bool failed, Continuations* later);
 

@@ -17,7 +17,7 @@ namespace troupe::detail {
 // The homes of what was decoded hear of it, some time. Its actor keeps it for a while.
 void hold_decoded_later(const DecodeContext& context);
 
-// Of a call that is made for somebody else (a pool, a group).
+// Of what no call has brought (a pipeline).
 template <typename Value>
 Result<Value> decode_result(std::span<const std::byte> result, const DecodeContext& context) {
   auto value = decode_value<Value>(result, context);

@@ -56,8 +56,8 @@ struct PoolTicket;  // what the pool knows of a call: actors/groups/pool.h
 class PoolCall {
  public:
   virtual ~PoolCall() = default;
-  // Once.
-  virtual void end(const Status& status, std::span<const std::byte> result,
+  // Once. `line`: the call that brought the result; null where there is none.
+  virtual void end(const Status& status, std::span<const std::byte> result, const CallLine* line,
                    Continuations* later) = 0;
   virtual FutureCore& future() = 0;
 
@@ -72,10 +72,6 @@ class PoolCall {
   PoolCall() = default;
   void cancel_in_pool() {
     if (const auto alive = pool.lock()) alive->cancel(*this);
-  }
-  DecodeContext decode_context() const {
-    const auto alive = pool.lock();
-    return {.client = alive ? alive->client() : nullptr, .takes_references = alive != nullptr};
   }
 };
 
