@@ -58,6 +58,8 @@ class Driver {
     };
     on_machine(controller_.specs.front(), 0);
     trainers_.gang = true;
+    trainers_.no_wait = run.options.elastic;
+    ranks_per_node_ = run.options.ranks_per_node;
     for (int trainer = 0; trainer < run.ranks; ++trainer) {
       const int machine = trainer / run.options.ranks_per_node;
       wire::ActorSpec spec = spec_of(world_, "Trainer", fmt::format("trainer-{}", trainer), job, 1);
@@ -70,23 +72,38 @@ class Driver {
     run.controller = controller_.specs.front().actor_id;
   }
 
-  // Trainers first; refused until enough nodes are there.
+  // Trainers first; refused until enough nodes are there. Where machines come and go one that was
+  // lost before holds nobody up (TrainerFleet::place_machines()): each waits for its own.
   void ask() {
     head_.ask(trainers_, [this](const troupe::Result<wire::ControlMessage>& answer) {
-      if (scheduler::answer_status(answer).ok()) {
-        for (const wire::CreateActors& machine : later_) head_.ask(machine, {});
-        return head_.ask(controller_, {});
+      const bool together = scheduler::answer_status(answer).ok();
+      if (!together && !(trainers_.no_wait && ++refusals_ == kTriesTogether)) {
+        return world_.timeline.after(std::chrono::milliseconds(200), [this] { ask(); });
       }
-      world_.timeline.after(std::chrono::milliseconds(200), [this] { ask(); });
+      if (!together) place_one_by_one();
+      for (const wire::CreateActors& machine : later_) head_.ask(machine, {});
+      head_.ask(controller_, {});
     });
   }
 
  private:
+  static constexpr int kTriesTogether = 5;
+
+  void place_one_by_one() {
+    for (std::size_t i = 0; i < trainers_.specs.size(); ++i) {
+      if (i % static_cast<std::size_t>(ranks_per_node_) == 0)
+        later_.push_back({.specs = {}, .gang = true});
+      later_.back().specs.push_back(trainers_.specs[i]);
+    }
+  }
+
   World& world_;
   SimHeadClient head_;
   wire::CreateActors controller_;
   wire::CreateActors trainers_;
   std::vector<wire::CreateActors> later_;  // of each machine that comes later
+  int ranks_per_node_ = 1;
+  int refusals_ = 0;
 };
 
 std::string what_waits(Cluster& cluster, Run& run) {
