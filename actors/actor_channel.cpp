@@ -123,11 +123,11 @@ void ActorChannel::send_probe(wire::CallProbe probe) {
   session_.send_probe(std::move(probe));
 }
 
-void ActorChannel::references_taken(std::uint64_t sequence) {
+void ActorChannel::references_taken(std::uint64_t sequence, std::uint64_t item) {
   if (forked()) return;
   // Where there is no connection now, the actor lets go of them after a while.
   if (const auto link = this->link()) {
-    (void)link->send(wire::CallMessage(wire::ReferencesTaken{sequence}));
+    (void)link->send(wire::CallMessage(wire::ReferencesTaken{sequence, item}));
   }
 }
 

@@ -67,8 +67,9 @@ class ActorChannel : public std::enable_shared_from_this<ActorChannel> {
   void cancel(std::uint64_t sequence);
   // Says that a method waits for the call `probe.sequence`. Nothing where it has not been sent.
   void send_probe(wire::CallProbe probe);
-  // The actor need not keep the objects any more that the call's result refers to.
-  void references_taken(std::uint64_t sequence);
+  // The actor need not keep the objects any more that the call's result, or an item of its stream,
+  // refers to.
+  void references_taken(std::uint64_t sequence, std::uint64_t item);
   // A stream may send so many items in all.
   void allow_items(std::uint64_t sequence, std::uint64_t items);
   // For a thread that waits for an answer: reads answers until `ended()` or the deadline, where it

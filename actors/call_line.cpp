@@ -76,6 +76,13 @@ Status wrong_item_error(std::uint64_t index, std::uint64_t expected, std::uint64
                expected, allowed);
 }
 
+bool wait_for_item(Mutex& mutex, CondVar& changed, Deadline deadline,
+                   const std::function<bool()>& there) TROUPE_NO_ANALYSIS {
+  if (changed.wait_until(mutex, earlier(deadline, Deadline::after(kLongWait)), there)) return true;
+  const auto lent = begin_wait_of_task();
+  return changed.wait_until(mutex, deadline, there);
+}
+
 void check_one_reader(bool waiting) { TROUPE_CHECK(!waiting, "a stream has one reader"); }
 
 // --- arguments -----------------------------------------------------------------------------------
@@ -166,12 +173,12 @@ void CallLine::send(std::uint32_t method, OutgoingArguments& arguments, const Ca
   }
 }
 
-void CallLine::take_references(std::shared_ptr<ObjectIntake> references) const {
+void CallLine::take_references(std::shared_ptr<ObjectIntake> references, std::uint64_t item) const {
   const auto client = client_.lock();
   if (!client) return;
   const std::uint64_t sequence = references->lent_with;
-  client->objects()->hold_all_later(std::move(*references), [channel = channel_, sequence] {
-    channel->references_taken(sequence);
+  client->objects()->hold_all_later(std::move(*references), [channel = channel_, sequence, item] {
+    channel->references_taken(sequence, item);
   });
 }
 

@@ -25,10 +25,9 @@ constexpr int kInARow = 16;
 // A call of an asynchronous method in progress. Owned by the actor's thread alone: coroutines are
 // destroyed there.
 struct CallRunner::AsyncCall {
-  AsyncCall(CallHost& host, QueuedCall queued, MethodLabel label, Group& of)
+  AsyncCall(CallHost& host, QueuedCall queued, MethodLabel label, bool asynchronous, Group& of)
       : call(std::move(queued)),
-        running(host, call.caller, call.sequence, call.deadline, label, /*lane=*/-1,
-                /*asynchronous=*/true),
+        running(host, call.caller, call.sequence, call.deadline, label, /*lane=*/-1, asynchronous),
         group(of) {}
   QueuedCall call;  // its bytes outlive the method
   RunningCall running;
@@ -349,7 +348,8 @@ void CallRunner::begin_async(Group& group, QueuedCall queued, MethodKind kind) {
   // The items of a stream come over the socket, and so its end comes there, after them.
   queued.by_socket = kind == MethodKind::kStream;
   const std::size_t method = queued.method;
-  auto call = std::make_shared<AsyncCall>(*this, std::move(queued), label(method), group);
+  auto call = std::make_shared<AsyncCall>(*this, std::move(queued), label(method),
+                                          /*asynchronous=*/!config_.actor_class->may_wait, group);
   auto host = std::make_shared<AsyncHost>(*this, config_.mailbox);
   host->set(call);
   host->set_self(host);
@@ -412,6 +412,9 @@ void CallRunner::step(const std::shared_ptr<AsyncCall>& call, std::coroutine_han
   }
   AsyncMethod& method = *call->method;
   auto item = method.take_item();
+  if (item && !call->running.lent().empty()) {
+    server_->lend(call->call, std::exchange(call->running.lent(), {}), call->items + 1);
+  }
   if (item) {
     if (!item->ok()) {
       end_async(call, item->status());
@@ -433,7 +436,7 @@ void CallRunner::step(const std::shared_ptr<AsyncCall>& call, std::coroutine_han
 
 // At a co_yield; unless `now`, after the rest of the actor's work has had its turn.
 void CallRunner::go_on(const std::shared_ptr<AsyncCall>& call, bool now) {
-  call->parked = false;
+  if (std::exchange(call->parked, false)) call->method->waits(false);
   const std::optional<std::uint64_t> credit = server_->credit(call->call);
   if (call->running.stop_token().stop_requested()) {
     end_async(call, error(Code::kCancelled, "the stream's caller cancelled it"));
@@ -441,6 +444,7 @@ void CallRunner::go_on(const std::shared_ptr<AsyncCall>& call, bool now) {
     end_async(call, Status(Code::kUnavailable, "the stream's caller is gone"));
   } else if (*credit <= call->items || server_->holds_back(call->call.caller)) {
     call->parked = true;
+    call->method->waits(true);
   } else if (!now) {
     call->parked = true;
     credit_changed(call->call.caller, call->call.sequence);

@@ -80,10 +80,11 @@ void CallServer::on_frame(const std::shared_ptr<Peer>& peer, std::span<const std
   on_close(peer);
 }
 
-void CallServer::lend(const QueuedCall& call, std::vector<std::shared_ptr<const void>> kept) {
+void CallServer::lend(const QueuedCall& call, std::vector<std::shared_ptr<const void>> kept,
+                      std::uint64_t item) {
   if (call.items) return call.items->keep(call.sequence, std::move(kept));
   MutexLock lock(mutex_);
-  lent_[{call.caller, call.sequence}] = {std::move(kept), loop_.clock().now() + kLentTime};
+  lent_[{call.caller, call.sequence, item}] = {std::move(kept), loop_.clock().now() + kLentTime};
   if (std::exchange(dropping_lent_, true)) return;
   loop_.call_after(kLentTime, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->drop_lent();
@@ -93,7 +94,7 @@ void CallServer::lend(const QueuedCall& call, std::vector<std::shared_ptr<const 
 void CallServer::on_taken(const std::shared_ptr<Peer>& peer, const wire::ReferencesTaken& taken) {
   Lent gone;  // goes without the lock
   MutexLock lock(mutex_);
-  const auto lent = lent_.find({peer->caller, taken.sequence});
+  const auto lent = lent_.find({peer->caller, taken.sequence, taken.item});
   if (lent == lent_.end()) return;
   gone = std::move(lent->second);
   lent_.erase(lent);

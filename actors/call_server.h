@@ -16,6 +16,7 @@
 #include <set>
 #include <stop_token>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "actors/call_connection.h"
@@ -96,9 +97,10 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   bool holds_back(ClientId caller);
   // Requested when the caller cancels an open call, or has ended it at its deadline. Any thread.
   std::stop_token stop_token_of(ClientId caller, std::uint64_t sequence);
-  // Keeps what the call's result refers to, until its caller has taken it, or for kLentTime. Before
-  // the answer; any thread.
-  void lend(const QueuedCall& call, std::vector<std::shared_ptr<const void>> kept);
+  // Keeps what the call's result, or an item of its stream, refers to, until its caller has taken
+  // it, or for kLentTime. Before it is sent; any thread.
+  void lend(const QueuedCall& call, std::vector<std::shared_ptr<const void>> kept,
+            std::uint64_t item = 0);
   // The index-th item, from 1, of a stream. kUnavailable: its caller has no connection. Any thread.
   Status send_item(const QueuedCall& call, std::uint64_t index, wire::Bytes item);
   // How many items of a stream its caller allows in all; nothing: nobody takes them any more. Any
@@ -193,7 +195,9 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
     std::vector<std::shared_ptr<const void>> kept;
     TimePoint until;
   };
-  std::map<std::pair<ClientId, std::uint64_t>, Lent> lent_ TROUPE_GUARDED_BY(mutex_);
+  // By caller, call and item.
+  std::map<std::tuple<ClientId, std::uint64_t, std::uint64_t>, Lent> lent_
+      TROUPE_GUARDED_BY(mutex_);
   bool dropping_lent_ TROUPE_GUARDED_BY(mutex_) = false;
   // Loop thread: sockets over which rings are being offered.
   std::map<std::uint64_t, UniqueFd> offers_;

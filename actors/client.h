@@ -143,6 +143,8 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   void lend_cpus(bool back);
   // Tells the head what this process has under way.
   WorkReporter& work() const { return *work_; }
+  // Whether this process is a fork of the one whose client it is.
+  bool forked() const { return options_.environment->process.is_forked(); }
   // Of this process: callbacks come there.
   net::EventLoop& loop() const { return *options_.environment->loop; }
 
@@ -175,7 +177,6 @@ class ActorClient : public std::enable_shared_from_this<ActorClient> {
   void place(std::shared_ptr<const wire::ActorSpec> spec, std::shared_ptr<ActorChannel> channel,
              OnRefused on_refused = nullptr);
   void forget_channels_locked() TROUPE_REQUIRES(mutex_);
-  bool forked() const { return options_.environment->process.is_forked(); }
 
   const ClientOptions options_;
   Mutex light_mutex_;  // before mutex_

@@ -102,8 +102,7 @@ bool decode_object(Decoder& in, std::uint64_t type_hash, HeldObjectPtr& object) 
   }
   const DecodeContext& context = in.context();
   if (!context.client || !context.takes_references) {
-    return in.fail(
-        "an ObjectRef where none can be used: in an object, in saved state, in a stream's item");
+    return in.fail("an ObjectRef where none can be used: in an object, in saved state");
   }
   if (!context.intake) context.intake = std::make_shared<ObjectIntake>();
   context.intake->lent_with = lent_with;

@@ -48,7 +48,7 @@ void LeaseQueue::drop(QueuedTask& task) {
 bool LeaseQueue::answered(QueuedTask& task, std::uint64_t number, TimePoint now) {
   Lease* const lease = find(number);
   if (lease == nullptr || task.state != State::kAtLease || task.lease != number) return false;
-  if (lease->at.front().get() == &task) learn(*lease, now);
+  if (lease->at.front().get() == &task && !task.alone) learn(*lease, now);
   task.state = State::kOver;
   remove(*lease, task, now);
   failures_ = start_failures_ = 0;

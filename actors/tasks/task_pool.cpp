@@ -29,7 +29,6 @@ namespace {
 // For a worker to end: a task that was given up sees its stop token before it.
 constexpr std::chrono::milliseconds kWorkerGrace{5'000};
 constexpr Duration kEndAgainAfter = std::chrono::seconds(1);
-constexpr const char* kNotGot = "no result before the deadline of get()";
 
 // A task that is run by the one which waits for it needs room behind that one's frames.
 bool stack_is_nearly_used_up() {
@@ -118,21 +117,31 @@ class TaskAttempt final : public CallSink,
         lease(task->lease),
         channel(std::move(where)),
         pool_(std::move(of)),
+        pool_of_items_(pool_),
         line_(pool_->client(), channel) {}
 
   void send() {
     if (given_up_) return abandon();
-    OutgoingArguments arguments(*channel, kNoLightNumber, /*lends=*/true);
+    const std::uint64_t items = task->items_allowed();
+    // (A stream may take long, and has not the room of others meanwhile.)
+    OutgoingArguments arguments(*channel, kNoLightNumber, /*lends=*/items == 0);
     arguments.encoder().put(task->function);
     task->arguments.append_to(arguments.encoder());
     // (The pool has seen to what the task takes over from a call inside which it was submitted.)
     CallOptions options;
     options.inherit = false;
     options.timeout = Deadline::at(task->ends_by).remaining();
-    options.retry = task->retries > 0;
-    line_.send(kRunTask, arguments, options, shared_from_this(), *this, nullptr);
+    options.retry = task->retries > 0 && items == 0;
+    line_.send(items > 0 ? kStreamTask : kRunTask, arguments, options, shared_from_this(), *this,
+               nullptr, items);
+    // (What its reader has allowed meanwhile.)
+    if (const std::uint64_t now = task->items_allowed(); now > items) line_.allow_items(now);
     if (given_up_) line_.cancel();
   }
+  void item(std::uint64_t index, std::span<const std::byte> bytes) override {
+    if (const auto pool = pool_of_items_.lock()) pool->item(*this, index, bytes);
+  }
+  void allow_items(std::uint64_t items) { line_.allow_items(items); }
   void answer(const Status& status, std::span<const std::byte> result,
               Continuations* later) override {
     line_.answered();
@@ -148,7 +157,7 @@ class TaskAttempt final : public CallSink,
     given_up_ = true;
     line_.cancel();
   }
-  std::optional<Status> late() const { return line_.late(kNotGot); }
+  std::optional<Status> late(const char* what) const { return line_.late(what); }
   const CallLine& line() const { return line_; }
 
   const std::shared_ptr<TaskCall> task;
@@ -158,6 +167,7 @@ class TaskAttempt final : public CallSink,
 
  private:
   std::shared_ptr<TaskPool> pool_;
+  const std::weak_ptr<TaskPool> pool_of_items_;
   CallLine line_;
   std::atomic<bool> given_up_{false};
 };
@@ -172,6 +182,11 @@ FutureOptions task_future_options(const ClientPtr& client) {
   return client->future_options(ActorId{});
 }
 
+Status check_stream_window(std::uint32_t window) {
+  if (window > 0) return {};
+  return Status(Code::kInvalidArgument, "TaskOptions::stream_window is at least 1");
+}
+
 void submit_task(const std::shared_ptr<TaskPool>& pool, const TaskOptions& options,
                  std::shared_ptr<TaskCall> task) {
   pool->submit(std::move(task), options);
@@ -180,9 +195,16 @@ void submit_task(const std::shared_ptr<TaskPool>& pool, const TaskOptions& optio
 void TaskCall::cancel_in_pool() {
   if (const auto alive = pool.lock()) alive->cancel(*this);
 }
-Status TaskCall::late_in_pool() const {
-  if (const auto alive = pool.lock()) return alive->late(*this);
-  return Status(Code::kDeadlineExceeded, kNotGot);
+void TaskCall::allow_items_in_pool(std::uint64_t items) {
+  if (const auto alive = pool.lock()) alive->allow_items(*this, items);
+}
+bool TaskCall::forked_from_pool() const {
+  const auto alive = pool.lock();
+  return alive && alive->forked();
+}
+Status TaskCall::late_in_pool(const char* what) const {
+  if (const auto alive = pool.lock()) return alive->late(*this, what);
+  return Status(Code::kDeadlineExceeded, what);
 }
 void TaskCall::help_in_pool(Deadline deadline) {
   if (const auto alive = pool.lock()) alive->help(*this, deadline);
@@ -252,11 +274,13 @@ void TaskPool::submit(TaskPtr task, const TaskOptions& options) {
   task->ends_by = deadline.time();
   task->prefers = node_of_objects(task->arguments);
   task->pool = weak_from_this();
-  task->future().set_ends_by(deadline);
+  task->ends_at(deadline);
+  // (Nothing else comes to its end at its worker while its reader takes its time.)
+  task->alone = task->items_allowed() > 0;
   if (inherits) {
     task->with_outer.emplace(outer->stop_token(), [weak = std::weak_ptr(task)] {
       if (const auto alive = weak.lock()) {
-        alive->future().cancel("the call inside which it was submitted was cancelled");
+        alive->give_up_task("the call inside which it was submitted was cancelled");
       }
     });
   }
@@ -264,7 +288,7 @@ void TaskPool::submit(TaskPtr task, const TaskOptions& options) {
   {
     MutexLock lock(mutex_);
     closed = closed_;
-    if (closed.ok() && !task->future().ready()) queue_.submit(task);
+    if (closed.ok() && !task->over()) queue_.submit(task);
   }
   if (!closed.ok()) return finish(*task, closed, {}, nullptr, nullptr);
   reporter_->changed();
@@ -296,7 +320,30 @@ void TaskPool::cancel(TaskCall& task) {
   go_on_here();
 }
 
-Status TaskPool::late(const TaskCall& task) const {
+void TaskPool::allow_items(TaskCall& task, std::uint64_t items) {
+  std::shared_ptr<TaskAttempt> attempt;
+  {
+    MutexLock lock(mutex_);
+    attempt = task.attempt;
+  }
+  if (attempt) attempt->allow_items(items);
+}
+
+// (One that comes late, of a worker that was lost, comes again from the next one.)
+void TaskPool::item(TaskAttempt& attempt, std::uint64_t index, std::span<const std::byte> bytes) {
+  {
+    MutexLock lock(mutex_);
+    if (attempt.task->attempt.get() != &attempt) return;
+  }
+  attempt.task->item(index, bytes, attempt.line());
+}
+
+bool TaskPool::forked() const {
+  const auto client = client_.lock();
+  return client && client->forked();
+}
+
+Status TaskPool::late(const TaskCall& task, const char* what) const {
   std::shared_ptr<TaskAttempt> attempt;
   std::string lacking;
   {
@@ -304,9 +351,9 @@ Status TaskPool::late(const TaskCall& task) const {
     attempt = task.attempt;
     if (!attempt) lacking = what_is_lacking_locked();
   }
-  std::optional<Status> why = attempt ? attempt->late() : std::nullopt;
+  std::optional<Status> why = attempt ? attempt->late(what) : std::nullopt;
   if (!why) {
-    why = error(Code::kDeadlineExceeded, "{}: the task waits for a worker: {}", kNotGot,
+    why = error(Code::kDeadlineExceeded, "{}: the task waits for a worker: {}", what,
                 lacking.empty() ? "it has just been answered" : lacking);
   }
   return std::move(why->with("task", task.name));
@@ -346,9 +393,8 @@ void TaskPool::help(TaskCall& task, Deadline deadline) {
   }
   if (!attempt) return;
   take_short_slices();
-  attempt->channel->read_answers(deadline, [&] {
-    return attempt->over.load(std::memory_order_acquire) || task.future().ready();
-  });
+  attempt->channel->read_answers(
+      deadline, [&] { return attempt->over.load(std::memory_order_acquire) || task.over(); });
 }
 
 void TaskPool::answered(TaskAttempt& attempt, const Status& status,

@@ -38,13 +38,18 @@ class TaskPool final : public WorkSource, public std::enable_shared_from_this<Ta
 
   void submit(TaskPtr task, const TaskOptions& options);
   void cancel(TaskCall& task);
-  Status late(const TaskCall& task) const;
+  // `what`: of what there is none yet.
+  Status late(const TaskCall& task, const char* what) const;
+  // A stream's reader takes so many items in all.
+  void allow_items(TaskCall& task, std::uint64_t items);
+  bool forked() const;
   // Before a thread sleeps for the task: runs it, where this process may, or reads its answer.
   void help(TaskCall& task, Deadline deadline);
   std::shared_ptr<ActorClient> client() const { return client_.lock(); }
 
   void answered(TaskAttempt& attempt, const Status& status, std::span<const std::byte> result,
                 Continuations* later);
+  void item(TaskAttempt& attempt, std::uint64_t index, std::span<const std::byte> bytes);
   void closed(const Status& why);
   // Others of this process wait for resources.
   void give_up_idle();

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "actors/client.h"
@@ -13,6 +14,7 @@
 #include "runtime/base/status.h"
 #include "runtime/net/event_loop.h"
 #include "troupe/detail/access.h"
+#include "troupe/detail/running_call.h"
 #include "troupe/detail/task_core.h"
 
 namespace troupe::detail {
@@ -24,11 +26,13 @@ constexpr Duration kLookEvery = std::chrono::milliseconds(5);
 constexpr int kIdleLooksMax = 40;
 
 constexpr std::uint64_t kConstructorHash = TypeHash::of("TaskWorker(string)");
-constexpr std::array<MethodSignature, 1> kMethods{
-    MethodSignature{"run", TypeHash::of("TaskWorker::run 1"), "bytes (function, arguments)"}};
-constexpr std::array<bool, 1> kIsConst{true};
-constexpr std::array<MethodKind, 1> kKinds{MethodKind::kPlain};
-constexpr std::array<std::uint16_t, 1> kGroups{0};
+constexpr std::array<MethodSignature, 2> kMethods{
+    MethodSignature{"run", TypeHash::of("TaskWorker::run 1"), "bytes (function, arguments)"},
+    MethodSignature{"stream", TypeHash::of("TaskWorker::stream 1"),
+                    "stream of bytes (function, arguments)"}};
+constexpr std::array<bool, 2> kIsConst{true, true};
+constexpr std::array<MethodKind, 2> kKinds{MethodKind::kPlain, MethodKind::kStream};
+constexpr std::array<std::uint16_t, 2> kGroups{0, 0};
 constexpr ActorInterface kInterface{kTaskWorkerType, kMethods, false, false};
 constexpr std::string_view kNotBegun = "a worker gave the task back: another one takes long there";
 
@@ -77,38 +81,93 @@ class LongTasks : public std::enable_shared_from_this<LongTasks> {
   int idle_looks_ = 0;
 };
 
+// While a stream waits for its reader others may have its worker's CPUs, as while a task waits in
+// get(): the reader may wait for what has no room otherwise.
+class StreamWaits : public std::enable_shared_from_this<StreamWaits> {
+ public:
+  explicit StreamWaits(ClientPtr client) : client_(std::move(client)) {}
+
+  void set(bool waits) {
+    const std::lock_guard lock(mutex_);
+    ++changes_;
+    waits_ = waits;
+    if (!waits && std::exchange(lent_, false)) client_->lend_cpus(true);
+    if (waits && !std::exchange(looking_, true)) look_later_locked();
+  }
+
+ private:
+  void look_later_locked() {
+    client_->loop().call_after(kLongWait, [weak = weak_from_this(), seen = changes_] {
+      if (const auto self = weak.lock()) self->look(seen);
+    });
+  }
+  void look(std::uint64_t seen) {
+    const std::lock_guard lock(mutex_);
+    looking_ = waits_ && seen != changes_;
+    if (looking_) return look_later_locked();
+    if (waits_ && !std::exchange(lent_, true)) client_->lend_cpus(false);
+  }
+
+  const ClientPtr client_;
+  std::mutex mutex_;
+  std::uint64_t changes_ = 0;
+  bool waits_ = false;
+  bool looking_ = false;
+  bool lent_ = false;
+};
+
+// A failure that the function itself has told, as is_of_function() knows it.
+Result<Bytes> of_function(Result<Bytes> result, std::string_view name) {
+  if (result.ok()) return result;
+  return result.status().with(kTaskContext, name);
+}
+
+class StreamOfTask final : public AsyncMethod {
+ public:
+  StreamOfTask(std::unique_ptr<AsyncMethod> stream, std::string_view name, ClientPtr client)
+      : stream_(std::move(stream)), name_(name), waits_(std::make_shared<StreamWaits>(std::move(client))) {}
+  ~StreamOfTask() override { waits_->set(false); }
+  std::coroutine_handle<> coroutine() const override { return stream_->coroutine(); }
+  bool done() const override { return stream_->done(); }
+  Result<Bytes> result() override { return of_function(stream_->result(), name_); }
+  std::optional<Result<Bytes>> take_item() override { return stream_->take_item(); }
+  void waits(bool begins) override { waits_->set(begins); }
+
+ private:
+  const std::unique_ptr<AsyncMethod> stream_;
+  const std::string_view name_;
+  const std::shared_ptr<StreamWaits> waits_;
+};
+
 class TaskWorker final : public ActorInstance {
  public:
-  TaskWorker(ActorContext& context, std::span<const TaskFunction> functions, net::EventLoop& loop)
-      : context_(context), functions_(functions), long_tasks_(std::make_shared<LongTasks>(loop)) {}
+  TaskWorker(ActorContext& context, std::span<const TaskFunction> functions, ClientPtr client)
+      : context_(context),
+        functions_(functions),
+        client_(std::move(client)),
+        long_tasks_(std::make_shared<LongTasks>(client_->loop())) {}
 
   Result<Bytes> invoke(std::size_t, std::span<const std::byte> arguments,
                        const DecodeContext& decode) override {
-    Decoder in(arguments);
-    std::uint64_t id = 0;
-    if (!in.get(id)) return in.status();
-    for (const TaskFunction& function : functions_) {
-      if (function.id != id) continue;
-      struct Running {
-        explicit Running(LongTasks& of) : tasks(of) { tasks.begin(); }
-        ~Running() { tasks.end(); }
-        LongTasks& tasks;
-      } const running(*long_tasks_);
-      Result<Bytes> result = function.invoke(context_, arguments.subspan(sizeof id), decode);
-      if (result.ok()) return result;
-      return result.status().with(kTaskContext, function.name);
-    }
-    return error(Code::kNotFound,
-                 "the worker's program has no such task: list the function in "
-                 "host_main(argc, argv, troupe::tasks<…>), with the same parameters and result");
+    const TaskFunction* const function = TROUPE_TRY(find(arguments, /*streams=*/false));
+    struct Running {
+      explicit Running(LongTasks& of) : tasks(of) { tasks.begin(); }
+      ~Running() { tasks.end(); }
+      LongTasks& tasks;
+    } const running(*long_tasks_);
+    return of_function(function->invoke(context_, arguments.subspan(sizeof function->id), decode),
+                       function->name);
+  }
+  Result<std::unique_ptr<AsyncMethod>> start(std::size_t, std::span<const std::byte> arguments,
+                                             const DecodeContext& decode,
+                                             std::shared_ptr<TaskHost> host) override {
+    const TaskFunction* const function = TROUPE_TRY(find(arguments, /*streams=*/true));
+    auto stream = TROUPE_TRY(
+        function->start(context_, arguments.subspan(sizeof function->id), decode, std::move(host)));
+    return std::unique_ptr<AsyncMethod>(std::make_unique<StreamOfTask>(std::move(stream), function->name, client_));
   }
   void begin(CallControl& control) override { long_tasks_->watch(control); }
 
-  Result<std::unique_ptr<AsyncMethod>> start(std::size_t, std::span<const std::byte>,
-                                             const DecodeContext&,
-                                             std::shared_ptr<TaskHost>) override {
-    return Status(Code::kInternal, "a task worker has no asynchronous methods");
-  }
   std::optional<SavedState> save() const override { return std::nullopt; }
   Status load(const SavedState&, const DecodeContext&) override {
     return Status(Code::kInternal, "a task worker saves nothing");
@@ -117,8 +176,21 @@ class TaskWorker final : public ActorInstance {
   Status health() override { return {}; }
 
  private:
+  Result<const TaskFunction*> find(std::span<const std::byte> arguments, bool streams) const {
+    Decoder in(arguments);
+    std::uint64_t id = 0;
+    if (!in.get(id)) return in.status();
+    for (const TaskFunction& function : functions_) {
+      if (function.id == id && (function.start != nullptr) == streams) return &function;
+    }
+    return error(Code::kNotFound,
+                 "the worker's program has no such task: list the function in "
+                 "host_main(argc, argv, troupe::tasks<…>), with the same parameters and result");
+  }
+
   ActorContext& context_;
   const std::span<const TaskFunction> functions_;
+  const ClientPtr client_;
   const std::shared_ptr<LongTasks> long_tasks_;
 };
 
@@ -160,6 +232,7 @@ ActorClass task_worker_class(CreateTaskWorker create) {
   own.method_is_const = kIsConst;
   own.method_kinds = kKinds;
   own.method_groups = kGroups;
+  own.may_wait = true;
   own.create = create;
   return own;
 }
@@ -175,8 +248,7 @@ Result<std::unique_ptr<ActorInstance>> make_task_worker(ActorContext& context,
   }
   const ClientPtr client = TROUPE_TRY(Access::usable(context));
   client->tasks().set_worker(std::move(room), functions, context);
-  return std::unique_ptr<ActorInstance>(
-      std::make_unique<TaskWorker>(context, functions, client->loop()));
+  return std::unique_ptr<ActorInstance>(std::make_unique<TaskWorker>(context, functions, client));
 }
 
 }  // namespace troupe::detail

@@ -13,8 +13,9 @@
 namespace troupe::detail {
 
 inline constexpr std::string_view kTaskWorkerType = "TaskWorker";
-// Its only method: arguments are the function's id, and the function's own.
+// Its methods: arguments are the function's id, and the function's own.
 inline constexpr std::uint32_t kRunTask = 0;
+inline constexpr std::uint32_t kStreamTask = 1;
 const ActorInterface& task_worker_interface();
 
 // What a worker holds, by which it knows whose tasks it may run itself.

@@ -106,7 +106,8 @@ struct CallProbe {
 // not keep their objects for this caller any more.
 struct ReferencesTaken {
   std::uint64_t sequence = 0;
-  TROUPE_WIRE(ReferencesTaken, sequence);
+  std::uint64_t item = 0;  // of a stream: its number; 0: what came in the result
+  TROUPE_WIRE(ReferencesTaken, sequence, item);
 };
 
 // In the order of their numbers on the wire: a new one goes to the end.

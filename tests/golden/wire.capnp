@@ -1284,6 +1284,7 @@ struct CallGivenBack {
 
 struct ReferencesTaken {
   sequence @0 :UInt64;
+  item @1 :UInt64;
 }
 
 struct CallMessage {

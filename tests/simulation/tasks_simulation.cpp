@@ -85,6 +85,7 @@ class TasksWorld {
     }
     const Duration timeout = world_.chance(30) ? world_.between(1, 400) : Duration(1h);
     task->ends_by = world_.timeline.now() + timeout;
+    task->alone = number % 17 == 3;  // as those that give streams
     tasks_.push_back(task);
     ++result_.submitted;
     queue_.submit(task);

@@ -32,9 +32,12 @@ namespace detail {
 template <auto Function>
 struct TaskCallOf;
 }
-// What a task's future has of the function's result: as that of a method.
+// What a task's future has of the function's result: as that of a method; of a stream an item's.
 template <auto Function>
 using TaskValue = typename detail::TaskCallOf<Function>::Value;
+// What submitting it gives: a Future of that; of a function that returns a Stream a StreamReader.
+template <auto Function>
+using TaskReturn = typename detail::TaskCallOf<Function>::Return;
 
 class Actors {
  public:
@@ -85,7 +88,7 @@ class Actors {
   // --- tasks (tasks.h, which a program that has some includes) ----------------------------------
   // Runs a function of the program, listed in its host_main, on some node that has room.
   template <auto Function, typename... A>
-  Future<TaskValue<Function>> submit(A&&... arguments) const;
+  TaskReturn<Function> submit(A&&... arguments) const;
   // What submits tasks that have these options.
   Tasks tasks(const TaskOptions& options) const;
   Tasks tasks() const;

@@ -147,7 +147,7 @@ class ActorHandle {
     }
     detail::OutgoingArguments arguments(*channel_, light_number_, /*lends=*/false);
     detail::encode_arguments(arguments.encoder(), stored);
-    auto state = std::make_shared<detail::StreamState<Item>>(
+    auto state = std::make_shared<detail::CallStreamState<Item>>(
         detail::future_options(*client_, *channel_), client_, channel_, options_.stream_window);
     state->line().send(method, arguments, options_, state, *state, nullptr, options_.stream_window);
     return StreamReader<Item>(std::move(state));

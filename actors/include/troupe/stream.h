@@ -16,6 +16,7 @@
 
 #include <coroutine>
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -24,6 +25,10 @@
 #include "troupe/task.h"
 
 namespace troupe {
+
+namespace detail {
+void lend(std::vector<std::shared_ptr<const void>> kept);  // actor_class.h
+}
 
 template <typename T>
 class [[nodiscard]] Stream {
@@ -53,6 +58,7 @@ class [[nodiscard]] Stream {
     static std::vector<std::byte> encode(const T& value) {
       Encoder out;
       Codec<T>::encode(out, value);
+      if (!out.kept().empty()) detail::lend(std::move(out.kept()));
       return out.take();
     }
   };

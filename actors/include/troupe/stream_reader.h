@@ -1,5 +1,6 @@
 #pragma once
-// StreamReader<T>: what a call of a method that returns Stream<T> (stream.h) gives its caller.
+// StreamReader<T>: what a call of a method that returns Stream<T> (stream.h) gives its caller, and
+// a task that does so (tasks.h) whoever submits it.
 //
 //   auto numbers = counter.call<&Counter::count_to>(1000);
 //   for (;;) {
@@ -18,6 +19,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,22 +38,21 @@ namespace detail {
 Status check_may_wait_for_item();
 Status wrong_item_error(std::uint64_t index, std::uint64_t expected, std::uint64_t allowed);
 void check_one_reader(bool waiting);
+// Waits until `there`, which is asked under the mutex; a task that waits for long lends its CPUs
+// meanwhile. False: the deadline passed.
+bool wait_for_item(Mutex& mutex, CondVar& changed, Deadline deadline,
+                   const std::function<bool()>& there) TROUPE_REQUIRES(mutex);
 
+// Whatever the items come from: a call, or a task (tasks.h).
 template <typename T>
-class StreamState final : public CallSink,
-                          public Cancellable,
-                          public std::enable_shared_from_this<StreamState<T>> {
+class StreamState : public Cancellable, public std::enable_shared_from_this<StreamState<T>> {
  public:
   using Next = Result<std::optional<T>>;
 
-  StreamState(FutureOptions options, const std::shared_ptr<ActorClient>& client,
-              const std::shared_ptr<ActorChannel>& channel, std::uint64_t window)
-      : executor_(std::move(options.executor)), window_(window), allowed_(window) {
-    line_.emplace(client, channel);
-  }
+  StreamState(std::shared_ptr<Executor> executor, std::uint64_t window)
+      : executor_(std::move(executor)), window_(window), allowed_(window) {}
   explicit StreamState(Status ended) : window_(1), end_(std::move(ended)) {}
-
-  CallLine& line() { return *line_; }
+  virtual ~StreamState() = default;
 
   Next next(Deadline deadline) TROUPE_EXCLUDES(mutex_) {
     std::optional<Next> found;
@@ -60,10 +61,8 @@ class StreamState final : public CallSink,
       found = take_locked();
       if (!found) {
         TROUPE_RETURN_IF_ERROR(check_may_wait_for_item());
-        if (!ready_.wait_until(mutex_, deadline,
-                               [&]() TROUPE_NO_ANALYSIS { return !items_.empty() || end_; })) {
-          return late_locked();
-        }
+        const auto there = [&]() TROUPE_NO_ANALYSIS { return !items_.empty() || end_; };
+        if (!wait_for_item(mutex_, ready_, deadline, there)) return late_locked();
         found = take_locked();
       }
     }
@@ -79,7 +78,7 @@ class StreamState final : public CallSink,
       found = take_locked();
       if (!found) {
         waiting_.emplace(std::make_shared<FutureState<std::optional<T>>>(
-            FutureOptions{.executor = executor_, .ends_by = line_->ends_by()}));
+            FutureOptions{.executor = executor_, .ends_by = ends_by()}));
         return waiting_->future();
       }
     }
@@ -88,12 +87,28 @@ class StreamState final : public CallSink,
   }
 
   void cancel(const char* why = "the caller cancelled it") override {
-    if (line_ && line_->forked()) return;  // it is the parent's
-    if (finish(Status(Code::kCancelled, why))) line_->cancel();
+    if (forked()) return;  // it is the parent's
+    if (finish(Status(Code::kCancelled, why))) give_up();
   }
 
-  void item(std::uint64_t index, std::span<const std::byte> bytes) override {
-    auto value = decode_value<T>(bytes, line_->item_context());
+ protected:
+  // Where the items come from; of one that was refused from nowhere.
+  virtual void allow_items(std::uint64_t items) { (void)items; }
+  virtual void give_up() {}
+  virtual std::optional<Status> late(const char* what) const {
+    (void)what;
+    return std::nullopt;
+  }
+  virtual std::optional<Deadline> ends_by() const { return std::nullopt; }
+  virtual bool forked() const { return false; }
+
+  // By `line`. `repeats`: those that have come before may come again, and are passed over.
+  void item_arrived(std::uint64_t index, std::span<const std::byte> bytes, const CallLine& line,
+                    bool repeats) TROUPE_EXCLUDES(mutex_) {
+    if (repeats && index <= arrived()) return;
+    const DecodeContext context = line.decode_context();
+    auto value = decode_value<T>(bytes, context);
+    if (context.intake) line.take_references(std::move(context.intake), index);
     std::optional<Promise<std::optional<T>>> waiting;
     Status wrong = value.status();
     {
@@ -111,21 +126,33 @@ class StreamState final : public CallSink,
       }
     }
     if (!wrong.ok()) {
-      if (finish(std::move(wrong))) line_->cancel();
+      if (finish(std::move(wrong))) give_up();
       return;
     }
     if (!waiting) return;
     allow_more();
     waiting->set(std::optional<T>(std::move(*value)));
   }
-  void answer(const Status& status, std::span<const std::byte>, Continuations* later) override {
+  // No more comes.
+  void source_ended(const Status& status, Continuations* later) {
     if (later != nullptr) {  // users' code does not run here
       later->push_back([self = this->shared_from_this(), status] { self->finish(status); });
     } else {
       finish(status);
     }
   }
-  void abandon() override { finish(Status(Code::kInternal, "nobody ended the stream")); }
+  std::uint64_t arrived() const TROUPE_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return arrived_;
+  }
+  std::uint64_t allowed() const TROUPE_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return allowed_;
+  }
+  bool has_ended() const TROUPE_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return end_.has_value();
+  }
 
  private:
   // False when it has ended already.
@@ -143,8 +170,8 @@ class StreamState final : public CallSink,
   }
   Status late_locked() const TROUPE_REQUIRES(mutex_) {
     constexpr const char* kWhat = "no item of the stream before the deadline of next()";
-    auto late = line_->late(kWhat);
-    Status status = late ? std::move(*late) : Status(Code::kDeadlineExceeded, kWhat);
+    auto known = late(kWhat);
+    Status status = known ? std::move(*known) : Status(Code::kDeadlineExceeded, kWhat);
     return status.with("items", arrived_);
   }
   // The next item, else the end, else nothing.
@@ -167,12 +194,12 @@ class StreamState final : public CallSink,
       if (end_ || (taken_ + window_ - allowed_) * 2 < window_) return;
       allowed = allowed_ = taken_ + window_;
     }
-    line_->allow_items(allowed);
+    allow_items(allowed);
   }
 
   const std::shared_ptr<Executor> executor_;
   const std::uint64_t window_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar ready_;
   std::deque<T> items_ TROUPE_GUARDED_BY(mutex_);
   std::uint64_t arrived_ TROUPE_GUARDED_BY(mutex_) = 0;
@@ -180,8 +207,38 @@ class StreamState final : public CallSink,
   std::uint64_t allowed_ TROUPE_GUARDED_BY(mutex_) = 0;
   std::optional<Status> end_ TROUPE_GUARDED_BY(mutex_);
   std::optional<Promise<std::optional<T>>> waiting_ TROUPE_GUARDED_BY(mutex_);
-  // Of one that was not refused. It goes first: its cancellation with the outer call comes here.
-  std::optional<CallLine> line_;
+};
+
+// Of a call.
+template <typename T>
+class CallStreamState final : public StreamState<T>, public CallSink {
+  using Base = StreamState<T>;
+
+ public:
+  CallStreamState(FutureOptions options, const std::shared_ptr<ActorClient>& client,
+                  const std::shared_ptr<ActorChannel>& channel, std::uint64_t window)
+      : Base(std::move(options.executor), window), line_(client, channel) {}
+
+  CallLine& line() { return line_; }
+
+  void item(std::uint64_t index, std::span<const std::byte> bytes) override {
+    Base::item_arrived(index, bytes, line_, /*repeats=*/false);
+  }
+  void answer(const Status& status, std::span<const std::byte>, Continuations* later) override {
+    Base::source_ended(status, later);
+  }
+  void abandon() override {
+    Base::source_ended(Status(Code::kInternal, "nobody ended the stream"), nullptr);
+  }
+
+ private:
+  void allow_items(std::uint64_t items) override { line_.allow_items(items); }
+  void give_up() override { line_.cancel(); }
+  std::optional<Status> late(const char* what) const override { return line_.late(what); }
+  std::optional<Deadline> ends_by() const override { return line_.ends_by(); }
+  bool forked() const override { return line_.forked(); }
+
+  CallLine line_;
 };
 
 }  // namespace detail

@@ -26,6 +26,17 @@
 //   runs them in its own process where they have not begun: nested tasks end however few workers
 //   there are. They use its thread's stack, some thousands deep; where that is nearly used up, the
 //   next one ends with kResourceExhausted.
+// - A function that returns a Stream<T> (stream.h) gives its values one by one, and submit() a
+//   StreamReader<T> (stream_reader.h) at once:
+//
+//     troupe::Stream<Page> pages(std::string file) { … co_yield page; … }
+//     auto reader = cluster.submit<&pages>("book.txt");
+//     while (auto page = reader.next(1min).value()) …
+//
+//   It goes on while at most TaskOptions::stream_window items are on the way or not taken. It has
+//   its worker's thread to itself, and may wait in get(). Where its worker dies it runs again from
+//   its beginning, and the items that have come already are passed over: it must give the same ones
+//   again. Whoever lets go of the reader ends it.
 // - Of a task that no node could hold, were it idle, the future ends with kResourceExhausted
 //   (TaskOptions::awaits_nodes). A program that lacks the function says so (kNotFound).
 //
@@ -51,6 +62,8 @@
 #include "troupe/detail/future_arguments.h"
 #include "troupe/detail/task_core.h"
 #include "troupe/future.h"
+#include "troupe/stream.h"
+#include "troupe/stream_reader.h"
 
 namespace troupe {
 
@@ -75,6 +88,8 @@ struct TaskOptions {
   Duration timeout = std::chrono::hours(1);
   // Submitted inside an actor's method or a task: ends with that, as CallOptions::inherit.
   bool inherit = true;
+  // Of functions that return a Stream: how many items may be on the way or not taken yet.
+  std::uint32_t stream_window = 64;
 };
 
 template <auto... Functions>
@@ -102,14 +117,32 @@ struct TaskCallOf {
   using Traits = MethodTraits<Function>;
   static_assert(std::is_void_v<typename Traits::Class>,
                 "a task is a function, &f: methods of actors are called by their handles");
-  static_assert(Traits::kKind == MethodKind::kPlain,
-                "a task is no coroutine: it returns its result, or references to objects");
+  static_assert(Traits::kKind != MethodKind::kTask,
+                "a task returns its result, references to objects, or a troupe::Stream: it has a "
+                "thread to itself, and need not be a coroutine");
   using Value = typename Traits::Value;
+  static constexpr bool kStreams = Traits::kKind == MethodKind::kStream;
+  using Return = std::conditional_t<kStreams, StreamReader<Value>, Future<Value>>;
   static_assert(check_method<Function>());
   static constexpr std::string_view kName = kMethodName<Function>;
   static constexpr std::uint64_t kId =
       TypeHash::mix(TypeHash::of(kName), signature_hash<Function>());
 };
+
+// Calls the function with decoded arguments, each as the parameter wants it.
+template <auto Function, typename... P>
+decltype(auto) call_task(ActorContext& context, typename MethodTraits<Function>::Stored& stored,
+                         std::tuple<P...>*) {
+  return std::apply(
+      [&](auto&... a) -> decltype(auto) {
+        if constexpr (MethodTraits<Function>::kTakesContext) {
+          return Function(context, static_cast<P&&>(a)...);
+        } else {
+          return Function(static_cast<P&&>(a)...);
+        }
+      },
+      stored);
+}
 
 template <auto Function>
 Result<Bytes> invoke_task(ActorContext& context, std::span<const std::byte> arguments,
@@ -117,25 +150,62 @@ Result<Bytes> invoke_task(ActorContext& context, std::span<const std::byte> argu
   using Traits = MethodTraits<Function>;
   typename Traits::Stored stored;
   TROUPE_RETURN_IF_ERROR(decode_arguments(arguments, decode, stored));
-  const auto call = [&]<typename... P>(std::tuple<P...>*) -> decltype(auto) {
-    return std::apply(
-        [&](auto&... a) -> decltype(auto) {
-          if constexpr (Traits::kTakesContext) {
-            return Function(context, static_cast<P&&>(a)...);
-          } else {
-            return Function(static_cast<P&&>(a)...);
-          }
-        },
-        stored);
-  };
-  return encode_returned<Traits>(
-      [&]() -> decltype(auto) { return call(static_cast<typename Traits::Parameters*>(nullptr)); });
+  return encode_returned<Traits>([&]() -> decltype(auto) {
+    return call_task<Function>(context, stored, static_cast<typename Traits::Parameters*>(nullptr));
+  });
+}
+
+// A task that gives a stream, under way.
+template <auto Function>
+class TaskStream final : public AsyncMethod {
+  using Traits = MethodTraits<Function>;
+
+ public:
+  TaskStream(ActorContext& context, typename Traits::Stored stored, std::shared_ptr<TaskHost> host)
+      : stored_(std::move(stored)),
+        stream_(call_task<Function>(context, stored_,
+                                    static_cast<typename Traits::Parameters*>(nullptr))) {
+    if (stream_.coroutine()) stream_.coroutine().promise().host = std::move(host);
+  }
+  std::coroutine_handle<> coroutine() const override { return stream_.coroutine(); }
+  bool done() const override { return stream_.done(); }
+  Result<Bytes> result() override {
+    stream_.take();
+    return Bytes{};
+  }
+  std::optional<Result<Bytes>> take_item() override { return stream_.take_item(); }
+
+ private:
+  // The coroutine's references lead here: it goes first.
+  typename Traits::Stored stored_;
+  Stream<typename Traits::Value> stream_;
+};
+
+template <auto Function>
+Result<std::unique_ptr<AsyncMethod>> start_task_stream(ActorContext& context,
+                                                       std::span<const std::byte> arguments,
+                                                       const DecodeContext& decode,
+                                                       std::shared_ptr<TaskHost> host) {
+  typename MethodTraits<Function>::Stored stored;
+  TROUPE_RETURN_IF_ERROR(decode_arguments(arguments, decode, stored));
+  return std::unique_ptr<AsyncMethod>(
+      std::make_unique<TaskStream<Function>>(context, std::move(stored), std::move(host)));
+}
+
+template <auto Function>
+constexpr TaskFunction task_function() {
+  using Call = TaskCallOf<Function>;
+  if constexpr (Call::kStreams) {
+    return {Call::kName, Call::kId, nullptr, &start_task_stream<Function>};
+  } else {
+    return {Call::kName, Call::kId, &invoke_task<Function>, nullptr};
+  }
 }
 
 template <auto... Functions>
 struct TaskTable {
-  static constexpr std::array<TaskFunction, sizeof...(Functions)> kFunctions{TaskFunction{
-      TaskCallOf<Functions>::kName, TaskCallOf<Functions>::kId, &invoke_task<Functions>}...};
+  static constexpr std::array<TaskFunction, sizeof...(Functions)> kFunctions{
+      task_function<Functions>()...};
   static_assert(
       names_are_unique(std::array<std::string_view, sizeof...(Functions)>{
           TaskCallOf<Functions>::kName...}),
@@ -154,7 +224,9 @@ class TaskCallState final : public FutureState<NonVoid<Value>>, public TaskCall 
 
  public:
   using Base::Base;
-  FutureCore& future() override { return *this; }
+  void ends_at(Deadline deadline) override { Base::set_ends_by(deadline); }
+  bool over() const override { return Base::ready(); }
+  void give_up_task(const char* why) override { Base::cancel(why); }
   void end(const Status& status, std::span<const std::byte> result, const CallLine* line,
            Continuations* later) override {
     if (!status.ok()) {
@@ -172,24 +244,57 @@ class TaskCallState final : public FutureState<NonVoid<Value>>, public TaskCall 
       Base::set(std::move(value), later);
     }
   }
-  Status late() const override { return late_in_pool(); }
+  Status late() const override { return late_in_pool("no result before the deadline of get()"); }
 
  private:
   void cancelled() override { cancel_in_pool(); }
   void help(Deadline deadline) override { help_in_pool(deadline); }
 };
 
-template <auto Function, typename Packed>
-std::shared_ptr<TaskCallState<typename TaskCallOf<Function>::Value>> start_task(
-    const ClientPtr& client, const std::shared_ptr<TaskPool>& pool, const TaskOptions& options,
-    Packed arguments) {
-  using Call = TaskCallOf<Function>;
-  auto task = std::make_shared<TaskCallState<typename Call::Value>>(task_future_options(client));
-  task->name = Call::kName;
-  task->function = Call::kId;
+template <typename T>
+class TaskStreamState final : public StreamState<T>, public TaskCall {
+  using Base = StreamState<T>;
+
+ public:
+  TaskStreamState(FutureOptions options, std::uint32_t window)
+      : Base(std::move(options.executor), window) {}
+  void ends_at(Deadline deadline) override { ends_by_ = deadline; }
+  bool over() const override { return Base::has_ended(); }
+  void give_up_task(const char* why) override { Base::cancel(why); }
+  std::uint64_t items_allowed() const override { return Base::allowed(); }
+  void item(std::uint64_t index, std::span<const std::byte> bytes, const CallLine& line) override {
+    Base::item_arrived(index, bytes, line, /*repeats=*/true);
+  }
+  void end(const Status& status, std::span<const std::byte>, const CallLine*,
+           Continuations* later) override {
+    Base::source_ended(status, later);
+  }
+
+ private:
+  void allow_items(std::uint64_t items) override { allow_items_in_pool(items); }
+  void give_up() override { cancel_in_pool(); }
+  std::optional<Status> late(const char* what) const override { return late_in_pool(what); }
+  std::optional<Deadline> ends_by() const override { return ends_by_; }
+  bool forked() const override { return forked_from_pool(); }
+
+  std::optional<Deadline> ends_by_;
+};
+
+template <auto Function, typename State>
+std::shared_ptr<State> start_as(std::shared_ptr<State> task, const std::shared_ptr<TaskPool>& pool,
+                                const TaskOptions& options, PackedArguments arguments) {
+  task->name = TaskCallOf<Function>::kName;
+  task->function = TaskCallOf<Function>::kId;
   task->arguments = std::move(arguments);
   submit_task(pool, options, task);
   return task;
+}
+template <auto Function>
+auto start_task(const ClientPtr& client, const std::shared_ptr<TaskPool>& pool,
+                const TaskOptions& options, PackedArguments arguments) {
+  using State = TaskCallState<TaskValue<Function>>;
+  return start_as<Function>(std::make_shared<State>(task_future_options(client)), pool, options,
+                            std::move(arguments));
 }
 
 }  // namespace detail
@@ -205,20 +310,19 @@ class Tasks {
   // task is submitted when its result is there, and is nobody's: not cancelled with a call inside
   // which it was made.
   template <auto Function, typename... A>
-  Future<TaskValue<Function>> submit(A&&... arguments) const {
-    if (!pool_.ok()) return make_ready_future<TaskValue<Function>>(pool_.status());
-    if constexpr ((detail::kIsFuture<std::remove_cvref_t<A>> || ...)) {
-      return submit_later<Function>(std::index_sequence_for<A...>{}, std::forward<A>(arguments)...);
+  TaskReturn<Function> submit(A&&... arguments) const {
+    if constexpr (detail::TaskCallOf<Function>::kStreams) {
+      return submit_stream<Function>(std::forward<A>(arguments)...);
     } else {
-      return submit_now<Function>(std::forward<A>(arguments)...);
+      return submit_for_result<Function>(std::forward<A>(arguments)...);
     }
   }
-
   // A task for each of the inputs, a tuple of its arguments or the only one: at most a window of
   // them under way, 1,024 by default. Inputs are read as results are taken; a range that is given
   // as an lvalue outlives the map.
   template <auto Function, typename Inputs>
   PoolMap<TaskValue<Function>> map(Inputs&& inputs, const MapOptions& options = {}) const {
+    static_assert(!detail::TaskCallOf<Function>::kStreams, "the tasks of a map return one result");
     using R = TaskValue<Function>;
     auto submit =
         detail::call_of_each<R, Inputs>(std::forward<Inputs>(inputs), [self = *this](auto&& input) {
@@ -254,6 +358,30 @@ class Tasks {
  private:
   friend struct detail::Access;
   Tasks(Result<detail::ClientPtr> client, TaskOptions options);
+  template <auto Function, typename... A>
+  Future<TaskValue<Function>> submit_for_result(A&&... arguments) const {
+    if (!pool_.ok()) return make_ready_future<TaskValue<Function>>(pool_.status());
+    if constexpr ((detail::kIsFuture<std::remove_cvref_t<A>> || ...)) {
+      return submit_later<Function>(std::index_sequence_for<A...>{}, std::forward<A>(arguments)...);
+    } else {
+      return submit_now<Function>(std::forward<A>(arguments)...);
+    }
+  }
+  template <auto Function, typename... A>
+  StreamReader<TaskValue<Function>> submit_stream(A&&... arguments) const {
+    using Item = TaskValue<Function>;
+    static_assert(!(detail::kIsFuture<std::remove_cvref_t<A>> || ...),
+                  "a task that returns a Stream takes no futures: its reader is returned at once. "
+                  "Wait for them before");
+    if (!pool_.ok()) return StreamReader<Item>(pool_.status());
+    if (Status sense = detail::check_stream_window(options_.stream_window); !sense.ok()) {
+      return StreamReader<Item>(std::move(sense));
+    }
+    return StreamReader<Item>(detail::start_as<Function>(
+        std::make_shared<detail::TaskStreamState<Item>>(detail::task_future_options(client_),
+                                                        options_.stream_window),
+        *pool_, options_, detail::pack_arguments<Function>(std::forward<A>(arguments)...)));
+  }
   template <auto Function, typename... A>
   Future<TaskValue<Function>> submit_now(A&&... arguments) const {
     return Future<TaskValue<Function>>(detail::start_task<Function>(
@@ -336,7 +464,7 @@ class Tasks {
 };
 
 template <auto Function, typename... A>
-Future<TaskValue<Function>> Actors::submit(A&&... arguments) const {
+TaskReturn<Function> Actors::submit(A&&... arguments) const {
   return tasks().template submit<Function>(std::forward<A>(arguments)...);
 }
 

@@ -130,6 +130,59 @@ void look_at_bytes(UntilCancelled, std::vector<std::byte> bytes, const std::stri
   if (good && bytes.size() == 40u << 20) std::ofstream(whole) << "x";
 }
 
+Stream<int> count_to(int n) {
+  for (int i = 1; i <= n; ++i) co_yield i;
+}
+
+Stream<int> count_and_end(int n, bool throws) {
+  for (int i = 1; i <= n; ++i) co_yield i;
+  if (throws) throw std::runtime_error("it threw after " + std::to_string(n));
+  co_yield Status(Code::kNotFound, "no more pages");
+  co_yield 0;
+}
+
+Stream<int> count_into(std::string file, std::string ended) {
+  const struct AtEnd {
+    std::string file;
+    ~AtEnd() { std::ofstream(file) << "x"; }
+  } at_end{std::move(ended)};
+  for (int i = 1;; ++i) {
+    std::ofstream(file, std::ios::app) << "x";
+    co_yield i;
+  }
+}
+
+Stream<int> count_and_crash(std::string file, int times, int at, int n) {
+  for (int i = 1; i <= n; ++i) {
+    if (i == at) (void)crash_times(file, times);
+    co_yield i;
+  }
+}
+
+Stream<int> doubles(ActorContext& context, int n) {
+  for (int i = 1; i <= n; ++i) co_yield context.submit<&twice>(i).get();
+}
+
+Result<int> sum_of_stream(ActorContext& context, int n, double num_cpus) {
+  auto numbers = context.tasks({.num_cpus = num_cpus, .stream_window = 3}).submit<&count_to>(n);
+  int sum = 0;
+  for (;;) {
+    const auto number = TROUPE_TRY(numbers.next(std::chrono::seconds(20)));
+    if (!number) return sum;
+    sum += *number;
+  }
+}
+
+Stream<ObjectRef<Floats>> objects_to(ActorContext& context, int n) {
+  for (int i = 1; i <= n; ++i) {
+    co_yield context.put(Floats(static_cast<std::size_t>(i), static_cast<float>(i)));
+  }
+}
+
+std::vector<std::byte> bytes_of(std::size_t count) {
+  return std::vector<std::byte>(count, std::byte{7});
+}
+
 }  // namespace troupe::tests
 
 int main(int argc, char** argv) {

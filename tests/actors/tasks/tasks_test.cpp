@@ -44,7 +44,16 @@ Status fail_with(const std::string&, int, const std::string&) { return {}; }
 Status nested_while_cancelled(ActorContext&, const std::string&, const std::string&) { return {}; }
 void look_at_bytes(UntilCancelled, std::vector<std::byte>, const std::string&) {}
 void wait_until_cancelled(const std::string&) {}
+Stream<int> count_to(int) { co_return; }
+Stream<int> count_and_end(int, bool) { co_return; }
+Stream<int> count_into(std::string, std::string) { co_return; }
+Stream<int> count_and_crash(std::string, int, int, int) { co_return; }
+Stream<int> doubles(ActorContext&, int) { co_return; }
+Result<int> sum_of_stream(ActorContext&, int, double) { return 0; }
+Stream<ObjectRef<Floats>> objects_to(ActorContext&, int) { co_return; }
+std::vector<std::byte> bytes_of(std::size_t) { return {}; }
 int unlisted(int) { return 0; }
+Stream<int> unlisted_stream() { co_return; }
 
 namespace {
 
@@ -283,6 +292,123 @@ TEST_CASE_FIXTURE(TaskCluster,
   for (int i = 0; i < 20; ++i) {
     CHECK(cluster.tasks({.num_cpus = 2}).submit<&twice>(i).get().value() == 2 * i);
     CHECK(cluster.submit<&twice>(i).get().value() == 2 * i);
+  }
+}
+
+// All of a stream, and how it ended.
+std::pair<std::vector<int>, Status> read_all(StreamReader<int>& reader) {
+  std::vector<int> items;
+  for (;;) {
+    const auto item = reader.next(20s);
+    if (!item.ok()) return {items, item.status()};
+    if (!*item) return {items, Status()};
+    items.push_back(**item);
+  }
+}
+std::vector<int> up_to(int n) {
+  std::vector<int> numbers(static_cast<std::size_t>(n));
+  std::iota(numbers.begin(), numbers.end(), 1);
+  return numbers;
+}
+
+// peer: test_generators.items
+TEST_CASE_FIXTURE(TaskCluster, "a task gives a stream, item by item, and its failure behind them") {
+  auto numbers = cluster.submit<&count_to>(1000);
+  CHECK(read_all(numbers) == std::pair(up_to(1000), Status()));
+  auto none = cluster.submit<&count_to>(0);
+  CHECK(read_all(none).first.empty());
+  for (const bool throws : {false, true}) {
+    auto failing = cluster.submit<&count_and_end>(100, throws);
+    const auto [items, end] = read_all(failing);
+    CHECK(items == up_to(100));
+    CHECK(end.code() == (throws ? Code::kActorError : Code::kNotFound));
+    CHECK(end.to_string().find("task=count_and_end") != std::string::npos);
+  }
+  auto by_tasks = cluster.submit<&doubles>(20);
+  auto [doubled, end] = read_all(by_tasks);
+  for (int& number : doubled) number /= 2;
+  CHECK(doubled == up_to(20));
+  auto unknown = cluster.submit<&unlisted_stream>();
+  CHECK(read_all(unknown).second.code() == Code::kNotFound);
+  auto without_window = cluster.tasks({.stream_window = 0}).submit<&count_to>(3);
+  CHECK(read_all(without_window).second.code() == Code::kInvalidArgument);
+}
+
+// peer: test_generators.backpressure
+TEST_CASE_FIXTURE(TaskCluster,
+                  "a task's stream goes no further than its window, and ends with its reader") {
+  const std::string file = folder.file("items");
+  const std::string ended = folder.file("ended");
+  {
+    auto numbers = cluster.tasks({.stream_window = 4}).submit<&count_into>(file, ended);
+    CHECK(numbers.next(20s).value() == 1);
+    const Deadline patience = Deadline::after(20s);
+    while (std::filesystem::file_size(file) < 4 && !patience.passed()) std::this_thread::yield();
+    CHECK(cluster.submit<&twice>(1).get().value() == 2);  // (elsewhere, or beside it)
+    CHECK(std::filesystem::file_size(file) == 4);
+    for (int i = 2; i < 100; ++i) REQUIRE(numbers.next(20s).value() == i);
+    CHECK_FALSE(std::filesystem::exists(ended));
+  }
+  CHECK(appears(ended));
+  auto numbers = cluster.submit<&count_into>(file, ended + "2");
+  REQUIRE(numbers.next(20s).value() == 1);
+  numbers.cancel();
+  CHECK(read_all(numbers).second.code() == Code::kCancelled);
+  CHECK(appears(ended + "2"));
+  auto late = cluster.tasks({.timeout = 200ms}).submit<&count_into>(file, ended + "3");
+  CHECK(read_all(late).second.code() == Code::kDeadlineExceeded);
+}
+
+// peer: test_generators.worker_death
+TEST_CASE_FIXTURE(TaskCluster, "a stream whose worker dies goes on behind what has come") {
+  auto numbers =
+      cluster.tasks({.stream_window = 5}).submit<&count_and_crash>(folder.file("twice"), 2, 12, 30);
+  CHECK(read_all(numbers) == std::pair(up_to(30), Status()));
+  CHECK(std::filesystem::file_size(folder.file("twice")) == 3);
+  auto once =
+      cluster.tasks({.retries = 0}).submit<&count_and_crash>(folder.file("once"), 1, 12, 30);
+  const auto [items, end] = read_all(once);
+  CHECK(end.code() == Code::kActorDied);
+  CHECK(items == up_to(static_cast<int>(items.size())));
+  CHECK(items.size() <= 11);
+  CHECK(cluster.submit<&twice>(1).get().value() == 2);
+}
+
+TEST_CASE_FIXTURE(TaskCluster, "who waits for a stream, and whose stream waits, lend their CPUs") {
+  // Each has all of them.
+  CHECK(cluster.tasks({.num_cpus = 2}).submit<&sum_of_stream>(20, 2.0).get(20s).value() == 210);
+  const Tasks wide = cluster.tasks({.num_cpus = 2, .stream_window = 2});
+  auto first = wide.submit<&count_to>(6);
+  auto second = wide.submit<&count_to>(6);
+  for (int i = 1; i <= 6; ++i) {
+    CHECK(first.next(20s).value() == i);
+    CHECK(second.next(20s).value() == i);
+  }
+}
+
+TEST_CASE_FIXTURE(TaskCluster,
+                  "references to objects in a task's stream, which outlive their worker") {
+  std::vector<ObjectRef<Floats>> refs;
+  auto objects = cluster.submit<&objects_to>(100);
+  for (int i = 1; i <= 100; ++i) refs.push_back(*objects.next(20s).value());
+  CHECK_FALSE(objects.next(20s).value().has_value());
+  for (std::size_t i = 1; i <= 100; ++i) {
+    const auto object = refs[i - 1].get().value();
+    REQUIRE((*object).size() == i);
+    CHECK((*object).back() == static_cast<float>(i));
+  }
+  refs.clear();
+  const Deadline patience = Deadline::after(20s);
+  while (cluster.object_store().value().objects > 0 && !patience.passed()) {
+    std::this_thread::sleep_for(1ms);
+  }
+  CHECK(cluster.object_store().value().objects == 0);
+}
+
+TEST_CASE_FIXTURE(TaskCluster, "large results of tasks") {
+  for (const std::size_t count : {100'000u, 3'000'000u, 100'000u, 3'000'000u}) {
+    const auto bytes = cluster.submit<&bytes_of>(count).get(20s).value();
+    CHECK(bytes == std::vector<std::byte>(count, std::byte{7}));
   }
 }
 

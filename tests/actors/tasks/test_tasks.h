@@ -59,8 +59,25 @@ struct UntilCancelled {
 void look_at_bytes(UntilCancelled, std::vector<std::byte> bytes, const std::string& whole);
 // Of the workers' program.
 void wait_until_cancelled(const std::string& began);
+// 1 to n.
+Stream<int> count_to(int n);
+// The same, and then a failure, or an exception.
+Stream<int> count_and_end(int n, bool throws);
+// Counts without end; the file has a byte for each item, and `ended` is there afterwards.
+Stream<int> count_into(std::string file, std::string ended);
+// 1 to n; before the `at`-th it ends its process so often, counted by the file's size.
+Stream<int> count_and_crash(std::string file, int times, int at, int n);
+// 2, 4, …, 2n, by tasks.
+Stream<int> doubles(ActorContext& context, int n);
+// The sum of 1 to n, of a stream of a task with so many CPUs.
+Result<int> sum_of_stream(ActorContext& context, int n, double num_cpus);
+// Objects: of one 1, two 2, …, n n.
+Stream<ObjectRef<Floats>> objects_to(ActorContext& context, int n);
+// As many bytes.
+std::vector<std::byte> bytes_of(std::size_t count);
 // Not among those of the program.
 int unlisted(int n);
+Stream<int> unlisted_stream();
 
 }  // namespace troupe::tests
 
@@ -85,6 +102,7 @@ inline constexpr auto kTestTasks =
     troupe::tasks<&twice, &process_id, &nothing, &fail, &throws, &wait_for, &crash_times, &stay,
                   &submit_late, &sum_of_map, &leaves, &chain, &by_larger_task, &fail_or_wait,
                   &filled, &sum, &add, &join, &text_of, &size_in_place, &size_of_view, &fail_with,
-                  &nested_while_cancelled, &look_at_bytes>;
+                  &nested_while_cancelled, &look_at_bytes, &count_to, &count_and_end, &count_into,
+                  &count_and_crash, &doubles, &sum_of_stream, &objects_to, &bytes_of>;
 
 }  // namespace troupe::tests

@@ -60,7 +60,7 @@ constexpr std::uint64_t kObjectHashes[] = {
 constexpr std::uint64_t kCallHashes[] = {
     0xda94acba4418739e, 0xa8c18ceb9d5fbcfd, 0x27eb962e626c5961, 0x68cbb32d065559e8,
     0x94ae858e535bccd1, 0x70987a3c47607817, 0x61761b59c5690da5, 0xa938c5c4c4b32e9a,
-    0x634492e1039fd5d6, 0xf9f46f107d121a90, 0xc9ea5cc013e44c8c,
+    0x634492e1039fd5d6, 0xf9f46f107d121a90, 0x12a895ce2f23b97c,
 };
 
 template <typename Message>

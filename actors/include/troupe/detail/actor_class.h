@@ -55,6 +55,8 @@ class AsyncMethod {
   virtual Result<Bytes> result() = 0;
   // What a stream has yielded since.
   virtual std::optional<Result<Bytes>> take_item() = 0;
+  // A stream waits until its caller takes more; it goes on, or ends.
+  virtual void waits(bool begins) { (void)begins; }
 };
 
 // What an actor's process does about its calls besides running them.
@@ -109,6 +111,7 @@ struct ActorClass {
   int max_concurrency = 1;
   std::size_t max_pending_calls = 0;  // 0: the mailbox's own
   bool takes_context = true;          // the constructor wants an ActorContext
+  bool may_wait = false;  // in get(), also in an asynchronous method: no other one has its thread
   Result<std::unique_ptr<ActorInstance>> (*create)(ActorContext& context,
                                                    std::span<const std::byte> arguments,
                                                    const DecodeContext& decode) = nullptr;

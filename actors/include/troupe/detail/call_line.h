@@ -100,16 +100,15 @@ class CallLine {
   void help(FutureCore& future, Deadline deadline);
   // A method of an actor waits for `future`, and has for a while, until the result goes.
   std::shared_ptr<void> begin_long_wait(FutureCore& future, const RunningCall& call);
-  // The context for decoding its result: handles in the result call through this client.
+  // The context for decoding its result, or an item: handles in it call through this client.
   DecodeContext decode_context() const {
     return {.client = client_.lock(), .takes_references = true};
   }
-  // An item of a stream, which refers to no objects.
-  DecodeContext item_context() const { return {.client = client_.lock()}; }
   // Nobody needs the arguments any more.
   void answered() { kept_.clear(); }
-  // What came with the result: the actor may let go of it when its homes know of this process.
-  void take_references(std::shared_ptr<ObjectIntake> references) const;
+  // What came with the result, or with that item of a stream: the actor may let go of it when its
+  // homes know of this process.
+  void take_references(std::shared_ptr<ObjectIntake> references, std::uint64_t item = 0) const;
 
  private:
   struct Awaited;

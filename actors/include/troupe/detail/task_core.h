@@ -34,8 +34,13 @@ class TaskPool;  // the leases of one kind of tasks
 struct TaskFunction {
   std::string_view name;
   std::uint64_t id = 0;  // of the name and the signature
+  // One of the two: it has a result, or gives a stream.
   Result<Bytes> (*invoke)(ActorContext& context, std::span<const std::byte> arguments,
                           const DecodeContext& decode) = nullptr;
+  Result<std::unique_ptr<AsyncMethod>> (*start)(ActorContext& context,
+                                                std::span<const std::byte> arguments,
+                                                const DecodeContext& decode,
+                                                std::shared_ptr<TaskHost> host) = nullptr;
 };
 
 using CreateTaskWorker = Result<std::unique_ptr<ActorInstance>> (*)(
@@ -54,7 +59,15 @@ class TaskCall : public QueuedTask {
   // Once. `line`: the call that brought the result; null: none did, or it was made in this process.
   virtual void end(const Status& status, std::span<const std::byte> result, const CallLine* line,
                    Continuations* later) = 0;
-  virtual FutureCore& future() = 0;
+  // Of the future, or the stream, that whoever submitted it has.
+  virtual void ends_at(Deadline deadline) = 0;
+  virtual bool over() const = 0;
+  virtual void give_up_task(const char* why) = 0;
+  // Of a stream: how many items may come in all, at least 1; 0: it is none. And an item.
+  virtual std::uint64_t items_allowed() const { return 0; }
+  virtual void item(std::uint64_t index, std::span<const std::byte> bytes, const CallLine& line) {
+    (void)index, (void)bytes, (void)line;
+  }
 
   std::string_view name;
   std::uint64_t function = 0;
@@ -66,7 +79,9 @@ class TaskCall : public QueuedTask {
  protected:
   TaskCall() = default;
   void cancel_in_pool();
-  Status late_in_pool() const;
+  void allow_items_in_pool(std::uint64_t items);
+  bool forked_from_pool() const;
+  Status late_in_pool(const char* what) const;
   void help_in_pool(Deadline deadline);
   DecodeContext local_context() const;
 };
@@ -74,6 +89,7 @@ class TaskCall : public QueuedTask {
 // The pool of tasks with these options; kInvalidArgument for those that make no sense.
 Result<std::shared_ptr<TaskPool>> task_pool(const ClientPtr& client, const TaskOptions& options);
 FutureOptions task_future_options(const ClientPtr& client);
+Status check_stream_window(std::uint32_t window);
 // The task ends in any case.
 void submit_task(const std::shared_ptr<TaskPool>& pool, const TaskOptions& options,
                  std::shared_ptr<TaskCall> task);
