@@ -263,6 +263,7 @@ void ActorChannel::on_frame(ChannelLink& link, std::span<const std::byte> frame,
   }
   auto* const reply = message.ok() ? std::get_if<wire::CallReply>(&*message) : nullptr;
   bool open = false;
+  const std::size_t bytes = reply != nullptr ? reply->result.size() : 0;
   apply([&](CallerSession& session, CallerOutcome& out) {
     if (reply != nullptr && !too_large) {
       session.on_reply(link.attempt(), std::move(*reply), out);
@@ -274,7 +275,7 @@ void ActorChannel::on_frame(ChannelLink& link, std::span<const std::byte> frame,
     }
     open = session.open();
   });
-  if (reply != nullptr && open) link.count_answer();
+  if (reply != nullptr && open) link.count_answer(bytes);
 }
 
 void ActorChannel::on_writable(const ChannelLink& link) {

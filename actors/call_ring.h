@@ -6,7 +6,8 @@
 // carries what does not fit into a ring. When a caller has used it for a while it makes the ring
 // and offers it over a second local connection (target "actor/ID/.ring"), whose descriptors are the
 // ring's segment, the segment of its large arguments and the eventfd that wakes the caller's loop;
-// the host answers with the descriptor of its own HostPage. That connection then closes.
+// the host answers with the descriptors of its own HostPage and of the segment of its large
+// results. That connection then closes.
 //
 // Order. A call in the ring says how many calls went over the socket before it, and is not read
 // before those have arrived; when one arrives over the socket, what the ring holds before it is
@@ -36,16 +37,21 @@ namespace troupe::detail {
 
 // --- limits
 
-// Calls answered on a connection before a ring is made: most connections carry a handful.
+// Calls answered on a connection before a ring is made: most connections carry a handful. After a
+// result that is too large for a ring's own bytes it is made at once.
 inline constexpr std::uint64_t kRingAfterCalls = 32;
 // Rings of one process in each direction: 64 × (two rings and the slabs in use). Others keep to
 // their sockets.
 inline constexpr int kRingsMax = 64;
 inline constexpr std::size_t kRingBytes = 256u << 10;  // each of the two
-// Arguments and results of at most so many bytes go through the rings.
+// Arguments and results of at most so many bytes go through the rings; larger ones beside them, in
+// slabs (ring_slabs.h), and what those do not hold over the socket.
 inline constexpr std::size_t kRingInlineBytesMax = 64u << 10;
-// Address space for large arguments; memory only where it was used lately: what nobody has used for
-// kSlabIdleTime goes back to the machine.
+// Large results that lie at a caller and have not been read: more of them, and more than
+// limits::kUnreadAnswerBytesMax, go over the socket.
+inline constexpr std::size_t kRingResultsMax = 32;
+// Address space for large arguments, and as much for large results; memory only where it was used
+// lately: what nobody has used for kSlabIdleTime goes back to the machine.
 inline constexpr std::size_t kRingSlabBytes = 256u << 20;
 inline constexpr std::size_t kRingSlabGranuleBytes = 64u << 10;
 inline constexpr Duration kSlabIdleTime = std::chrono::seconds(1);
@@ -58,7 +64,7 @@ inline constexpr Duration kRingSleepMax = std::chrono::seconds(1);
 // --- the shared pages
 
 inline constexpr std::uint64_t kRingMagic = 0x31444f5250555254;  // "TRUPROD1"
-inline constexpr std::uint32_t kRingVersion = 1;
+inline constexpr std::uint32_t kRingVersion = 2;
 
 using CpuSet = std::bitset<1024>;
 // The CPUs that this thread may run on.
@@ -78,6 +84,9 @@ struct RingPage {
   alignas(128) std::atomic<std::uint32_t> caller_word;
   // Calls that the host has taken from the ring and from the socket since the ring is there.
   alignas(128) std::atomic<std::uint64_t> taken;
+  // Whether a large result lies there: set by the host, and cleared by the caller when it has read
+  // it (RingResult::slot).
+  alignas(128) std::array<std::atomic<std::uint32_t>, kRingResultsMax> results;
 };
 inline constexpr std::size_t kRingPageBytes = 4096;
 inline constexpr std::size_t kRingSegmentBytes = kRingPageBytes + 2 * kRingBytes;
@@ -115,11 +124,21 @@ struct RingCall {
 static_assert(sizeof(RingCall) == 48);
 
 struct RingAnswer {
+  static constexpr std::uint32_t kResult = 0;  // the bytes are the result
+  static constexpr std::uint32_t kFailed = 1;  // a Status (serialize.h)
+  static constexpr std::uint32_t kInSlab = 2;  // a RingResult
   std::uint32_t bytes;
-  std::uint32_t failed;  // 0: the bytes are the result; 1: a Status (serialize.h)
+  std::uint32_t kind;
   std::uint64_t sequence;
 };
 static_assert(sizeof(RingAnswer) == 16);
+
+// Where a large result is in the host's slabs.
+struct RingResult {
+  std::uint64_t offset;
+  std::uint64_t bytes;
+  std::uint64_t slot;  // of RingPage::results
+};
 
 constexpr std::size_t padded_bytes(std::size_t bytes) { return (bytes + 7) & ~std::size_t{7}; }
 
@@ -137,7 +156,7 @@ struct RingOffer {
   std::uint64_t slab_bytes = kRingSlabBytes;
   std::int64_t clock_ns = 0;  // the caller's monotonic clock
 };
-// host → caller, with the descriptor of the HostPage where it is taken.
+// host → caller, where it is taken with two descriptors: the HostPage, the slabs of large results.
 struct RingReply {
   std::uint64_t magic = kRingMagic;
   std::int32_t code = 0;  // troupe::Code

@@ -280,12 +280,22 @@ void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   if (call.items) return give_item(call, std::move(result));
   const bool by_ring = call.ring && !call.by_socket;
   Reply reply;
-  if (!by_ring) reply = Reply(sequence, std::move(result), call.keep_answer);
+  LentResult lent;
+  if (!by_ring) {
+    reply = Reply(sequence, std::move(result), call.keep_answer);
+  } else {
+    lent = call.ring->lend(result);
+    if (lent.there() && call.ring->begin_releasing()) release_results_later(loop_, call.ring);
+  }
   MutexLock lock(mutex_);
   if (!session_.ended(call.caller, sequence)) return;
   // A caller that has a new connection learns it there, if it asks again.
-  const bool sent = by_ring && !call.ring->detached() && call.ring->answer(sequence, result);
-  if (sent && !call.keep_answer) return;
+  const bool sent =
+      by_ring && !call.ring->detached() && call.ring->answer(sequence, result, std::move(lent));
+  if (sent && !call.keep_answer) {
+    if (result.ok()) give_back_large_buffer(std::move(*result));
+    return;
+  }
   if (by_ring) reply = Reply(sequence, std::move(result), call.keep_answer);
   // While more calls wait their answers leave together.
   session_.reply(call.caller, sequence, std::move(reply), sent, mailbox_->calls() > 0);

@@ -172,6 +172,7 @@ class CallServer : public CallSource, public std::enable_shared_from_this<CallSe
   void end_offer(std::uint64_t number);
   Result<std::shared_ptr<HostRing>> attach_ring(HostRing::Arrived arrived);
   void detach_ring(const std::shared_ptr<HostRing>& ring);
+  static void release_results_later(net::EventLoop& loop, const std::weak_ptr<HostRing>& ring);
   QueuedCall queued_call(const std::shared_ptr<HostRing>& ring, const HostRing::Call& call) const;
   // Moves up to `count_max` calls from the ring to the mailbox; the ring's reading() is held.
   void pump(const std::shared_ptr<HostRing>& ring, int count_max);

@@ -54,7 +54,7 @@ void CallServer::on_offer(std::uint64_t number) {
   auto arrived = HostRing::receive_offer(socket);
   if (arrived.ok()) {
     const auto ring = attach_ring(std::move(*arrived));
-    const Status told = HostRing::send_reply(socket, ring.status(), host_page_->fd());
+    const Status told = HostRing::send_reply(socket, ring, host_page_->fd());
     // A caller that has not heard of it will not use it.
     if (ring.ok() && !told.ok()) detach_ring(*ring);
   }
@@ -102,6 +102,14 @@ void CallServer::detach_ring(const std::shared_ptr<HostRing>& ring) {
   --source_count_;
   ++rings_version_;
   publish_spin_locked();
+}
+
+// The memory of large results, when they have been read.
+void CallServer::release_results_later(net::EventLoop& loop, const std::weak_ptr<HostRing>& ring) {
+  loop.call_after(kSlabIdleTime, [&loop, ring] {
+    const auto alive = ring.lock();
+    if (alive && !alive->release_idle()) release_results_later(loop, ring);
+  });
 }
 
 // --- items of pipelines

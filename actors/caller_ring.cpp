@@ -26,7 +26,7 @@ constexpr std::array<std::byte, 8> kPadding{};
 
 Result<std::shared_ptr<CallerRing>> CallerRing::create(Duration spin_max) {
   auto segment = TROUPE_TRY(memory::Segment::create("troupe-ring", kRingSegmentBytes));
-  auto slabs = TROUPE_TRY(memory::Segment::create("troupe-slabs", kRingSlabBytes));
+  auto slabs = TROUPE_TRY(RingSlabs::make_segment("troupe-slabs"));
   auto calls = TROUPE_TRY(memory::MirroredMapping::map(segment, kRingPageBytes, kRingBytes));
   auto answers =
       TROUPE_TRY(memory::MirroredMapping::map(segment, kRingPageBytes + kRingBytes, kRingBytes));
@@ -56,8 +56,7 @@ CallerRing::CallerRing(memory::Segment segment, memory::Segment slabs, UniqueFd 
       calls_(&page().calls, std::move(calls)),
       answers_(&page().answers, std::move(answers)),
       sleeper_(&page().caller_word),
-      nudger_(&page().caller_word),
-      slab_regions_(kRingSlabBytes, kRingSlabGranuleBytes) {
+      nudger_(&page().caller_word) {
   sleeper_.announce(memory::WaitState::kEventFd);
 }
 
@@ -75,13 +74,15 @@ Status CallerRing::send_offer(int socket, ClientId caller, std::uint64_t number,
 Status CallerRing::receive_reply(int socket) {
   RingReply reply;
   const auto bytes = std::as_writable_bytes(std::span(&reply, 1));
-  auto fds = memory::receive_with_fds(socket, bytes, 1, Deadline::after(kOfferTimeout));
+  auto fds = memory::receive_with_fds(socket, bytes, 2, Deadline::after(kOfferTimeout));
   if (!fds.ok()) return fds.status();
   if (reply.magic != kRingMagic || reply.code != 0) {
     return error(Code::kProtocol, "the actor's process did not take the ring");
   }
   host_segment_ = TROUPE_TRY(
       memory::Segment::adopt(std::move(fds->front()), kHostPageBytes, memory::Access::kReadWrite));
+  results_ = TROUPE_TRY(
+      memory::Segment::adopt(std::move(fds->back()), kRingSlabBytes, memory::Access::kReadOnly));
   host_data_ = host_segment_.data();
   host_waker_ = memory::Waker(&host_page().host_word);
   return {};
@@ -142,11 +143,23 @@ std::optional<CallerRing::Answer> CallerRing::front(bool& damaged) {
   std::memcpy(&header, readable.data(), sizeof header);
   pending_bytes_ = sizeof header + padded_bytes(header.bytes);
   // Answers are published whole.
-  damaged = header.bytes > kRingInlineBytesMax || readable.size() < pending_bytes_;
+  damaged = header.bytes > kRingInlineBytesMax || readable.size() < pending_bytes_ ||
+            header.kind > RingAnswer::kInSlab;
   if (damaged) return std::nullopt;
-  return Answer{.sequence = header.sequence,
-                .failed = header.failed != 0,
+  Answer answer{.sequence = header.sequence,
+                .failed = header.kind == RingAnswer::kFailed,
                 .bytes = readable.subspan(sizeof header, header.bytes)};
+  if (header.kind != RingAnswer::kInSlab) return answer;
+  RingResult result;
+  damaged = header.bytes != sizeof result;
+  if (damaged) return std::nullopt;
+  std::memcpy(&result, answer.bytes.data(), sizeof result);
+  damaged = result.slot >= kRingResultsMax || result.offset > results_.size() ||
+            result.bytes > results_.size() - result.offset;
+  if (damaged) return std::nullopt;
+  answer.bytes = std::span<const std::byte>(results_.data() + result.offset, result.bytes);
+  answer.slot = result.slot;
+  return answer;
 }
 
 Duration CallerRing::spin() const {
@@ -208,45 +221,13 @@ void CallerRing::close() {
 
 std::optional<SlabLease> CallerRing::take_slab(std::size_t bytes) {
   if (bytes == 0 || closed()) return std::nullopt;
-  std::optional<std::size_t> offset;
-  {
-    MutexLock lock(slab_mutex_);
-    offset = slab_regions_.take(bytes);
-    if (offset) {
-      slab_taken_ = true;
-      const std::size_t granules = (bytes + kRingSlabGranuleBytes - 1) / kRingSlabGranuleBytes;
-      slab_used_end_ = std::max(slab_used_end_, *offset + granules * kRingSlabGranuleBytes);
-    }
-  }
+  const auto offset = slabs_.take(bytes);
   if (!offset) return std::nullopt;
   SlabLease lease;
   lease.ring_ = shared_from_this();
-  lease.space_ = slabs_.bytes().subspan(*offset, bytes);
+  lease.space_ = slabs_.part(*offset, bytes);
   lease.offset_ = *offset;
   return lease;
-}
-
-bool CallerRing::begin_releasing() {
-  MutexLock lock(slab_mutex_);
-  return !std::exchange(releasing_, true);
-}
-
-bool CallerRing::release_idle_slabs() {
-  MutexLock lock(slab_mutex_);
-  if (std::exchange(slab_taken_, false)) return false;
-  for (const auto& [offset, bytes] : slab_regions_.gaps()) {
-    if (offset >= slab_used_end_) break;
-    slabs_.discard(offset, std::min(bytes, slab_used_end_ - offset));
-  }
-  if (slab_regions_.free_bytes() < kRingSlabBytes) return false;  // calls are on their way still
-  slab_used_end_ = 0;
-  releasing_ = false;
-  return true;
-}
-
-void CallerRing::give_back(std::size_t offset, std::size_t bytes) {
-  MutexLock lock(slab_mutex_);
-  slab_regions_.give_back(offset, bytes);
 }
 
 SlabLease::SlabLease(SlabLease&& other) noexcept
@@ -264,7 +245,7 @@ SlabLease& SlabLease::operator=(SlabLease&& other) noexcept {
 }
 
 SlabLease::~SlabLease() {
-  if (ring_) ring_->give_back(offset_, space_.size());
+  if (ring_) ring_->slabs().give_back(offset_, space_.size());
 }
 
 }  // namespace troupe::detail

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "actors/call_ring.h"
+#include "actors/ring_slabs.h"
 #include "actors/session/call_request.h"
 #include "runtime/memory/adaptive_spin.h"
 #include "runtime/memory/byte_ring.h"
-#include "runtime/memory/region_allocator.h"
 #include "runtime/memory/segment.h"
 #include "runtime/memory/wait_word.h"
 #include "troupe/detail/mutex.h"
@@ -55,7 +55,8 @@ class CallerRing : public std::enable_shared_from_this<CallerRing> {
   struct Answer {
     std::uint64_t sequence = 0;
     bool failed = false;
-    std::span<const std::byte> bytes;  // shared memory: read each byte once
+    std::span<const std::byte> bytes;                // shared memory: read each byte once
+    std::optional<std::size_t> slot = std::nullopt;  // a large result's
   };
   bool has_answers() const { return memory::ring_has_bytes(page().answers); }
   // Calls `take(answer)` for each answer that is there, at most `count_max`, in order, under a
@@ -92,12 +93,8 @@ class CallerRing : public std::enable_shared_from_this<CallerRing> {
   bool closed() const { return closed_.load(std::memory_order_acquire); }
 
   // --- large arguments: any thread ---
-  std::optional<SlabLease> take_slab(std::size_t bytes) TROUPE_EXCLUDES(slab_mutex_);
-  // Gives the memory of slabs that are not in use back to the machine, unless some were taken since
-  // it was last asked. False where there may be more to give back later: ask again.
-  bool release_idle_slabs() TROUPE_EXCLUDES(slab_mutex_);
-  // Whether somebody has begun to ask that, until it was true. The first who looks begins.
-  bool begin_releasing() TROUPE_EXCLUDES(slab_mutex_);
+  std::optional<SlabLease> take_slab(std::size_t bytes);
+  RingSlabs& slabs() { return slabs_; }
 
  private:
   friend class SlabLease;
@@ -108,11 +105,11 @@ class CallerRing : public std::enable_shared_from_this<CallerRing> {
   std::optional<Answer> front(bool& damaged) TROUPE_REQUIRES(read_mutex_);
   void wake_own_loop();
   Duration spin() const;
-  void give_back(std::size_t offset, std::size_t bytes) TROUPE_EXCLUDES(slab_mutex_);
 
   memory::Segment segment_;
   std::byte* data_ = nullptr;
-  memory::Segment slabs_;
+  RingSlabs slabs_;
+  memory::Segment results_;  // the host's
   memory::Segment host_segment_;
   std::byte* host_data_ = nullptr;
   UniqueFd wake_fd_;
@@ -137,12 +134,6 @@ class CallerRing : public std::enable_shared_from_this<CallerRing> {
 
   Mutex nudge_mutex_;
   memory::Waker nudger_ TROUPE_GUARDED_BY(nudge_mutex_);
-
-  Mutex slab_mutex_;
-  memory::RegionAllocator slab_regions_ TROUPE_GUARDED_BY(slab_mutex_);
-  std::size_t slab_used_end_ TROUPE_GUARDED_BY(slab_mutex_) = 0;  // nothing above was ever taken
-  bool slab_taken_ TROUPE_GUARDED_BY(slab_mutex_) = false;        // since release_idle_slabs()
-  bool releasing_ TROUPE_GUARDED_BY(slab_mutex_) = false;
 };
 
 class SlabLease final : public LentArguments {
@@ -177,6 +168,7 @@ bool CallerRing::read(int count_max, Take take) {
     const std::optional<Answer> answer = front(damaged);
     if (!answer) break;
     take(*answer);
+    if (answer->slot) page().results[*answer->slot].store(0, std::memory_order_release);
     answers_.consume(pending_bytes_);
     answers_.release();
   }

@@ -49,7 +49,7 @@ class ChannelLink final : public CallLink, public std::enable_shared_from_this<C
   // --- answers
 
   // One more answer has come over the socket: after some a ring is offered. Loop thread.
-  void count_answer();
+  void count_answer(std::size_t bytes);
   // `channel`: the one that the link belongs to.
   // For a thread that waits for an answer: sends what has been collected for one write, and reads
   // answers from the ring until `ended()` or the deadline. Returns early where there is no ring, or

@@ -20,7 +20,8 @@ constexpr int kAllAnswers = 1 << 20;
 void release_slabs_later(net::EventLoop& loop, const std::weak_ptr<CallerRing>& ring) {
   loop.call_after(kSlabIdleTime, [&loop, ring] {
     const auto alive = ring.lock();
-    if (alive && !alive->closed() && !alive->release_idle_slabs()) release_slabs_later(loop, ring);
+    if (alive && !alive->closed() && !alive->slabs().release_idle())
+      release_slabs_later(loop, ring);
   });
 }
 
@@ -46,8 +47,9 @@ struct ChannelLink::Offer {
 
 // --- offering it ---------------------------------------------------------------------------------
 
-void ChannelLink::count_answer() {
-  if (++answered_ >= kRingAfterCalls && !ring_offered_) offer_ring();
+void ChannelLink::count_answer(std::size_t bytes) {
+  const bool worth_it = ++answered_ >= kRingAfterCalls || bytes > kRingInlineBytesMax;
+  if (worth_it && !ring_offered_) offer_ring();
 }
 
 void ChannelLink::offer_ring() {
@@ -143,7 +145,7 @@ std::optional<SlabLease> ChannelLink::take_slab(std::size_t bytes) {
   CallerRing* const ring = this->ring();
   if (ring == nullptr) return std::nullopt;
   auto slab = ring->take_slab(bytes);
-  if (slab && ring->begin_releasing()) release_slabs_later(loop(), ring->weak_from_this());
+  if (slab && ring->slabs().begin_releasing()) release_slabs_later(loop(), ring->weak_from_this());
   return slab;
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/limits.h"
 #include "runtime/memory/unix_socket.h"
 #include "troupe/serialize.h"
 
@@ -61,22 +62,26 @@ Result<std::shared_ptr<HostRing>> HostRing::adopt(Arrived arrived, const Clock& 
   auto calls = TROUPE_TRY(memory::MirroredMapping::map(segment, kRingPageBytes, kRingBytes));
   auto answers =
       TROUPE_TRY(memory::MirroredMapping::map(segment, kRingPageBytes + kRingBytes, kRingBytes));
-  return std::shared_ptr<HostRing>(new HostRing(offer, std::move(segment), std::move(slabs),
-                                                std::move(arrived.descriptors[2]), std::move(calls),
-                                                std::move(answers)));
+  auto results = TROUPE_TRY(RingSlabs::make_segment("troupe-results"));
+  return std::shared_ptr<HostRing>(
+      new HostRing(offer, std::move(segment), std::move(slabs), std::move(results),
+                   std::move(arrived.descriptors[2]), std::move(calls), std::move(answers)));
 }
 
-Status HostRing::send_reply(int socket, const Status& status, int host_page) {
+Status HostRing::send_reply(int socket, const Result<std::shared_ptr<HostRing>>& ring,
+                            int host_page) {
   RingReply reply;
-  reply.code = static_cast<std::int32_t>(status.code());
+  reply.code = static_cast<std::int32_t>(ring.status().code());
   const auto bytes = std::as_bytes(std::span(&reply, 1));
-  const std::span<const int> fds =
-      status.ok() ? std::span<const int>(&host_page, 1) : std::span<const int>();
-  return memory::send_with_fds(socket, bytes, fds, Deadline::after(kOfferReadTimeout));
+  const Deadline deadline = Deadline::after(kOfferReadTimeout);
+  if (!ring.ok()) return memory::send_with_fds(socket, bytes, {}, deadline);
+  const int fds[] = {host_page, (*ring)->results_.fd()};
+  return memory::send_with_fds(socket, bytes, fds, deadline);
 }
 
 HostRing::HostRing(const RingOffer& offer, memory::Segment segment, memory::Segment slabs,
-                   UniqueFd wake_fd, memory::MirroredMapping calls, memory::MirroredMapping answers)
+                   memory::Segment results, UniqueFd wake_fd, memory::MirroredMapping calls,
+                   memory::MirroredMapping answers)
     : caller_(offer.caller),
       number_(offer.number),
       segment_(std::move(segment)),
@@ -85,7 +90,8 @@ HostRing::HostRing(const RingOffer& offer, memory::Segment segment, memory::Segm
       wake_fd_(std::move(wake_fd)),
       calls_(&page().calls, std::move(calls)),
       answers_(&page().answers, std::move(answers)),
-      caller_waker_(&page().caller_word) {
+      caller_waker_(&page().caller_word),
+      results_(std::move(results)) {
   spin_max_ = std::clamp(Duration(page().spin_ns), Duration::zero(), kRingSpin);
   for (std::size_t i = 0; i < cpus_.size(); ++i) cpus_[i] = page().cpus[i / 64] >> (i % 64) & 1;
 }
@@ -148,16 +154,72 @@ void HostRing::count_socket_call() {
 
 // --- answers
 
-bool HostRing::answer(std::uint64_t sequence, const Result<wire::Bytes>& result) {
+LentResult::~LentResult() {
+  if (ring_ != nullptr) ring_->take_back(slot_);
+}
+
+LentResult HostRing::lend(const Result<wire::Bytes>& result) {
+  if (!result.ok() || result->size() <= kRingInlineBytesMax || detached()) return {};
+  std::size_t slot = 0;
+  Part part;
+  {
+    MutexLock lock(lending_);
+    take_back_read_locked();
+    while (slot < kRingResultsMax && lent_[slot].bytes > 0) ++slot;
+    if (slot == kRingResultsMax) return {};
+    // A caller that does not read them is held back for what goes over the socket.
+    if (lent_bytes_ > 0 && lent_bytes_ + result->size() > limits::kUnreadAnswerBytesMax) return {};
+    const auto offset = results_.take(result->size());
+    if (!offset) return {};
+    part = lent_[slot] = {*offset, result->size()};
+    lent_bytes_ += part.bytes;
+    page().results[slot].store(1, std::memory_order_relaxed);
+  }
+  std::memcpy(results_.part(part.offset, part.bytes).data(), result->data(), part.bytes);
+  return LentResult(this, slot);
+}
+
+void HostRing::take_back(std::size_t slot) {
+  MutexLock lock(lending_);
+  page().results[slot].store(0, std::memory_order_relaxed);
+  take_back_read_locked();
+}
+
+// Those that the caller has read.
+void HostRing::take_back_read_locked() {
+  for (std::size_t slot = 0; slot < kRingResultsMax; ++slot) {
+    Part& part = lent_[slot];
+    if (part.bytes == 0 || page().results[slot].load(std::memory_order_acquire) != 0) continue;
+    lent_bytes_ -= part.bytes;
+    results_.give_back(part.offset, std::exchange(part.bytes, 0));
+  }
+}
+
+bool HostRing::release_idle() {
+  MutexLock lock(lending_);
+  take_back_read_locked();
+  return results_.release_idle();
+}
+
+bool HostRing::answer(std::uint64_t sequence, const Result<wire::Bytes>& result, LentResult lent) {
   RingAnswer header{};
   header.sequence = sequence;
   wire::Bytes failure;
-  if (!result.ok()) {
+  RingResult in_slab{};
+  std::span<const std::byte> bytes;
+  if (lent.there()) {
+    MutexLock lock(lending_);
+    in_slab = {
+        .offset = lent_[lent.slot_].offset, .bytes = lent_[lent.slot_].bytes, .slot = lent.slot_};
+    header.kind = RingAnswer::kInSlab;
+    bytes = std::as_bytes(std::span(&in_slab, 1));
+  } else if (result.ok()) {
+    bytes = *result;
+  } else {
     failure = encode_value(result.status());
-    header.failed = 1;
+    header.kind = RingAnswer::kFailed;
+    bytes = failure;
   }
-  const std::span<const std::byte> bytes =
-      result.ok() ? std::span<const std::byte>(*result) : std::span<const std::byte>(failure);
   if (bytes.size() > kRingInlineBytesMax) return false;
   header.bytes = static_cast<std::uint32_t>(bytes.size());
   const std::size_t padded = padded_bytes(bytes.size());
@@ -165,6 +227,7 @@ bool HostRing::answer(std::uint64_t sequence, const Result<wire::Bytes>& result)
   {
     MutexLock lock(answering_);
     if (answers_.space(sizeof header + padded) < sizeof header + padded) return false;
+    lent.ring_ = nullptr;  // it is the caller's now
     answers_.write(std::as_bytes(std::span(&header, 1)));
     if (!bytes.empty()) {
       answers_.write(bytes);

@@ -1,6 +1,7 @@
 #pragma once
 // The host's end of a ring (call_ring.h): reads one caller's calls and writes its answers.
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "actors/call_ring.h"
+#include "actors/ring_slabs.h"
 #include "runtime/memory/byte_ring.h"
 #include "runtime/memory/segment.h"
 #include "runtime/memory/wait_word.h"
@@ -31,6 +33,30 @@ class HostPageSegment {
   std::byte* data_;
 };
 
+class HostRing;
+
+// A large result that lies in shared memory until the caller has read it. The ring outlives it; one
+// that was not sent goes with it.
+class LentResult {
+ public:
+  LentResult() = default;
+  LentResult(LentResult&& other) noexcept
+      : ring_(std::exchange(other.ring_, nullptr)), slot_(other.slot_) {}
+  LentResult& operator=(LentResult&& other) noexcept {
+    std::swap(ring_, other.ring_);
+    std::swap(slot_, other.slot_);
+    return *this;
+  }
+  ~LentResult();
+  bool there() const { return ring_ != nullptr; }
+
+ private:
+  friend class HostRing;
+  LentResult(HostRing* ring, std::size_t slot) : ring_(ring), slot_(slot) {}
+  HostRing* ring_ = nullptr;
+  std::size_t slot_ = 0;
+};
+
 class HostRing {
  public:
   struct Arrived {
@@ -42,8 +68,9 @@ class HostRing {
   // Maps what was offered. Refuses (kProtocol, kFailedPrecondition) what is not of this version, of
   // other sizes, or of a process with another monotonic clock.
   static Result<std::shared_ptr<HostRing>> adopt(Arrived arrived, const Clock& clock);
-  // Answers the offer: `host_page` is the descriptor of the HostPage.
-  static Status send_reply(int socket, const Status& status, int host_page);
+  // Answers the offer: with this ring, where it was adopted, and the descriptor of the HostPage.
+  static Status send_reply(int socket, const Result<std::shared_ptr<HostRing>>& ring,
+                           int host_page);
 
   // A part of a caller's slabs, in place.
   struct Call {
@@ -75,10 +102,16 @@ class HostRing {
            !detached() && !damaged();
   }
 
+  // Copies a result that is too large for the ring itself beside it; nothing where it is not, or
+  // where there is no room for it. Any thread.
+  LentResult lend(const Result<wire::Bytes>& result) TROUPE_EXCLUDES(lending_);
   // Writes an answer and wakes the caller. False, without effect, where it does not fit now: it
-  // goes over the socket. Any thread.
-  bool answer(std::uint64_t sequence, const Result<wire::Bytes>& result)
+  // goes over the socket. `lent`: the result, where that is large. Any thread.
+  bool answer(std::uint64_t sequence, const Result<wire::Bytes>& result, LentResult lent = {})
       TROUPE_EXCLUDES(answering_);
+  // RingSlabs::begin_releasing, release_idle: of the memory of large results.
+  bool begin_releasing() { return results_.begin_releasing(); }
+  bool release_idle() TROUPE_EXCLUDES(lending_);
 
   Duration spin_max() const { return spin_max_; }
   const CpuSet& cpus() const { return cpus_; }
@@ -86,8 +119,12 @@ class HostRing {
   std::uint64_t number() const { return number_; }
 
  private:
-  HostRing(const RingOffer& offer, memory::Segment segment, memory::Segment slabs, UniqueFd wake_fd,
-           memory::MirroredMapping calls, memory::MirroredMapping answers);
+  friend class LentResult;
+  HostRing(const RingOffer& offer, memory::Segment segment, memory::Segment slabs,
+           memory::Segment results, UniqueFd wake_fd, memory::MirroredMapping calls,
+           memory::MirroredMapping answers);
+  void take_back(std::size_t slot) TROUPE_EXCLUDES(lending_);
+  void take_back_read_locked() TROUPE_REQUIRES(lending_);
   RingPage& page() const { return *reinterpret_cast<RingPage*>(data_); }
   std::optional<Call> fail() TROUPE_REQUIRES(reading_);
 
@@ -112,6 +149,15 @@ class HostRing {
   Mutex answering_;
   memory::RingWriter answers_ TROUPE_GUARDED_BY(answering_);
   memory::Waker caller_waker_ TROUPE_GUARDED_BY(answering_);
+
+  Mutex lending_;
+  RingSlabs results_;
+  struct Part {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;  // 0: nothing lies there
+  };
+  std::array<Part, kRingResultsMax> lent_ TROUPE_GUARDED_BY(lending_);
+  std::size_t lent_bytes_ TROUPE_GUARDED_BY(lending_) = 0;
 };
 
 }  // namespace troupe::detail

@@ -43,7 +43,7 @@ struct RingPair {
     auto adopted = HostRing::adopt(std::move(*arrived), clock);
     REQUIRE_MESSAGE(adopted.ok(), adopted.status().to_string());
     host = std::move(*adopted);
-    REQUIRE(HostRing::send_reply(sockets.second.get(), Status(), page->fd()).ok());
+    REQUIRE(HostRing::send_reply(sockets.second.get(), host, page->fd()).ok());
     REQUIRE(caller->receive_reply(sockets.first.get()).ok());
   }
 
@@ -160,6 +160,53 @@ TEST_CASE("large arguments are read where the caller put them, and their room is
   std::vector<SlabLease> all;
   while (auto slab = pair.caller->take_slab(1u << 20)) all.push_back(std::move(*slab));
   CHECK(all.size() == kRingSlabBytes >> 20);
+}
+
+// What the caller reads of one answer; nothing where there is none.
+std::optional<wire::Bytes> read_one(CallerRing& caller, bool* large = nullptr) {
+  std::optional<wire::Bytes> bytes;
+  CHECK(caller.read(1, [&](const CallerRing::Answer& answer) {
+    bytes.emplace(answer.bytes.begin(), answer.bytes.end());
+    if (large != nullptr) *large = answer.slot.has_value();
+  }));
+  return bytes;
+}
+
+TEST_CASE("large results are read where the host put them, and their room is used again") {
+  RingPair pair;
+  const Result<wire::Bytes> small(pattern(kRingInlineBytesMax, 1));
+  CHECK_FALSE(pair.host->lend(small).there());
+  CHECK_FALSE(pair.host->lend(Status(Code::kInternal, "none")).there());
+  const auto answer = [&](std::uint64_t sequence, const Result<wire::Bytes>& result) {
+    auto lent = pair.host->lend(result);
+    return lent.there() && pair.host->answer(sequence, result, std::move(lent));
+  };
+  for (std::uint64_t round = 1; round <= 3 * kRingResultsMax; ++round) {
+    const Result<wire::Bytes> result(pattern(kRingInlineBytesMax + round, unsigned(round)));
+    REQUIRE(answer(round, result));
+    bool large = false;
+    const auto read = read_one(*pair.caller, &large);
+    REQUIRE(read);
+    CHECK(large);
+    CHECK(*read == *result);
+  }
+  // So many lie there unread; what is taken out, or not sent after all, makes room.
+  const Result<wire::Bytes> result(pattern(100'000, 3));
+  for (std::size_t i = 0; i < kRingResultsMax; ++i) REQUIRE(answer(i, result));
+  CHECK_FALSE(pair.host->lend(result).there());
+  REQUIRE(read_one(*pair.caller));
+  for (int i = 0; i < 3; ++i) CHECK(pair.host->lend(result).there());
+  while (read_one(*pair.caller)) {
+  }
+  // One alone is as large as there is room; beside others there is less.
+  REQUIRE(answer(1, result));
+  CHECK_FALSE(
+      pair.host->lend(Result<wire::Bytes>(wire::Bytes(limits::kUnreadAnswerBytesMax))).there());
+  REQUIRE(read_one(*pair.caller));
+  CHECK_FALSE(pair.host->lend(Result<wire::Bytes>(wire::Bytes(kRingSlabBytes + 1))).there());
+  CHECK(pair.host->begin_releasing());
+  CHECK_FALSE(pair.host->release_idle());
+  CHECK(pair.host->release_idle());
 }
 
 TEST_CASE("a waiting caller is woken by an answer, by a nudge and by the end") {
@@ -393,9 +440,33 @@ TEST_CASE("a host that scribbles over answers ends the ring, not the caller") {
                                           memory::Access::kReadWrite)
                        .value();
     auto& page = *reinterpret_cast<RingPage*>(segment.data());
-    RingAnswer header{.bytes = 5000, .failed = 9, .sequence = 1};
+    RingAnswer header{.bytes = 5000, .kind = 9, .sequence = 1};
     std::memcpy(segment.data() + kRingPageBytes + kRingBytes, &header, sizeof header);
     page.answers.written.store(written);
+    int answers = 0;
+    CHECK_FALSE(pair.caller->read(10, [&](const auto&) { ++answers; }));
+    CHECK(answers == 0);
+  }
+}
+
+TEST_CASE("a large result that lies outside of the host's slabs ends the ring, not the caller") {
+  constexpr std::uint64_t kLarge = kRingSlabBytes;
+  for (const RingResult bad : {RingResult{.offset = 0, .bytes = kLarge + 1, .slot = 0},
+                               RingResult{.offset = kLarge, .bytes = 1, .slot = 0},
+                               RingResult{.offset = ~std::uint64_t{0}, .bytes = 2, .slot = 0},
+                               RingResult{.offset = 0, .bytes = 8, .slot = kRingResultsMax}}) {
+    RingPair pair;
+    REQUIRE(pair.host->answer(1, Result<wire::Bytes>(wire::Bytes(sizeof bad))));
+    auto sockets = memory::socket_pair().value();
+    REQUIRE(pair.caller->send_offer(sockets.first.get(), kRingCaller, 4, pair.clock).ok());
+    auto arrived = HostRing::receive_offer(sockets.second.get()).value();
+    auto segment = memory::Segment::adopt(std::move(arrived.descriptors[0]), kRingSegmentBytes,
+                                          memory::Access::kReadWrite)
+                       .value();
+    std::byte* const at = segment.data() + kRingPageBytes + kRingBytes;
+    const RingAnswer header{.bytes = sizeof bad, .kind = RingAnswer::kInSlab, .sequence = 1};
+    std::memcpy(at, &header, sizeof header);
+    std::memcpy(at + sizeof header, &bad, sizeof bad);
     int answers = 0;
     CHECK_FALSE(pair.caller->read(10, [&](const auto&) { ++answers; }));
     CHECK(answers == 0);
@@ -429,18 +500,18 @@ TEST_CASE("slabs that nobody uses give their memory back, those in use keep what
   std::memset(kept->space().data(), 1, kBytes);
   std::memset(brief->space().data(), 2, kBytes);
   CHECK(slab_memory_bytes() >= before + 2 * kBytes);
-  CHECK(pair.caller->begin_releasing());
-  CHECK_FALSE(pair.caller->begin_releasing());
+  CHECK(pair.caller->slabs().begin_releasing());
+  CHECK_FALSE(pair.caller->slabs().begin_releasing());
   brief.reset();
-  CHECK_FALSE(pair.caller->release_idle_slabs());  // taken a moment ago
+  CHECK_FALSE(pair.caller->slabs().release_idle());  // taken a moment ago
   CHECK(slab_memory_bytes() >= before + 2 * kBytes);
-  CHECK_FALSE(pair.caller->release_idle_slabs());  // one is in use
+  CHECK_FALSE(pair.caller->slabs().release_idle());  // one is in use
   CHECK(slab_memory_bytes() < before + 2 * kBytes);
   CHECK(kept->space()[kBytes - 1] == std::byte{1});
   kept.reset();
-  CHECK(pair.caller->release_idle_slabs());
+  CHECK(pair.caller->slabs().release_idle());
   CHECK(slab_memory_bytes() == before);
-  CHECK(pair.caller->begin_releasing());
+  CHECK(pair.caller->slabs().begin_releasing());
   CHECK(pair.caller->take_slab(kBytes).has_value());
 }
 

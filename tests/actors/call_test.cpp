@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <random>
 #include <thread>
 
@@ -284,6 +285,30 @@ TEST_CASE_FIXTURE(CallsBothWays, "calls of every size keep their order both ways
   int wrong = 0;
   for (auto& call : calls) wrong += call.get(20s).value() ? 0 : 1;
   CHECK(wrong == 0);
+}
+
+// Memory in which results wait to be read; it is this process's, too.
+std::size_t result_memory_bytes() {
+  std::size_t bytes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(entry.path(), gone).string();
+    struct stat facts {};
+    const bool results = target.find("troupe-results") != std::string::npos;
+    if (results && ::stat(entry.path().c_str(), &facts) == 0) {
+      bytes += static_cast<std::size_t>(facts.st_blocks) * 512;
+    }
+  }
+  return bytes;
+}
+
+TEST_CASE_FIXTURE(CallsBothWays, "large results come whole, however many wait to be read") {
+  auto counter = spawn<Counter>({}, 0);
+  std::vector<Future<wire::Bytes>> calls;
+  const auto bytes_of = [](std::size_t i) { return wire::Bytes(60'000 + 5'000 * i, std::byte(i)); };
+  for (std::size_t i = 0; i < 60; ++i) calls.push_back(counter.call<&Counter::echo>(bytes_of(i)));
+  for (std::size_t i = 0; i < calls.size(); ++i) CHECK(calls[i].get(20s).value() == bytes_of(i));
+  CHECK((result_memory_bytes() > 0) == ring);
 }
 
 TEST_CASE_FIXTURE(CallsBothWays, "threads that share a handle all get their answers") {
