@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Actors in Troupe beside actors in Ray, on this machine in this run: start, calls, creation, what
-a kill costs, memory at rest.
+"""Actors, objects and tasks in Troupe beside those of Ray, on this machine in this run: start, calls,
+creation, what a kill costs, put, get, wait, tasks, memory at rest.
 
     tools/bench compare-ray [--json] [--repeats N]
 
@@ -13,6 +13,7 @@ them, but for Troupe's "a core for each side", which pins both.
 
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -33,6 +34,15 @@ ROWS = [
     ("create an actor, to its first answer, p50", "create", "create a process actor to first answer p50", False),
     ("kill -9 to the next process's first answer, p50", "respawn",
      "kill -9 to the respawned actor's first answer p50", False),
+    ("put 100 MiB, memory that was used before", "put 100 MiB", "put, 100 MiB, memory that was used before", True),
+    ("get 100 MiB, first and last byte read", "get 100 MiB", "get, 102400 KiB, mapped already", False),
+    ("wait for 1,000 references", "wait 1000", "wait for 1,000 references", False),
+    ("10,000 references as arguments of one call", "10000 references",
+     "10,000 references as arguments of one call", False),
+    ("a task, one after the other, p50", "task p50", "a task, one after the other, p50", False),
+    ("tasks, 1,000 under way", "tasks", "tasks, 1,000 under way", True),
+    ("3,000 results of one task, and read", "3000 results",
+     "3,000 results of one task, each an object of its own, and read", False),
 ]
 IDLE_S = 5
 START_S = 60
@@ -120,7 +130,13 @@ def troupe_memory_mb(bin_folder):
 def troupe(bin_folder, options):
     with Workplace() as place:
         text = run(place, [f"{bin_folder}/bench_actors", "--json", "--repeats", str(options.repeats)], "Troupe")
-    return {name: (figure["value"], figure["unit"]) for name, figure in json.loads(text).items()}
+        more = run(place, [f"{bin_folder}/bench_objects", "--only", "one-node", "--repeats", str(options.repeats)], "objects")
+        more += run(place, [f"{bin_folder}/bench_tasks", str(options.repeats)], "tasks")
+    ours = {name: (figure["value"], figure["unit"]) for name, figure in json.loads(text).items()}
+    for line in more.splitlines():
+        name, value, unit = re.fullmatch(r"\s*(.*?)\s+([-+.0-9e]+) (\S*).*", line).groups()
+        ours[name] = (float(value), unit)
+    return ours
 
 
 def show(figures, options, text, unit, more, values):
@@ -167,7 +183,7 @@ def main():
 
     def measure(figures):
         python = peers.python(figures)
-        bin_folder = build("troupe", "bench_actors")
+        bin_folder = build("troupe", "bench_actors", "bench_objects", "bench_tasks")
         if not inside:
             peers.into_namespaces(__file__, arguments)
         peers.loopback_up()

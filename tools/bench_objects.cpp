@@ -1,7 +1,7 @@
 // Objects, on this machine, with the raw limit beside each figure in the same run. "name value
 // unit" lines.
 //
-//   bench_objects [--mib N] [--repeats N]
+//   bench_objects [--mib N] [--repeats N] [--only one-node|values|nodes]
 //   bench_objects --nodes N --source ADDRESS     between the nodes of the cluster that the
 //       environment names, labelled machine=0 and up; ADDRESS is that of machine 0
 //       (tools/bench_object_transfers.py)
@@ -339,6 +339,7 @@ int main(int argc, char** argv) {
   int repeats = 7;
   int nodes = 0;
   std::string source;
+  std::string only;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string option = argv[i];
     if (option == "--mib") {
@@ -349,8 +350,12 @@ int main(int argc, char** argv) {
       nodes = std::max(2, std::atoi(argv[i + 1]));
     } else if (option == "--source") {
       source = argv[i + 1];
+    } else if (option == "--only") {
+      only = argv[i + 1];
     } else {
-      std::fprintf(stderr, "bench_objects [--mib N] [--repeats N] [--nodes N --source ADDRESS]\n");
+      std::fprintf(stderr,
+                   "bench_objects [--mib N] [--repeats N] [--only one-node|values|nodes] "
+                   "[--nodes N --source ADDRESS]\n");
       return 2;
     }
   }
@@ -358,10 +363,11 @@ int main(int argc, char** argv) {
     between_machines(mib, repeats, nodes, source);
     return 0;
   }
-  on_one_node(mib, repeats);
+  const auto wanted = [&only](const char* part) { return only.empty() || only == part; };
+  if (wanted("one-node")) on_one_node(mib, repeats);
   for (const std::size_t bytes : {std::size_t{64} << 10, std::size_t{1} << 20, mib << 20}) {
-    by_value_and_as_objects(bytes, repeats);
+    if (wanted("values")) by_value_and_as_objects(bytes, repeats);
   }
-  on_several_nodes(mib, std::min(repeats, 3));
+  if (wanted("nodes")) on_several_nodes(mib, std::min(repeats, 3));
   return 0;
 }

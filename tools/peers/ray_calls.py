@@ -1,4 +1,4 @@
-"""Actor calls through Ray's Python API on one node: "name value unit" lines, medians.
+"""Actor calls, objects and tasks through Ray's Python API on one node: "name value unit" lines, medians.
 
     python ray_calls.py [REPEATS]
 """
@@ -90,11 +90,65 @@ def lives():
     ray.kill(echo)
 
 
+def seconds(once):
+    start = time.perf_counter()
+    once()
+    return time.perf_counter() - start
+
+
+@ray.remote
+def plus_one(n):
+    return n + 1
+
+
+@ray.remote
+def count(*values):
+    return len(values)
+
+
+@ray.remote
+def many(n):
+    return list(range(n))
+
+
+def objects():
+    data = numpy.ones(100 << 20, dtype=numpy.uint8)
+    for _ in range(2):
+        ray.put(data)
+    puts = [seconds(lambda: ray.put(data)) for _ in range(3 * REPEATS)]
+    out("put 100 MiB", 100 / 1024 / statistics.median(puts), "GiB/s")
+    ref = ray.put(data)
+    ray.get(ref)
+
+    def read():
+        array = ray.get(ref)
+        return int(array[0]) + int(array[-1])
+
+    out("get 100 MiB", statistics.median(latencies_us(read, 1000)), "us")
+    refs = [ray.put(i) for i in range(10_000)]
+    waits = [seconds(lambda: ray.wait(refs[:1000], num_returns=1000)) for _ in range(REPEATS)]
+    out("wait 1000", statistics.median(waits) * 1e3, "ms")
+    ray.get(count.remote(*refs[:10]))
+    out("10000 references", seconds(lambda: ray.get(count.remote(*refs))), "s")
+
+
+def tasks():
+    ray.get([plus_one.remote(i) for i in range(1000)])
+    out("task p50", statistics.median(latencies_us(lambda: ray.get(plus_one.remote(1)), 3000)), "us")
+    out("tasks", rate(lambda: ray.get([plus_one.remote(i) for i in range(1000)]), 1000), "1/s")
+    several = many.options(num_returns=3000)
+    ray.get(several.remote(3000))
+    results = [seconds(lambda: ray.get(several.remote(3000))) for _ in range(REPEATS)]
+    out("3000 results", statistics.median(results) * 1e3, "ms")
+
+
 def main():
     start = time.perf_counter()
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=1 << 30)
     out("start", (time.perf_counter() - start) * 1e3, "ms")
     calls()
+    objects()
+    tasks()
     lives()
     ray.shutdown()
 
