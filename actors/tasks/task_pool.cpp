@@ -19,6 +19,7 @@
 #include "actors/tasks/task_worker.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/hash.h"
+#include "runtime/base/limits.h"
 #include "runtime/base/short_slices.h"
 #include "scheduler/client/actor_words.h"
 #include "troupe/detail/running_call.h"
@@ -163,6 +164,7 @@ class TaskAttempt final : public CallSink,
   const std::shared_ptr<TaskCall> task;
   const std::uint64_t lease;
   const ChannelPtr channel;
+  const TimePoint since = SystemClock().now();
   std::atomic<bool> over{false};
 
  private:
@@ -425,11 +427,25 @@ void TaskPool::answered(TaskAttempt& attempt, const Status& status,
       }
       over = queue_.answered(task, attempt.lease, SystemClock().now());
     }
+    if (over) remember_locked(attempt, !status.ok());
     // (Of those that lie at a lease that was lost the pool ends some below.)
     if (over || !died) task.attempt.reset();
   }
   if (over) finish(task, status, result, &attempt.line(), later);
   go_on(later);
+}
+
+void TaskPool::remember_locked(const TaskAttempt& attempt, bool failed) {
+  const Duration took = SystemClock().now() - attempt.since;
+  if (took < limits::kTaskShownMin) return;
+  const std::int64_t now = SystemClock().unix_time_us();
+  last_.push_back(
+      {.name = work_text(std::string(attempt.task->name)),
+       .worker = attempt.channel->actor_id(),
+       .begin_unix_us = now - std::chrono::duration_cast<std::chrono::microseconds>(took).count(),
+       .end_unix_us = now,
+       .failed = failed});
+  if (last_.size() > limits::kTasksShownMax) last_.pop_front();
 }
 
 void TaskPool::finish(TaskCall& task, const Status& status, std::span<const std::byte> result,
@@ -711,6 +727,7 @@ bool TaskPool::tell(wire::Work& work) const {
         (mine.why.empty() ? "the last loss: " : "; the last loss: ") + queue_.trouble().to_string();
   }
   mine.why = work_text(std::move(mine.why));
+  mine.last.assign(last_.begin(), last_.end());
   const bool busy = mine.running + mine.waiting > 0;
   work.tasks.push_back(std::move(mine));
   return busy;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -69,6 +70,7 @@ class TaskPool final : public WorkSource, public std::enable_shared_from_this<Ta
   void ask(std::uint64_t lease, NodeId near) TROUPE_EXCLUDES(mutex_);
   void end(std::uint64_t lease) TROUPE_EXCLUDES(mutex_);
   void on_worker(std::uint64_t lease, const Result<wire::ActorInfo>& info) TROUPE_EXCLUDES(mutex_);
+  void remember_locked(const TaskAttempt& attempt, bool failed) TROUPE_REQUIRES(mutex_);
   void lost_locked(std::uint64_t lease, const Status& why, bool refused) TROUPE_REQUIRES(mutex_);
   void finish(TaskCall& task, const Status& status, std::span<const std::byte> result,
               const CallLine* line, Continuations* later);
@@ -84,6 +86,7 @@ class TaskPool final : public WorkSource, public std::enable_shared_from_this<Ta
   mutable Mutex mutex_;
   LeaseQueue queue_ TROUPE_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Worker> workers_ TROUPE_GUARDED_BY(mutex_);
+  std::deque<wire::TaskSpan> last_ TROUPE_GUARDED_BY(mutex_);  // that took a while
   Status closed_ TROUPE_GUARDED_BY(mutex_);
   bool going_on_ TROUPE_GUARDED_BY(mutex_) = false;
   std::optional<TimePoint> armed_ TROUPE_GUARDED_BY(mutex_);

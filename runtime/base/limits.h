@@ -47,6 +47,12 @@ inline constexpr std::size_t kListPieceBytes = 1u << 20;
 inline constexpr std::size_t kWorkListedMax = 64;
 inline constexpr std::size_t kWorkActorsMax = 4096;
 inline constexpr std::size_t kWorkBytesMax = 1u << 20;
+// Of each kind of tasks so many of the last ones are told one by one, of those that took so long:
+// some kilobytes a second of a process that is busy, and shorter ones nobody would see in a trace.
+inline constexpr std::size_t kTasksShownMax = 64;
+inline constexpr std::chrono::milliseconds kTaskShownMin{1};
+// Of what a node's object store has moved, to and from disk and other nodes: some 20 KiB.
+inline constexpr std::size_t kStoreMovesShownMax = 256;
 // Elements of one list in a message: above the largest cluster's actors, far below what would fill
 // memory when every element claims to be empty.
 inline constexpr std::size_t kWireListCountMax = 200'000;

@@ -139,7 +139,21 @@ struct RevokeSegments {
 
 // process → store: what is in it. Answered at once by StoreTotals.
 struct ReadStoreTotals {
-  TROUPE_WIRE(ReadStoreTotals);
+  bool moves = false;  // … with what it has moved
+  TROUPE_WIRE(ReadStoreTotals, moves);
+};
+// Bytes of objects that have come from another node, or gone to disk, or come back.
+enum class StoreMoveKind : std::uint8_t { kFetched, kSpilled, kRestored };
+constexpr StoreMoveKind last_value(StoreMoveKind) { return StoreMoveKind::kRestored; }
+struct StoreMove {
+  StoreMoveKind kind = StoreMoveKind::kFetched;
+  std::uint64_t bytes = 0;
+  std::int64_t begin_unix_us = 0;
+  std::int64_t end_unix_us = 0;
+  NodeId from;         // of kFetched
+  ObjectId object_id;  // … as well
+  bool failed = false;
+  TROUPE_WIRE(StoreMove, kind, bytes, begin_unix_us, end_unix_us, from, object_id, failed);
 };
 struct StoreTotals {
   std::uint64_t objects = 0;
@@ -150,8 +164,9 @@ struct StoreTotals {
   std::uint64_t restored_bytes_total = 0;
   std::uint64_t fetched_bytes_total = 0;
   std::uint64_t waiting = 0;
+  std::vector<StoreMove> moves;  // the last ones, in the order of their ends, where it was asked
   TROUPE_WIRE(StoreTotals, objects, memory_bytes, memory_max_bytes, spilled_bytes,
-              spilled_bytes_total, restored_bytes_total, fetched_bytes_total, waiting);
+              spilled_bytes_total, restored_bytes_total, fetched_bytes_total, waiting, moves);
 };
 
 // --- between the stores of two nodes -------------------------------------------------------------

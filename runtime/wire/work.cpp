@@ -39,6 +39,7 @@ std::size_t size_in_memory(const Work& work) {
   for (const TaskWork& tasks : work.tasks) {
     bytes += sizeof tasks + tasks.why.size();
     for (const auto& [name, amount] : tasks.resources) bytes += name.size() + 2 * sizeof amount;
+    for (const TaskSpan& task : tasks.last) bytes += sizeof task + task.name.size();
   }
   for (const GroupWork& group : work.groups) {
     bytes += sizeof group + group.type.size() + group.axes.size() + group.why.size() +

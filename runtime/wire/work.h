@@ -12,6 +12,17 @@
 
 namespace troupe::wire {
 
+// A task that has ended, of those that took limits::kTaskShownMin.
+struct TaskSpan {
+  std::string name;
+  ActorId worker;
+  std::int64_t begin_unix_us = 0;  // it was sent there
+  std::int64_t end_unix_us = 0;    // its end was heard of
+  bool failed = false;
+  TROUPE_WIRE(TaskSpan, name, worker, begin_unix_us, end_unix_us, failed);
+  friend bool operator==(const TaskSpan&, const TaskSpan&) = default;
+};
+
 // Tasks whose workers hold the same.
 struct TaskWork {
   Resources resources;  // of each worker
@@ -22,9 +33,10 @@ struct TaskWork {
   std::uint64_t again = 0;   // how often one was run again, since its worker died
   std::uint64_t workers = 0;
   std::uint64_t workers_awaited = 0;
-  std::string why;  // what an awaited one waits for, and how the last one was lost
+  std::string why;             // what an awaited one waits for, and how the last one was lost
+  std::vector<TaskSpan> last;  // not more than limits::kTasksShownMax, the latest at the end
   TROUPE_WIRE(TaskWork, resources, waiting, running, done, failed, again, workers, workers_awaited,
-              why);
+              why, last);
   friend bool operator==(const TaskWork&, const TaskWork&) = default;
 };
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "runtime/base/limits.h"
 #include "runtime/memory/unix_socket.h"
 #include "runtime/net/connection.h"
 #include "runtime/net/event_loop.h"
@@ -116,6 +117,8 @@ class Service final : public ObjectService {
   void restore(ObjectEffect& effect);
   void fetch(const ObjectEffect& effect);
   void disk(std::function<void()> work);
+  wire::StoreTotals totals(const wire::ReadStoreTotals& asked) const;
+  void moved(wire::StoreMove move);
   void settle_soon();
   void tick_soon();
 
@@ -141,6 +144,7 @@ class Service final : public ObjectService {
   std::map<SegmentKey, Status> failed_;
   std::map<SegmentKey, std::shared_ptr<const SpillFile>> files_;
   std::map<SegmentKey, std::shared_ptr<std::uint64_t>> fetched_;  // bytes that have arrived
+  std::deque<wire::StoreMove> moves_;
   std::map<NodeId, Home> homes_;
   std::map<NodeId, std::shared_ptr<net::Connection>> borrowers_;
   std::map<NodeId, wire::Endpoint> borrower_endpoints_;  // where others fetch what they have
@@ -253,8 +257,9 @@ void Service::read_client(ProcessKey key, int packets_max) {
     }
     if (!*packet) break;
     auto message = wire::decode_object((*packet)->bytes);
-    if (message.ok() && get_if<wire::ReadStoreTotals>(&*message) != nullptr) {
-      send(key, client->requests, wire::encode(wire::ObjectMessage(store_.totals())), nullptr);
+    const auto* asked = message.ok() ? get_if<wire::ReadStoreTotals>(&*message) : nullptr;
+    if (asked != nullptr) {
+      send(key, client->requests, wire::encode(wire::ObjectMessage(totals(*asked))), nullptr);
       continue;
     }
     const Status status = message.ok() ? store_.on_process(key, *message, now()) : message.status();
@@ -425,11 +430,45 @@ void Service::create(const ObjectEffect& effect) {
   }
 }
 
+wire::StoreTotals Service::totals(const wire::ReadStoreTotals& asked) const {
+  wire::StoreTotals totals = store_.totals();
+  if (asked.moves) totals.moves.assign(moves_.begin(), moves_.end());
+  return totals;
+}
+
+// Bytes that are being moved, on the thread that does it.
+class Moving {
+ public:
+  explicit Moving(wire::StoreMove move) : move_(std::move(move)) {
+    move_.begin_unix_us = SystemClock().unix_time_us();
+  }
+  wire::StoreMove ended(const Status& status) {
+    move_.end_unix_us = SystemClock().unix_time_us();
+    move_.failed = !status.ok();
+    return move_;
+  }
+
+ private:
+  wire::StoreMove move_;
+};
+
+std::uint64_t bytes_of_pieces(const std::vector<ObjectEffect::Piece>& pieces) {
+  std::uint64_t bytes = 0;
+  for (const auto& piece : pieces) bytes += piece.bytes;
+  return bytes;
+}
+
+void Service::moved(wire::StoreMove move) {
+  moves_.push_back(std::move(move));
+  if (moves_.size() > limits::kStoreMovesShownMax) moves_.pop_front();
+}
+
 void Service::disk(std::function<void()> work) { (void)disk_.run(std::move(work)); }
 
 void Service::spill(ObjectEffect& effect) {
   const SegmentKey segment = effect.segment;
   disk([this, segment, pieces = std::move(effect.pieces), memory = memories_.at(segment)] {
+    Moving moving({.kind = wire::StoreMoveKind::kSpilled, .bytes = bytes_of_pieces(pieces)});
     Result<std::shared_ptr<const SpillFile>> file =
         Status(Code::kOutOfMemory, "a segment of objects cannot be mapped");
     if (const std::span<const std::byte> bytes = memory->mapped(); !bytes.empty()) {
@@ -439,7 +478,8 @@ void Service::spill(ObjectEffect& effect) {
       }
       file = spill_.write(segment, written);
     }
-    post([this, segment, file] {
+    post([this, segment, file, move = moving.ended(file.status())] {
+      moved(move);
       if (store_.spilled(segment, file.status(), now())) {
         files_[segment] = *file;
       } else if (file.ok()) {
@@ -460,13 +500,16 @@ void Service::restore(ObjectEffect& effect) {
   const SegmentKey segment = effect.segment;
   disk([this, segment, bytes = effect.bytes, pieces = std::move(effect.pieces),
         file = files_.at(effect.file)] {
+    Moving moving({.kind = wire::StoreMoveKind::kRestored, .bytes = bytes_of_pieces(pieces)});
     auto memory = ObjectMemory::create(bytes, ObjectMemory::Writer::kStore);
     Status status = memory.status();
     for (const auto& piece : pieces) {
       if (!status.ok()) break;
       status = file->read(piece.from, (*memory)->mapped().subspan(piece.to, piece.bytes));
     }
-    post([this, segment, status, memory = status.ok() ? *memory : nullptr] {
+    post([this, segment, status, move = moving.ended(status),
+          memory = status.ok() ? *memory : nullptr] {
+      moved(move);
       if (store_.restored(segment, status)) memories_[segment] = memory;
       carry_out();
     });
@@ -480,16 +523,22 @@ void Service::fetch(const ObjectEffect& effect) {
   if (!have) have = std::make_shared<std::uint64_t>(0);
   memory->second->arrived(*have);
   const net::Address from{effect.endpoint.host, effect.endpoint.port, {}};
-  const bool queued = fetching_.run([this, from, object = effect.object, bytes = effect.bytes,
-                                     segment = effect.segment, memory = memory->second, have] {
-    const Status status =
-        fetch_object(from, options_.token, object, bytes, *memory, have.get(), streams_, idle_);
-    post([this, object, segment, status] {
-      if (status.ok()) fetched_.erase(segment);
-      store_.fetched(object, status);
-      carry_out();
-    });
-  });
+  const bool queued =
+      fetching_.run([this, from, node = effect.node, object = effect.object, bytes = effect.bytes,
+                     segment = effect.segment, memory = memory->second, have] {
+        Moving moving({.kind = wire::StoreMoveKind::kFetched,
+                       .bytes = bytes - *have,
+                       .from = node,
+                       .object_id = object});
+        const Status status =
+            fetch_object(from, options_.token, object, bytes, *memory, have.get(), streams_, idle_);
+        post([this, object, segment, status, move = moving.ended(status)] {
+          moved(move);
+          if (status.ok()) fetched_.erase(segment);
+          store_.fetched(object, status);
+          carry_out();
+        });
+      });
   if (queued) return;
   post([this, object = effect.object] {
     store_.fetched(object, Status(Code::kResourceExhausted, "too many objects are being fetched"));
@@ -604,8 +653,8 @@ void Service::on_peer_frame(const std::shared_ptr<NodeId>& node,
     borrowers_[*node] = sender;
     borrower_endpoints_[*node] = hello->endpoint;
   }
-  if (get_if<wire::ReadStoreTotals>(&*message) != nullptr) {
-    (void)sender->send(wire::encode(wire::ObjectMessage(store_.totals())));
+  if (const auto* asked = get_if<wire::ReadStoreTotals>(&*message)) {
+    (void)sender->send(wire::encode(wire::ObjectMessage(totals(*asked))));
     return;
   }
   if (node->empty()) return;
@@ -677,10 +726,11 @@ bool is_object_target(const std::string& target) {
 }
 
 Result<wire::StoreTotals> read_store_totals(const net::Address& node, const net::Token& token,
-                                            Deadline deadline) {
+                                            Deadline deadline, bool moves) {
   ByteStream stream =
       TROUPE_TRY(net::connect_blocking(node, wire::kObjectPeersTarget, token, deadline));
-  const wire::Bytes question = wire::encode(wire::ObjectMessage(wire::ReadStoreTotals{}));
+  const wire::Bytes question =
+      wire::encode(wire::ObjectMessage(wire::ReadStoreTotals{.moves = moves}));
   auto length = static_cast<std::uint32_t>(question.size());
   TROUPE_RETURN_IF_ERROR(send_all(stream, std::as_bytes(std::span(&length, 1)), deadline));
   TROUPE_RETURN_IF_ERROR(send_all(stream, question, deadline));

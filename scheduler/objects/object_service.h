@@ -29,9 +29,10 @@ struct ObjectServiceOptions {
   Logger log;
 };
 
-// What is in the store of another node; waits. Not on a loop's thread.
+// What is in the store of another node, and what it has moved lately (`moves`); waits. Not on a
+// loop's thread.
 Result<wire::StoreTotals> read_store_totals(const net::Address& node, const net::Token& token,
-                                            Deadline deadline);
+                                            Deadline deadline, bool moves = false);
 
 class ObjectService {
  public:

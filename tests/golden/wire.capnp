@@ -689,6 +689,14 @@ struct WritePackage {
   bytes @3 :Data;
 }
 
+struct TaskSpan {
+  name @0 :Text;
+  worker @1 :Id;
+  beginUnixUs @2 :Int64;
+  endUnixUs @3 :Int64;
+  failed @4 :Bool;
+}
+
 struct TaskWork {
   resources @0 :List(PairOfTextInt64);
   waiting @1 :UInt64;
@@ -699,6 +707,7 @@ struct TaskWork {
   workers @6 :UInt64;
   workersAwaited @7 :UInt64;
   why @8 :Text;
+  last @9 :List(TaskSpan);
 }
 
 struct GroupWork {
@@ -1177,6 +1186,17 @@ struct ObjectWelcome {
 }
 
 struct ReadStoreTotals {
+  moves @0 :Bool;
+}
+
+struct StoreMove {
+  kind @0 :UInt8;
+  bytes @1 :UInt64;
+  beginUnixUs @2 :Int64;
+  endUnixUs @3 :Int64;
+  from @4 :Id;
+  objectId @5 :Id;
+  failed @6 :Bool;
 }
 
 struct StoreTotals {
@@ -1188,6 +1208,7 @@ struct StoreTotals {
   restoredBytesTotal @5 :UInt64;
   fetchedBytesTotal @6 :UInt64;
   waiting @7 :UInt64;
+  moves @8 :List(StoreMove);
 }
 
 struct ObjectMessage {

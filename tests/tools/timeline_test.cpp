@@ -156,6 +156,43 @@ TEST_CASE("where the oldest events are gone, lives begin with what is left") {
   CHECK(events_named(trace, "member of the cluster").size() == 2);
 }
 
+TEST_CASE("tasks stand with their workers, moved objects with their nodes, none over another") {
+  wire::NodeInfo node;
+  node.node_id = kNode;
+  node.name = "alpha";
+  wire::ActorInfo worker;
+  worker.actor_id = kActor;
+  worker.type = "TaskWorker";
+  worker.node_id = kNode;
+  worker.state = wire::ActorState::kAlive;
+  wire::ClientWork driver;
+  driver.name = "sort";
+  driver.work.tasks.resize(2);
+  driver.work.tasks[0].last = {{"part", kActor, 1000, 4000, false},
+                               {"part", kActor, 1200, 9000, true}};
+  driver.work.tasks[1].last = {{"late", ActorId{9, 9}, 2000, 3000, false}};
+  using Kind = wire::StoreMoveKind;
+  const tools::MovesOfNode moves{
+      kNode,
+      {{Kind::kFetched, 100, 1000, 3000, NodeId{1, 9}, ObjectId{4, 4}, false},
+       {Kind::kSpilled, 200, 2000, 5000, {}, {}, false},
+       {Kind::kRestored, 300, 3000, 3500, {}, {}, true}}};
+  const auto trace = cluster_trace({}, {node}, {worker}, 20'000, {driver}, {moves});
+  check_trace(trace);
+  const auto parts = events_named(trace, "part");
+  REQUIRE(parts.size() == 2);
+  CHECK(number(parts[1], "ts") == 4000);
+  CHECK(number(parts[1], "dur") == 5000);
+  CHECK(json::find_bool(*json::find(parts[1], "args"), "failed") == true);
+  CHECK(json::find_string(*json::find(parts[0], "args"), "submitted_by") == "sort");
+  CHECK(number(parts[0], "pid") == number(events_named(trace, "to disk").at(0), "pid"));
+  CHECK(events_named(trace, "late").size() == 1);  // its worker is forgotten
+  const auto fetched = events_named(trace, "from " + NodeId{1, 9}.brief());
+  REQUIRE(fetched.size() == 1);
+  CHECK(number(fetched[0], "tid") == number(events_named(trace, "from disk").at(0), "tid"));
+  CHECK(number(fetched[0], "tid") != number(events_named(trace, "to disk").at(0), "tid"));
+}
+
 TEST_CASE("a cluster without events is an empty trace") {
   const auto trace = cluster_trace({}, {}, {}, 1000);
   check_trace(trace);

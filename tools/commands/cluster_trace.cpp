@@ -31,6 +31,8 @@ class ClusterTrace {
   void take(const wire::EventRecord& event);
   void show_the_rest(const std::vector<wire::NodeInfo>& nodes,
                      const std::vector<wire::ActorInfo>& actors);
+  void show_tasks(const std::vector<wire::ClientWork>& work);
+  void show_moves(const MovesOfNode& of);
   json::Value finish();
 
  private:
@@ -44,6 +46,7 @@ class ClusterTrace {
   };
 
   int process_of(const NodeId& id);
+  TraceEvents::Track new_track(int process, const std::string& name);
   TraceEvents::Track track_of(const ActorId& id, const NodeId& node);
   std::string label_of(const ActorId& id) const;
   void on_actor(const wire::EventRecord& event);
@@ -60,6 +63,7 @@ class ClusterTrace {
   std::map<ActorId, const wire::ActorInfo*> actors_;
   std::map<NodeId, int> processes_;
   std::map<ActorId, int> threads_;
+  int more_tracks_ = 0;  // that are no actor's
   std::set<std::pair<int, int>> named_;
   std::map<ActorId, Doing> doing_;
   std::set<ActorId> seen_;
@@ -89,6 +93,75 @@ TraceEvents::Track ClusterTrace::track_of(const ActorId& id, const NodeId& node)
   const TraceEvents::Track track{node.empty() ? kHeadProcess : process_of(node), thread};
   if (named_.emplace(track.process, track.thread).second) trace_.name_thread(track, label_of(id));
   return track;
+}
+
+// Below those of actors.
+TraceEvents::Track ClusterTrace::new_track(int process, const std::string& name) {
+  constexpr int kAboveActors = 1'000'000;
+  const TraceEvents::Track track{process, kAboveActors + more_tracks_++};
+  trace_.name_thread(track, name);
+  return track;
+}
+
+// A worker has one after the other; one that waited there behind another begins with that one's
+// end.
+void ClusterTrace::show_tasks(const std::vector<wire::ClientWork>& work) {
+  struct Task {
+    const wire::TaskSpan* span;
+    const wire::ClientWork* owner;
+  };
+  std::map<ActorId, std::vector<Task>> of_workers;
+  for (const auto& client : work) {
+    for (const auto& tasks : client.work.tasks) {
+      for (const auto& span : tasks.last) of_workers[span.worker].push_back({&span, &client});
+    }
+  }
+  for (auto& [worker, tasks] : of_workers) {
+    std::sort(tasks.begin(), tasks.end(), [](const Task& a, const Task& b) {
+      return a.span->end_unix_us < b.span->end_unix_us;
+    });
+    const auto actor = actors_.find(worker);
+    const bool placed = actor != actors_.end() && !actor->second->node_id.empty();
+    const auto track = new_track(placed ? process_of(actor->second->node_id) : kHeadProcess,
+                                 fmt::format("tasks of {}", label_of(worker)));
+    std::int64_t before = 0;
+    for (const auto& [span, owner] : tasks) {
+      json::Object args{{"submitted_by", owner->name}, {"worker", worker.to_string()}};
+      if (span->failed) args["failed"] = true;
+      trace_.span(track, span->name, "task", std::max(before, span->begin_unix_us),
+                  span->end_unix_us, std::move(args));
+      before = span->end_unix_us;
+    }
+  }
+}
+
+// Several at a time stand beside each other.
+void ClusterTrace::show_moves(const MovesOfNode& of) {
+  struct Lane {
+    TraceEvents::Track track;
+    std::int64_t end_us;
+  };
+  std::vector<Lane> lanes;
+  std::vector<const wire::StoreMove*> moves;
+  for (const auto& move : of.moves) moves.push_back(&move);
+  std::sort(moves.begin(), moves.end(),
+            [](const auto* a, const auto* b) { return a->begin_unix_us < b->begin_unix_us; });
+  for (const auto* move : moves) {
+    auto lane = std::find_if(lanes.begin(), lanes.end(),
+                             [&](const Lane& one) { return one.end_us <= move->begin_unix_us; });
+    if (lane == lanes.end()) {
+      lane = lanes.insert(lanes.end(), {new_track(process_of(of.node_id), "objects"), 0});
+    }
+    lane->end_us = std::max(move->begin_unix_us, move->end_unix_us);
+    json::Object args{{"bytes", move->bytes}};
+    std::string name = move->kind == wire::StoreMoveKind::kSpilled ? "to disk" : "from disk";
+    if (move->kind == wire::StoreMoveKind::kFetched) {
+      name = fmt::format("from {}", names_.of(move->from));
+      args["object_id"] = move->object_id.to_string();
+    }
+    if (move->failed) args["failed"] = true;
+    trace_.span(lane->track, name, "objects", move->begin_unix_us, lane->end_us, std::move(args));
+  }
 }
 
 void ClusterTrace::begin(const ActorId& id, Doing doing) { doing_[id] = std::move(doing); }
@@ -195,11 +268,15 @@ json::Value ClusterTrace::finish() {
 
 json::Value cluster_trace(const std::vector<wire::EventRecord>& events,
                           const std::vector<wire::NodeInfo>& nodes,
-                          const std::vector<wire::ActorInfo>& actors, std::int64_t now_unix_us) {
+                          const std::vector<wire::ActorInfo>& actors, std::int64_t now_unix_us,
+                          const std::vector<wire::ClientWork>& work,
+                          const std::vector<MovesOfNode>& moves) {
   const std::int64_t begin = events.empty() ? now_unix_us : events.front().unix_time_us;
   ClusterTrace trace(nodes, actors, begin, std::max(begin, now_unix_us));
   for (const auto& event : events) trace.take(event);
   trace.show_the_rest(nodes, actors);
+  trace.show_tasks(work);
+  for (const auto& of : moves) trace.show_moves(of);
   return trace.finish();
 }
 

@@ -7,7 +7,6 @@
 
 #include "scheduler/objects/object_service.h"
 #include "scheduler/policy/resources.h"
-#include "tools/commands/cluster_options.h"
 #include "tools/commands/describe.h"
 #include "tools/commands/table.h"
 
@@ -40,28 +39,11 @@ json::Object to_json(const wire::NodeInfo& node, const Totals& totals) {
   return object;
 }
 
-// The nodes are asked themselves: the head knows nothing of objects.
-std::vector<Totals> ask_all(ClusterConnection& cluster, const std::vector<wire::NodeInfo>& nodes) {
-  std::vector<Totals> all;
-  for (std::size_t from = 0; from < nodes.size(); from += kStoresAskedAtOnce) {
-    const std::size_t to = std::min(nodes.size(), from + kStoresAskedAtOnce);
-    std::vector<std::future<Totals>> answers;
-    for (std::size_t i = from; i < to; ++i) {
-      answers.push_back(std::async(std::launch::async, [&cluster, &node = nodes[i]] {
-        return scheduler::read_store_totals({node.endpoint.host, node.endpoint.port, {}},
-                                            cluster.place.token.token, cluster.deadline);
-      }));
-    }
-    for (auto& answer : answers) all.push_back(answer.get());
-  }
-  return all;
-}
-
 Status list_objects(CommandContext& context, const ClusterOptions& options) {
   const auto cluster = TROUPE_TRY(connect_cluster(context, options, "troupe objects"));
   auto nodes = TROUPE_TRY(cluster->head->nodes(cluster->deadline));
   std::erase_if(nodes, [](const auto& node) { return node.state == wire::NodeState::kDead; });
-  const std::vector<Totals> totals = ask_all(*cluster, nodes);
+  const std::vector<Totals> totals = ask_stores(*cluster, nodes, /*moves=*/false);
   if (options.json) {
     json::Array list;
     for (std::size_t i = 0; i < nodes.size(); ++i) list.push_back(to_json(nodes[i], totals[i]));
@@ -90,6 +72,23 @@ Status list_objects(CommandContext& context, const ClusterOptions& options) {
 }
 
 }  // namespace
+
+std::vector<Totals> ask_stores(ClusterConnection& cluster, const std::vector<wire::NodeInfo>& nodes,
+                               bool moves) {
+  std::vector<Totals> all;
+  for (std::size_t from = 0; from < nodes.size(); from += kStoresAskedAtOnce) {
+    const std::size_t to = std::min(nodes.size(), from + kStoresAskedAtOnce);
+    std::vector<std::future<Totals>> answers;
+    for (std::size_t i = from; i < to; ++i) {
+      answers.push_back(std::async(std::launch::async, [&cluster, &node = nodes[i], moves] {
+        return scheduler::read_store_totals({node.endpoint.host, node.endpoint.port, {}},
+                                            cluster.place.token.token, cluster.deadline, moves);
+      }));
+    }
+    for (auto& answer : answers) all.push_back(answer.get());
+  }
+  return all;
+}
 
 void add_objects_command(CLI::App& app, CommandContext& context) {
   auto options = std::make_shared<ClusterOptions>();

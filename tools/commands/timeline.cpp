@@ -1,6 +1,7 @@
 #include "tools/commands/timeline.h"
 
 #include <memory>
+#include <vector>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/json.h"
@@ -8,6 +9,7 @@
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/cluster_trace.h"
 #include "tools/commands/events.h"
+#include "tools/commands/objects.h"
 #include "tools/commands/run_trace.h"
 #include "train/report/run_registry.h"
 
@@ -25,8 +27,21 @@ Result<json::Value> trace_of_cluster(CommandContext& context, const ClusterOptio
   // Events last: what they speak of is known then, or was forgotten.
   const auto nodes = TROUPE_TRY(cluster->head->nodes(cluster->deadline));
   const auto actors = TROUPE_TRY(cluster->head->actors(true, cluster->deadline));
+  const auto work = TROUPE_TRY(cluster->head->work(cluster->deadline));
+  std::vector<wire::NodeInfo> alive = nodes;
+  std::erase_if(alive, [](const auto& node) { return node.state == wire::NodeState::kDead; });
+  const auto stores = ask_stores(*cluster, alive, /*moves=*/true);
+  std::vector<MovesOfNode> moves;
+  for (std::size_t i = 0; i < alive.size(); ++i) {
+    if (stores[i].ok()) {
+      moves.push_back({alive[i].node_id, stores[i]->moves});
+    } else {
+      context.err << fmt::format("without what node {} has moved of objects: {}\n", alive[i].name,
+                                 stores[i].status().to_string());
+    }
+  }
   const auto events = TROUPE_TRY(read_events(*cluster->head, 0, cluster->deadline));
-  return cluster_trace(events, nodes, actors, SystemClock().unix_time_us());
+  return cluster_trace(events, nodes, actors, SystemClock().unix_time_us(), work, moves);
 }
 
 // A directory that is there, before a run of that name.
@@ -124,7 +139,10 @@ void add_timeline_command(CLI::App& app, CommandContext& context) {
   command.example("troupe timeline --output cluster.json")
       .example("troupe timeline runs/a --output run.json      its steps and recoveries")
       .note(
-          "The cluster's trace reaches back as far as 'troupe events' does. With --output, --json "
+          "The cluster's trace reaches back as far as 'troupe events' does; beside that it has the "
+          "last tasks of each\nprocess that submits some, of those that took 1 ms, and what each "
+          "node's object store has moved last\n(from other nodes, to disk and back). With "
+          "--output, --json "
           "prints the file's name and the number of events.")
       .run([flags, &context] { return timeline(context, *flags); });
 }

@@ -14,6 +14,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/wire/gpu.h"
+#include "runtime/wire/object_messages.h"
 #include "runtime/wire/types.h"
 
 namespace troupe::tests {
@@ -45,6 +46,7 @@ class Filler {
   void fill(wire::PlacementGroupState& value) { value = wire::PlacementGroupState::kRescheduling; }
   void fill(wire::GpuPath& value) { value = wire::GpuPath::kHostBridge; }
   void fill(wire::GpuState& value) { value = wire::GpuState::kStuck; }
+  void fill(wire::StoreMoveKind& value) { value = wire::StoreMoveKind::kSpilled; }
   void fill(wire::JobState& value) { value = wire::JobState::kFailed; }
   void fill(wire::RestartStrategy& value) { value = wire::RestartStrategy::kRestForOne; }
   void fill(wire::OnHeadLoss& value) { value = wire::OnHeadLoss::kFence; }
