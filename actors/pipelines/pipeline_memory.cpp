@@ -26,6 +26,33 @@ PipelineMemory::Item PipelineMemory::read(std::uint32_t channel, std::uint64_t n
   return {from.failed != 0, {reinterpret_cast<const std::byte*>(&from + 1), size}};
 }
 
+std::span<const std::byte> PipelineMemory::references(std::uint32_t channel,
+                                                      std::uint64_t number) const {
+  const Item item = read(channel, number);
+  const auto size = std::min<std::uint64_t>(slot(channel, number).reference_bytes,
+                                            item_bytes_max_ - item.bytes.size());
+  return {item.bytes.data() + item.bytes.size(), size};
+}
+
+void PipelineMemory::offer(std::uint32_t channel, std::uint64_t number,
+                           std::span<const std::byte> bytes,
+                           std::span<const std::byte> references) const {
+  Slot& to = slot(channel, number);
+  auto* const data = reinterpret_cast<std::byte*>(&to + 1);
+  if (!bytes.empty()) std::memcpy(data, bytes.data(), bytes.size());
+  std::memcpy(data + bytes.size(), references.data(), references.size());
+  to.bytes = static_cast<std::uint32_t>(bytes.size());
+  to.failed = 0;
+  to.reference_bytes = static_cast<std::uint32_t>(references.size());
+  to.offered.store(number + 1, std::memory_order_release);
+  page().offers.fetch_add(1, std::memory_order_seq_cst);
+}
+
+void PipelineMemory::accept(std::uint32_t channel, std::uint64_t number) const {
+  reject(channel, number);
+  slot(channel, number).published.store(number + 1, std::memory_order_seq_cst);
+}
+
 void PipelineMemory::publish(std::uint32_t channel, std::uint64_t number, bool failed,
                              std::span<const std::byte> bytes) const {
   Slot& to = slot(channel, number);

@@ -7,6 +7,9 @@
 //
 // A slot is written by one process, and published after its bytes: one that is killed in mid-write
 // has given nothing. Trust is as in call_ring.h: lengths are checked when they are read.
+//
+// An output that refers to objects is offered first: the owner publishes it once it holds them
+// itself, so that they outlive the process that made them.
 
 #include <atomic>
 #include <cstddef>
@@ -18,7 +21,7 @@
 
 namespace troupe::detail {
 
-inline constexpr std::uint64_t kPipelineMagic = 0x3245504950525454;  // "TTRPIPE2"
+inline constexpr std::uint64_t kPipelineMagic = 0x3345504950525454;  // "TTRPIPE3"
 
 struct PipelinePage {
   std::uint64_t magic;
@@ -26,6 +29,7 @@ struct PipelinePage {
   std::atomic<std::int64_t> spin_ns;
   // Whether the owner waits for results (memory/wait_word.h).
   alignas(128) std::atomic<std::uint32_t> owner_word;
+  std::atomic<std::uint64_t> offers;  // how many there were
 };
 inline constexpr std::size_t kPipelinePageBytes = 4096;
 static_assert(sizeof(PipelinePage) <= kPipelinePageBytes);
@@ -56,8 +60,23 @@ class PipelineMemory {
   void begin(std::uint32_t channel, std::uint64_t number) const {
     slot(channel, number).begun.store(number + 1, std::memory_order_release);
   }
-  // Of one that is there.
+  // Whether it is offered, and not published.
+  bool offered(std::uint32_t channel, std::uint64_t number) const {
+    return slot(channel, number).offered.load(std::memory_order_acquire) == number + 1;
+  }
+  // Of one that is there, or offered.
   Item read(std::uint32_t channel, std::uint64_t number) const;
+  // What one that is offered refers to, as the one who offers it has encoded that.
+  std::span<const std::byte> references(std::uint32_t channel, std::uint64_t number) const;
+  // `bytes` and `references` together are at most the plan's item_bytes_max. The owner is to be
+  // woken.
+  void offer(std::uint32_t channel, std::uint64_t number, std::span<const std::byte> bytes,
+             std::span<const std::byte> references) const;
+  // The owner's: what is offered is published, or is to be made again.
+  void accept(std::uint32_t channel, std::uint64_t number) const;
+  void reject(std::uint32_t channel, std::uint64_t number) const {
+    slot(channel, number).offered.store(0, std::memory_order_release);
+  }
   // `bytes` are at most the plan's item_bytes_max.
   void publish(std::uint32_t channel, std::uint64_t number, bool failed,
                std::span<const std::byte> bytes) const;
@@ -66,8 +85,10 @@ class PipelineMemory {
   struct Slot {
     std::atomic<std::uint64_t> published;  // the item's number + 1
     std::atomic<std::uint64_t> begun;      // the same
+    std::atomic<std::uint64_t> offered;    // the same
     std::uint32_t bytes;
     std::uint32_t failed;
+    std::uint32_t reference_bytes;  // behind the others
   };
   static std::uint64_t slot_bytes(const PipelinePlan& plan);
   Slot& slot(std::uint32_t channel, std::uint64_t number) const {

@@ -8,7 +8,7 @@
 namespace troupe::detail {
 namespace {
 
-constexpr std::uint64_t kRemoteLineMagic = 0x3145504950525252;
+constexpr std::uint64_t kRemoteLineMagic = 0x3245504950525252;
 
 struct RemoteHead {
   std::uint64_t magic = kRemoteLineMagic;
@@ -16,7 +16,7 @@ struct RemoteHead {
   std::uint32_t kind = 0;
   std::uint32_t channel = 0;
   std::uint32_t failed = 0;
-  std::uint32_t unused = 0;
+  std::uint32_t reference_bytes = 0;
 };
 
 }  // namespace
@@ -28,6 +28,7 @@ Status send_stage_frame(net::Connection& connection, const RemoteStageFrame& fra
   head.kind = static_cast<std::uint32_t>(frame.kind);
   head.channel = frame.channel;
   head.failed = frame.failed ? 1 : 0;
+  head.reference_bytes = frame.reference_bytes;
   net::Bytes encoded(sizeof head);
   std::memcpy(encoded.data(), &head, sizeof head);
   if (bytes.empty()) return connection.send(std::move(encoded));
@@ -44,7 +45,8 @@ Result<RemoteStageFrame> decode_stage_frame(std::span<const std::byte> frame) {
   return RemoteStageFrame{.kind = static_cast<RemoteStageFrame::Kind>(head.kind),
                           .channel = head.channel,
                           .number = head.number,
-                          .failed = head.failed != 0};
+                          .failed = head.failed != 0,
+                          .reference_bytes = head.reference_bytes};
 }
 
 std::shared_ptr<net::Connection> make_remote_line(net::EventLoop& loop, ByteStream stream,

@@ -28,6 +28,8 @@ struct RemoteStageFrame {
   std::uint32_t channel = 0;
   std::uint64_t number = 0;  // of the item; of kBound a number that no other process has
   bool failed = false;       // its bytes are a Status
+  // Of kOutput: so many of its bytes, the last ones, say to which objects the item refers.
+  std::uint32_t reference_bytes = 0;
 };
 
 // kOverloaded is not among the errors: what may be under way is bounded by the pipeline.

@@ -1,13 +1,17 @@
 #include "actors/pipelines/running_pipeline.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <set>
 
 #include "actors/call_ring.h"
 #include "runtime/base/machine.h"
 #include "runtime/base/random.h"
 #include "runtime/base/start_thread.h"
+#include "runtime/wire/object_messages.h"
 #include "troupe/detail/running_call.h"
 #include "troupe/serialize.h"
 
@@ -43,6 +47,12 @@ Duration spin_of(std::size_t processes) {
   const auto cpus = std::min(cpus_of_thread().count(),
                              static_cast<std::size_t>(granted_cpu_count(files, 1 << 20)));
   return processes <= cpus ? kRingSpin : Duration::zero();
+}
+
+// Whether the other end of a local socket is there.
+bool is_there(int socket) {
+  pollfd ended{.fd = socket, .events = POLLRDHUP, .revents = 0};
+  return ::poll(&ended, 1, 0) == 0;
 }
 
 Status check_draft(const PipelineDraft& draft) {
@@ -455,9 +465,17 @@ std::uint64_t RunningPipeline::first_of_locked(const Seat& seat) const {
 // process is bound.
 void RunningPipeline::process_died_locked(Seat& seat) {
   const std::uint32_t channel = seat.stage + 1;
+  const std::uint64_t actors = plan_.stages[seat.stage].actors;
   std::uint64_t number = first_of_locked(seat);
-  while (number < source_.next() && memory_.given(channel, number)) {
-    number += plan_.stages[seat.stage].actors;
+  while (number < source_.next() &&
+         (memory_.given(channel, number) || memory_.offered(channel, number))) {
+    number += actors;
+  }
+  // What is offered may not be held here yet: the next process makes it again.
+  for (std::uint64_t n = first_of_locked(seat); n < source_.next(); n += actors) {
+    if (!memory_.offered(channel, n)) continue;
+    memory_.reject(channel, n);
+    offers_.erase({channel, n});
   }
   const bool in_hand = number < source_.next() &&
                        (seat.remote ? number < seat.next : memory_.begun(channel, number));
@@ -583,7 +601,15 @@ Status RunningPipeline::output_locked(const Seat& seat, const RemoteStageFrame& 
                  plan_.stages[seat.stage].name);
   }
   const std::uint32_t channel = seat.stage + 1;
-  if (memory_.given(channel, number)) return {};
+  if (memory_.given(channel, number) || memory_.offered(channel, number)) return {};
+  if (const std::uint32_t references = frame.reference_bytes; references > 0) {
+    if (frame.failed || references > bytes.size()) {
+      return error(Code::kProtocol, "an output that refers to more than it says");
+    }
+    memory_.offer(channel, number, bytes.first(bytes.size() - references), bytes.last(references));
+    nudge();
+    return {};
+  }
   memory_.publish(channel, number, frame.failed, bytes);
   wake_takers_locked(channel, number);
   if (channel == plan_.output) nudge();
@@ -696,12 +722,89 @@ Status RunningPipeline::push(PackedArguments value, std::shared_ptr<PipelineItem
   return error(Code::kOverloaded, "no room in the pipeline: {}", late().message());
 }
 
+RunningPipeline::Seat& RunningPipeline::maker_locked(Output output) {
+  const std::uint32_t stage = output.first - 1;
+  const std::uint64_t actor = output.second % plan_.stages[stage].actors;
+  return *std::find_if(seats_.begin(), seats_.end(), [&](const Seat& seat) {
+    return seat.stage == stage && seat.actor == actor;
+  });
+}
+
+void RunningPipeline::take_offers() {
+  if (!has_offer()) return;
+  offers_seen_.store(memory_.page().offers.load(std::memory_order_seq_cst),
+                     std::memory_order_relaxed);
+  struct Offer {
+    Output output;
+    std::uint64_t number;
+    ObjectIntake objects;
+  };
+  std::vector<Offer> all;
+  {
+    MutexLock lock(mutex_);
+    if (over()) return;
+    for (std::uint32_t channel = 1; channel < plan_.channels(); ++channel) {
+      for (std::uint64_t n = source_.first(); n < source_.next(); ++n) {
+        if (!memory_.offered(channel, n) || memory_.given(channel, n) ||
+            offers_.contains({channel, n})) {
+          continue;
+        }
+        Offer& offer = all.emplace_back(Offer{{channel, n}, next_offer_++, {}});
+        offers_[offer.output] = offer.number;
+        const auto message = wire::decode_object(memory_.references(channel, n));
+        const auto* const references =
+            message.ok() ? get_if<wire::HoldObjects>(&*message) : nullptr;
+        if (references == nullptr) continue;
+        for (const wire::ObjectRecord& record : references->objects) {
+          (void)client_->objects()->arrived(record, offer.objects);
+        }
+      }
+    }
+  }
+  for (Offer& offer : all) {
+    const auto held = [weak = weak_from_this(), output = offer.output, number = offer.number,
+                       objects = offer.objects.objects] {
+      if (const auto self = weak.lock()) self->on_held(output, number, objects);
+    };
+    client_->objects()->hold_all_later(std::move(offer.objects), held);
+  }
+}
+
+void RunningPipeline::on_held(Output output, std::uint64_t offer,
+                              std::vector<HeldObjectPtr> objects) {
+  const auto [channel, number] = output;
+  MutexLock lock(mutex_);
+  const auto found = offers_.find(output);
+  if (over() || found == offers_.end() || found->second != offer) return;
+  offers_.erase(found);
+  if (memory_.given(channel, number)) return;  // (by its next process, from what was saved)
+  auto& outputs = under_way_[number % plan_.in_flight].outputs;
+  std::move(objects.begin(), objects.end(), std::back_inserter(outputs));
+  const Seat& maker = maker_locked(output);
+  if (maker.bound && (maker.line || is_there(maker.socket.get()))) {
+    memory_.accept(channel, number);
+    wake_takers_locked(channel, number);
+    if (channel == plan_.output) nudge();
+    return;
+  }
+  // It may have died before they were held here. Either its end comes, and the item is made again,
+  // or it is bound again.
+  if (client_gone_) return;
+  client_->loop().call_after(kRebindPause, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->memory_.page().offers.fetch_add(1, std::memory_order_seq_cst);
+    self->nudge();
+  });
+}
+
 bool RunningPipeline::has_result() const {
   return memory_.has(plan_.output, first_.load(std::memory_order_acquire));
 }
 
 // In order; each before its slots may be needed again.
 void RunningPipeline::take_results(Continuations* later) {
+  take_offers();
   while (!over() && has_result()) {
     const std::uint64_t number = first_.load(std::memory_order_relaxed);
     UnderWay done;
@@ -723,7 +826,7 @@ void RunningPipeline::take_results(Continuations* later) {
 
 template <typename Ended>
 void RunningPipeline::wait_for_result(Deadline deadline, Ended ended) {
-  const auto found = [&] { return has_result() || over() || ended(); };
+  const auto found = [&] { return has_result() || has_offer() || over() || ended(); };
   if (found()) return;
   const SystemClock clock;
   const Duration spin(memory_.page().spin_ns.load(std::memory_order_relaxed));

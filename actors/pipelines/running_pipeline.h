@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,6 +18,7 @@
 
 #include "actors/client.h"
 #include "actors/host_ring.h"
+#include "actors/objects/object_client.h"
 #include "actors/pipelines/pipeline_memory.h"
 #include "actors/pipelines/remote_line.h"
 #include "actors/pipelines/stage_line.h"
@@ -84,7 +86,8 @@ class RunningPipeline final : public PipelineCore,
   };
   struct UnderWay {
     std::shared_ptr<PipelineItem> item;
-    PackedArguments value;  // what it refers to, until it was delivered
+    PackedArguments value;                    // what it refers to, until it was delivered
+    std::vector<HeldObjectPtr> outputs = {};  // and what the stages' outputs of it do
   };
 
   // Binding: loop thread.
@@ -116,6 +119,18 @@ class RunningPipeline final : public PipelineCore,
   Status output_locked(const Seat& seat, const RemoteStageFrame& frame,
                        std::span<const std::byte> bytes) TROUPE_REQUIRES(mutex_);
   void wake_takers_locked(std::uint32_t channel, std::uint64_t number) TROUPE_REQUIRES(mutex_);
+
+  // Outputs that refer to objects: this process holds them before others see them, so that they
+  // outlive the stage's process.
+  using Output = std::pair<std::uint32_t, std::uint64_t>;  // channel, number
+  bool has_offer() const {
+    return memory_.page().offers.load(std::memory_order_seq_cst) !=
+           offers_seen_.load(std::memory_order_relaxed);
+  }
+  void take_offers() TROUPE_EXCLUDES(mutex_);
+  void on_held(Output output, std::uint64_t offer, std::vector<HeldObjectPtr> objects)
+      TROUPE_EXCLUDES(mutex_);
+  Seat& maker_locked(Output output) TROUPE_REQUIRES(mutex_);
 
   // Results: whoever has reading_.
   bool begin_reading() { return !reading_.exchange(true, std::memory_order_seq_cst); }
@@ -155,6 +170,10 @@ class RunningPipeline final : public PipelineCore,
   std::vector<std::vector<std::vector<std::size_t>>> takers_;
   SourceProgress source_ TROUPE_GUARDED_BY(mutex_);
   std::vector<UnderWay> under_way_ TROUPE_GUARDED_BY(mutex_);  // by slot
+  // Whose objects are about to be held, by a number of their own.
+  std::map<Output, std::uint64_t> offers_ TROUPE_GUARDED_BY(mutex_);
+  std::uint64_t next_offer_ TROUPE_GUARDED_BY(mutex_) = 1;
+  std::atomic<std::uint64_t> offers_seen_{0};  // whoever has reading_
   Status over_why_ TROUPE_GUARDED_BY(mutex_);
   bool closing_ TROUPE_GUARDED_BY(mutex_) = false;
   bool client_gone_ TROUPE_GUARDED_BY(mutex_) = false;

@@ -4,6 +4,8 @@
 #include <chrono>
 
 #include "actors/call_ring.h"
+#include "actors/objects/object_client.h"
+#include "runtime/wire/object_messages.h"
 #include "troupe/serialize.h"
 
 namespace troupe::detail {
@@ -130,7 +132,7 @@ std::optional<QueuedCall> StageEnd::next() {
 void StageEnd::publish(std::uint64_t number, bool failed, std::span<const std::byte> bytes) {
   MutexLock lock(giving_);
   memory_.publish(output_, number, failed, bytes);
-  if (give_far_) return give_far_(number, failed, bytes);
+  if (give_far_) return give_far_(number, failed, bytes, 0);
   for (Taker& taker : takers_) {
     Taker::Page& page = taker.actors[number % taker.actors.size()];
     if (page.segment.valid()) (void)page.waker.wake();
@@ -138,18 +140,52 @@ void StageEnd::publish(std::uint64_t number, bool failed, std::span<const std::b
   if (gives_result_) (void)owner_waker_.wake();
 }
 
+// Its owner publishes it, and wakes those who take it.
+void StageEnd::offer(std::uint64_t number, std::span<const std::byte> bytes,
+                     std::span<const std::byte> references) {
+  MutexLock lock(giving_);
+  if (give_far_) {
+    memory_.publish(output_, number, false, bytes);
+    wire::Bytes both(bytes.begin(), bytes.end());
+    both.insert(both.end(), references.begin(), references.end());
+    return give_far_(number, false, both, static_cast<std::uint32_t>(references.size()));
+  }
+  if (memory_.offered(output_, number)) return;
+  memory_.offer(output_, number, bytes, references);
+  (void)owner_waker_.wake();
+}
+
+// Nothing where it refers to no objects.
+wire::Bytes StageEnd::references_of(std::uint64_t number) {
+  Kept before;  // goes without the lock
+  MutexLock lock(giving_);
+  Kept& kept = kept_[number % kept_.size()];
+  if (kept.number != number) before = std::exchange(kept, {});
+  if (kept.objects.empty()) return {};
+  wire::HoldObjects references;
+  for (const auto& one : kept.objects) {
+    references.objects.push_back(static_cast<const HeldObject*>(one.get())->record);
+  }
+  return wire::encode(wire::ObjectMessage(std::move(references)));
+}
+
 void StageEnd::give(std::uint64_t sequence, const Result<wire::Bytes>& result) {
   const std::uint64_t max = binding_.plan.item_bytes_max;
   const std::uint64_t number = sequence - 1;
   // (Given back by a process that is the older of two, perhaps.)
   if (sequence == 0 || memory_.given(output_, number)) return;
-  if (result.ok() && result->size() <= max) return publish(number, false, *result);
+  const wire::Bytes references = references_of(number);
+  const std::uint64_t size = result.ok() ? result->size() + references.size() : 0;
+  if (result.ok() && size <= max) {
+    return references.empty() ? publish(number, false, *result)
+                              : offer(number, *result, references);
+  }
   Status why = result.status();
   if (result.ok()) {
     why = error(Code::kResourceExhausted,
                 "stage '{}' gave an item of {} bytes, and the pipeline's channels hold {}: set "
                 "PipelineOptions::item_bytes_max, or pass an ObjectRef",
-                binding_.plan.stages[binding_.stage].name, result->size(), max);
+                binding_.plan.stages[binding_.stage].name, size, max);
   }
   wire::Bytes bytes = encode_value(why.with("stage", binding_.plan.stages[binding_.stage].name));
   if (bytes.size() > max)
@@ -158,9 +194,10 @@ void StageEnd::give(std::uint64_t sequence, const Result<wire::Bytes>& result) {
 }
 
 void StageEnd::keep(std::uint64_t sequence, std::vector<std::shared_ptr<const void>> kept) {
-  std::vector<std::shared_ptr<const void>> before;  // goes without the lock
+  Kept before;  // goes without the lock
   MutexLock lock(giving_);
-  before = std::exchange(kept_[(sequence - 1) % kept_.size()], std::move(kept));
+  const std::uint64_t number = sequence - 1;
+  before = std::exchange(kept_[number % kept_.size()], {number, std::move(kept)});
 }
 
 Status StageEnd::send(wire::EncodedCall message, bool) {

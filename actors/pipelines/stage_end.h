@@ -33,9 +33,11 @@ class StageEnd final : public ItemSource, public std::enable_shared_from_this<St
   static Result<std::shared_ptr<StageEnd>> create(StageBinding binding, UniqueFd memory, bool keeps,
                                                   const Clock& clock);
 
-  // What the stage has made of item `number`. Any thread.
+  // What the stage has made of item `number`; the last `reference_bytes` of it say to which objects
+  // it refers. Any thread.
   using GiveFar =
-      std::function<void(std::uint64_t number, bool failed, std::span<const std::byte> bytes)>;
+      std::function<void(std::uint64_t number, bool failed, std::span<const std::byte> bytes,
+                         std::uint32_t reference_bytes)>;
   static Result<std::shared_ptr<StageEnd>> create_remote(StageBinding binding, GiveFar give_far,
                                                          bool keeps, const Clock& clock);
 
@@ -77,6 +79,9 @@ class StageEnd final : public ItemSource, public std::enable_shared_from_this<St
   static Status check(const StageBinding& binding);
   void publish(std::uint64_t number, bool failed, std::span<const std::byte> bytes)
       TROUPE_EXCLUDES(giving_);
+  void offer(std::uint64_t number, std::span<const std::byte> bytes,
+             std::span<const std::byte> references) TROUPE_EXCLUDES(giving_);
+  wire::Bytes references_of(std::uint64_t number) TROUPE_EXCLUDES(giving_);
 
   const StageBinding binding_;
   memory::Segment segment_;
@@ -92,8 +97,12 @@ class StageEnd final : public ItemSource, public std::enable_shared_from_this<St
   Mutex giving_;
   std::vector<Taker> takers_ TROUPE_GUARDED_BY(giving_);
   memory::Waker owner_waker_ TROUPE_GUARDED_BY(giving_);
-  // By slot: what an output refers to, as long as it may be read.
-  std::vector<std::vector<std::shared_ptr<const void>>> kept_ TROUPE_GUARDED_BY(giving_);
+  // By slot: what the output of an item refers to, as long as it may be read.
+  struct Kept {
+    std::uint64_t number = 0;
+    std::vector<std::shared_ptr<const void>> objects;
+  };
+  std::vector<Kept> kept_ TROUPE_GUARDED_BY(giving_);
 };
 
 }  // namespace troupe::detail

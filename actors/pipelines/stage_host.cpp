@@ -108,11 +108,16 @@ Status StageHost::take_frame(std::uint64_t number, std::span<const std::byte> en
   // What cannot be sent is asked for again over the owner's next connection.
   const auto give_far = [weak = weak_from_this(), far = std::weak_ptr(line.connection),
                          &loop = loop_,
-                         number](std::uint64_t item, bool failed, std::span<const std::byte> made) {
+                         number](std::uint64_t item, bool failed, std::span<const std::byte> made,
+                                 std::uint32_t reference_bytes) {
     const auto connection = far.lock();
     if (!connection) return;
-    const Status sent = send_stage_frame(
-        *connection, {.kind = Kind::kOutput, .number = item, .failed = failed}, made);
+    const Status sent = send_stage_frame(*connection,
+                                         {.kind = Kind::kOutput,
+                                          .number = item,
+                                          .failed = failed,
+                                          .reference_bytes = reference_bytes},
+                                         made);
     if (sent.ok()) return;
     loop.post([weak, number] {
       if (const auto self = weak.lock()) self->end_line(number);

@@ -29,7 +29,9 @@
 // - An actor that dies is started anew as its ActorOptions say (max_restarts), takes its place in
 //   the pipeline, and goes on with what was not delivered: an item may come to its method again,
 //   unless the class is kExactlyOnce; not without end (PipelineOptions::item_tries). One that is
-//   dead for good ends the pipeline.
+//   dead for good ends the pipeline. The objects that it has passed on stay until their item's
+//   result was taken. (What one that is kExactlyOnce had saved and not passed on when it died is
+//   not made again: an item that refers to objects which went with it ends with kObjectLost.)
 // - The actors stay yours, and have processes of their own. Those on the node of the process that
 //   builds the pipeline share its memory; to those on other nodes items go over the network, by way
 //   of that process. A connection to one of them that breaks ends the pipeline (kUnavailable).

@@ -3,8 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <deque>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -66,6 +68,31 @@ TEST_CASE_FIXTURE(PipelineNodes, "items go to stages on other nodes, and come ba
   // What was under way when a connection breaks is not known: the pipeline says so, and ends.
   nodes->cut(-1);
   CHECK(pipeline.push(2, 60s).value().get(60s).status().code() == Code::kUnavailable);
+}
+
+TEST_CASE_FIXTURE(PipelineNodes, "objects that a stage there has passed on outlive its process") {
+  const auto maker = on<Maker>(1);
+  const auto taker = on<Taker>(0);
+  PipelineBuilder<int> plan(driver);
+  auto pipeline = plan.stage<&Maker::make>("make", maker)
+                      .stage<&Taker::last>("take", taker)
+                      .build({.in_flight = 4})
+                      .value();
+  CHECK(pipeline.push(7).value().get(20s).value() == 7);
+  TemporaryDirectory folder;
+  const std::string gate = folder.file("gate");
+  auto busy = taker.call<&Taker::wait_for>(gate);
+  std::vector<Future<int>> results;
+  for (int n = 0; n < 4; ++n) results.push_back(pipeline.push(n).value());
+  const Deadline patience = Deadline::after(20s);
+  const auto make = [&] { return pipeline.status().stages[0]; };
+  while (make().waiting > 0 && !patience.passed()) std::this_thread::sleep_for(1ms);
+  REQUIRE(make().waiting == 0);
+  CHECK_FALSE(maker.call<&Maker::die>().get(20s).ok());
+  while (make().respawns == 0 && !patience.passed()) std::this_thread::sleep_for(1ms);
+  std::ofstream(gate) << "x";
+  for (int n = 0; n < 4; ++n) CHECK(results[static_cast<std::size_t>(n)].get(20s).value() == n);
+  CHECK(busy.get(20s).ok());
 }
 
 TEST_CASE_FIXTURE(PipelineNodes, "errors, large items and refusals pass between nodes") {

@@ -233,6 +233,40 @@ TEST_CASE_FIXTURE(PipelineCluster, "an item that kills its stage is given up, an
   }
 }
 
+TEST_CASE_FIXTURE(PipelineCluster, "objects that a stage has passed on outlive its process") {
+  const auto maker = actor<Maker>(1);
+  const auto taker = actor<Taker>();
+  PipelineBuilder<int> plan(cluster);
+  auto pipeline = plan.stage<&Maker::make>("make", maker)
+                      .stage<&Taker::last>("take", taker)
+                      .build({.in_flight = 8})
+                      .value();
+  CHECK(pipeline.push(7).value().get(20s).value() == 7);
+  const std::string gate = folder.file("gate");
+  auto busy = taker.call<&Taker::wait_for>(gate);
+  std::vector<Future<int>> results;
+  for (int n = 0; n < 8; ++n) results.push_back(pipeline.push(n).value());
+  const auto becomes = [&](auto is_so) {
+    for (const Deadline patience = Deadline::after(20s); !patience.passed();) {
+      if (is_so(pipeline.status().stages[0])) return true;
+      std::this_thread::sleep_for(1ms);
+    }
+    return false;
+  };
+  REQUIRE(becomes([](const auto& make) { return make.waiting == 0; }));
+  CHECK_FALSE(maker.call<&Maker::die>().get(20s).ok());
+  REQUIRE(becomes([](const auto& make) { return make.respawns == 1 && make.bound == 1; }));
+  std::ofstream(gate) << "x";
+  for (int n = 0; n < 8; ++n) CHECK(results[static_cast<std::size_t>(n)].get(20s).value() == n);
+  CHECK(busy.get(20s).ok());
+  // Nor does the pipeline keep them.
+  const Deadline patience = Deadline::after(20s);
+  while (cluster.object_store().value().objects > 0 && !patience.passed()) {
+    std::this_thread::sleep_for(1ms);
+  }
+  CHECK(cluster.object_store().value().objects == 0);
+}
+
 TEST_CASE_FIXTURE(PipelineCluster, "a pipeline that goes, or whose cluster goes, ends its items") {
   PipelineBuilder<std::string> plan(cluster);
   const std::string gate = folder.file("gate");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "troupe/actor.h"
+#include "troupe/object.h"
 #include "troupe/pipeline.h"
 #include "troupe/task.h"
 
@@ -69,6 +70,28 @@ class Blob {
     return sum;
   }
   static constexpr auto methods = troupe::methods<&Blob::make, &Blob::count>;
+};
+
+// Items that are objects.
+class Maker {
+ public:
+  explicit Maker(ActorContext& context) : context_(context) {}
+  Result<ObjectRef<std::vector<int>>> make(int n) {
+    return context_.put(std::vector<int>(1000, n));
+  }
+  void die() const { ::_exit(3); }
+  static constexpr auto methods = troupe::methods<&Maker::make, &Maker::die>;
+
+ private:
+  ActorContext& context_;
+};
+class Taker {
+ public:
+  int last(Object<std::vector<int>> numbers) const { return (*numbers).back(); }
+  void wait_for(const std::string& file) const {
+    while (::access(file.c_str(), F_OK) != 0) ::usleep(1000);
+  }
+  static constexpr auto methods = troupe::methods<&Taker::last, &Taker::wait_for>;
 };
 
 }  // namespace troupe::tests
