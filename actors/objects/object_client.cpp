@@ -522,7 +522,11 @@ Status ObjectClient::hold_all(const ObjectIntake& intake, Deadline deadline) {
     bool foreign = false;
     for (std::size_t i = begin; i < end; ++i) {
       HeldObject& object = *intake.objects[i];
-      object.connection = connection_;
+      if (std::exchange(object.connection, connection_) != connection_) {
+        // Segments of the store before this one had the same numbers, and other bytes.
+        object.place = {};
+        object.own = false;
+      }
       foreign |= object.record.home != store_.node_id;
       message.objects.push_back(object.record);
     }
@@ -591,8 +595,12 @@ std::optional<ObjectBytes> ObjectClient::mapped_locked(const HeldObject& object)
   if (object.place.segment == 0 || object.connection != connection_) return std::nullopt;
   const auto mapping = segments_.find(object.place.segment);
   if (mapping == segments_.end()) return std::nullopt;
-  return ObjectBytes{mapping->second,
-                     {mapping->second->data + object.place.offset, object.record.bytes}};
+  const Mapping& memory = *mapping->second;
+  if (object.record.bytes > memory.bytes ||
+      object.place.offset > memory.bytes - object.record.bytes) {
+    return std::nullopt;
+  }
+  return ObjectBytes{mapping->second, {memory.data + object.place.offset, object.record.bytes}};
 }
 
 Status ObjectClient::map_locked(const wire::ObjectAnswer& answer, UniqueFd descriptor) {
@@ -671,7 +679,10 @@ Result<ObjectBytes> ObjectClient::read_locked(std::unique_lock<std::mutex>& lock
   }
   TROUPE_RETURN_IF_ERROR(map_locked(answered->answer, std::move(answered->descriptor)));
   know_places_locked(answered->answer, object);
-  return *mapped_locked(object);
+  if (auto mapped = mapped_locked(object)) return std::move(*mapped);
+  object.place = {};
+  return error(Code::kProtocol, "object {} lies outside of its segment",
+               object.record.object_id.brief());
 }
 
 // Of those that have come in a result the homes are told later (hold_all_later()): who asks for one

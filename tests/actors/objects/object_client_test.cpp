@@ -1,0 +1,64 @@
+// A process's side of the object stores, with a store that does what the test says.
+
+#include "actors/objects/object_client.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tests/actors/objects/fake_store.h"
+
+namespace troupe::tests {
+namespace {
+
+using namespace std::chrono_literals;
+
+Deadline client_deadline() { return Deadline::after(10s); }
+
+struct Process {
+  FakeStore store;
+  const std::shared_ptr<detail::ObjectClient> client = store.client();
+
+  Result<detail::HeldObjectPtr> put(std::byte value, std::size_t bytes = 1000) {
+    auto room = TROUPE_TRY(client->make_room(bytes, client_deadline()));
+    std::ranges::fill(room->bytes(), value);
+    return room->seal(/*type_hash=*/1);
+  }
+  // Whether it is read, and is what was put.
+  bool reads(const detail::HeldObjectPtr& object, std::byte value) {
+    const auto read = client->read(*object, client_deadline());
+    return read.ok() && std::ranges::all_of(read->bytes, [=](std::byte b) { return b == value; });
+  }
+};
+
+TEST_CASE_FIXTURE(Process,
+                  "an object of a store that has ended is lost, and never another's bytes") {
+  auto first = put(std::byte{1}).value();
+  REQUIRE(reads(first, std::byte{1}));
+  store.end_connection();
+  // (What is put before the process hears of it is lost as well.)
+  auto second = put(std::byte{2}, 500);
+  for (const Deadline patience = client_deadline();
+       !(second.ok() && reads(*second, std::byte{2})) && !patience.passed();) {
+    second = put(std::byte{2}, 500);
+  }
+  REQUIRE(second.ok());
+  // It comes again, and the new store counts it: where it lay, another one lies.
+  detail::ObjectIntake intake;
+  REQUIRE(client->arrived(first->record, intake) == first);
+  REQUIRE(client->hold_all(intake, client_deadline()).ok());
+  CHECK(client->read(*first, client_deadline()).status().code() == Code::kObjectLost);
+  // Nor is the other one's memory given back with it.
+  intake.objects.clear();
+  first.reset();
+  const auto third = put(std::byte{3}, 500).value();
+  CHECK(reads(*second, std::byte{2}));
+  CHECK(reads(third, std::byte{3}));
+}
+
+}  // namespace
+}  // namespace troupe::tests
