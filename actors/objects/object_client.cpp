@@ -651,7 +651,7 @@ Result<ObjectClient::Answered> ObjectClient::locate(std::unique_lock<std::mutex>
             wire::ObjectMessage(wire::GetObject{.request = request,
                                                 .object_id = object.record.object_id,
                                                 .others_max = unknown_behind_locked(object)}),
-            deadline);
+            deadline, object.record.object_id);
     gets_.erase(&get);
     if (!answered.ok() || !get.unmapped.contains(answered->answer.place.segment)) return answered;
   }

@@ -60,5 +60,21 @@ TEST_CASE_FIXTURE(Process,
   CHECK(reads(third, std::byte{3}));
 }
 
+TEST_CASE_FIXTURE(Process, "a get that is given up is forgotten by the store, too") {
+  const wire::ObjectRecord record{
+      .object_id = {1, 2}, .home = store.node_id(), .bytes = 10, .type_hash = 1};
+  REQUIRE(client->make_room(1, client_deadline()).ok());
+  store.set_pending(true);
+  detail::ObjectIntake intake;
+  const auto object = client->arrived(record, intake);
+  REQUIRE(client->hold_all(intake, client_deadline()).ok());
+  CHECK(client->read(*object, Deadline::after(0s)).status().code() == Code::kDeadlineExceeded);
+  const auto get = store.next<wire::GetObject>();
+  const auto forget = store.next<wire::ForgetObjectRequest>();
+  REQUIRE((get && forget));
+  CHECK(forget->request == get->request);
+  CHECK(forget->object_id == record.object_id);
+}
+
 }  // namespace
 }  // namespace troupe::tests
