@@ -276,7 +276,12 @@ void ObjectClient::on_notice_locked(const wire::ObjectMessage& message,
                                     std::vector<UniqueFd>& descriptors) {
   if (const auto* answer = get_if<wire::ObjectAnswer>(&message)) {
     const auto waiting = waiting_.find(answer->request);
-    if (waiting == waiting_.end()) return;
+    if (waiting == waiting_.end()) {
+      // Given up meanwhile. What is not mapped here need not be kept for this process.
+      const std::uint64_t unwanted = answer->place.segment;
+      if (unwanted != 0 && !segments_.contains(unwanted)) revoke_locked({.segments = {unwanted}});
+      return;
+    }
     waiting->second.done = true;
     waiting->second.answer = *answer;
     if (!descriptors.empty()) waiting->second.descriptor = std::move(descriptors.front());
@@ -422,6 +427,7 @@ Result<std::unique_ptr<ObjectRoom>> ObjectClient::make_room(std::size_t bytes, D
     void* const data =
         ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, answered.descriptor.get(), 0);
     if (data == MAP_FAILED) {
+      revoke_locked({.segments = {answered.answer.place.segment}});
       return Status(Code::kOutOfMemory, "shared memory for an object cannot be mapped");
     }
     auto mapping = std::make_shared<Mapping>();

@@ -76,5 +76,19 @@ TEST_CASE_FIXTURE(Process, "a get that is given up is forgotten by the store, to
   CHECK(forget->object_id == record.object_id);
 }
 
+TEST_CASE_FIXTURE(Process, "memory that is granted when nobody waits for it is given back") {
+  REQUIRE(client->make_room(1, client_deadline()).ok());
+  REQUIRE(store.next<wire::NewSegment>());
+  store.set_pending(true);
+  CHECK(client->make_room(1u << 20, Deadline::after(0s)).status().code() ==
+        Code::kDeadlineExceeded);
+  const auto asked = store.next<wire::NewSegment>();
+  REQUIRE(asked);
+  store.grant(*asked);
+  const auto back = store.next<wire::SegmentsRevoked>();
+  REQUIRE(back);
+  CHECK(back->unmapped == std::vector<std::uint64_t>{2});
+}
+
 }  // namespace
 }  // namespace troupe::tests
