@@ -109,11 +109,25 @@ class DataTranslator {
         r_.wrong(key, fmt::format("{}: expected a mapping with path and type", place));
         continue;
       }
-      if (auto read = read_set(key, place, std::move(entry), default_type))
-        out.push_back(std::move(*read));
+      if (const auto read = read_set(key, place, std::move(entry), default_type))
+        for (auto& one : by_split(*read)) out.push_back(std::move(one));
     }
     if (out.empty() && list.empty()) r_.wrong(key, "names no data set");
     if (!out.empty()) r_.give(ours, std::move(out), key);
+  }
+
+  // An entry for each of the splits that are joined by '+': their rows follow each other.
+  static json::Array by_split(const json::Object& entry) {
+    json::Array out;
+    for (const auto& part : split_words(json::find_string(entry, "split").value_or(""), '+')) {
+      json::Object one = entry;
+      one["split"] = trim(part);
+      out.push_back(std::move(one));
+    }
+    if (out.size() > 1) return out;
+    out.clear();
+    out.push_back(entry);
+    return out;
   }
 
   // The entry with what is said for all data sets; nothing where it is wrong.

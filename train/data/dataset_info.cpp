@@ -41,7 +41,7 @@ Status check_keys(const json::Value& object, const std::string& where,
     if (std::ranges::find(known, name) != known.end()) continue;
     const std::string meant = did_you_mean(name, known);
     if (!meant.empty())
-      return error(Code::kInvalidArgument, "'{}' is no key of {}.{}", name, where, meant);
+      return error(Code::kInvalidArgument, "'{}' is no key of {}{}", name, where, meant);
   }
   return {};
 }
@@ -167,8 +167,9 @@ Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
     if (!entry) {
       std::vector<std::string> there;
       for (const auto& [other, value] : root.as_object()) there.emplace_back(other);
-      return error(Code::kNotFound, "Undefined dataset {} in {}.{}", name, kFileName,
-                   did_you_mean(name, there));
+      const std::string meant = did_you_mean(name, there);
+      return error(Code::kNotFound, "Undefined dataset {} in {}{}", name, kFileName,
+                   meant.empty() ? "." : meant);
     }
     DatasetAttributes attributes;
     attributes.name = name;

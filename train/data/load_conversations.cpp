@@ -5,6 +5,7 @@
 #include <set>
 
 #include "runtime/base/suggest.h"
+#include "runtime/base/text.h"
 #include "train/data/dataset_info.h"
 #include "train/data/row_source.h"
 #include "train/data/sampler.h"
@@ -156,9 +157,8 @@ Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
   }
   const auto dropped = report.records_dropped - dropped_before;
   if (dropped == read) {
-    return error(Code::kInvalidArgument,
-                 "Cannot find valid samples: {} rows read, {} dropped{}{}; {}", read, dropped,
-                 report.warnings.empty() ? "" : "; ",
+    return error(Code::kInvalidArgument, "Cannot find valid samples: {} read, {} dropped{}{}; {}",
+                 count_of(read, "row"), dropped, report.warnings.empty() ? "" : "; ",
                  report.warnings.empty() ? "" : report.warnings.front(), kHowRowsAreRead);
   }
   if (read > kPermutationSizeMax) {

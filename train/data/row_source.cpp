@@ -238,6 +238,8 @@ Result<RowSource> parse_row_source(const json::Value& entry, bool train_on_input
 }
 
 Result<std::string> read_slice(std::string_view split, SplitRows& out) {
+  if (split.find('+') != std::string_view::npos)
+    return error(Code::kInvalidArgument, "split '{}': give a data set for each split", split);
   const auto bracket = split.find('[');
   if (bracket == std::string_view::npos) return std::string(split);
   auto slice = split.substr(bracket + 1);
