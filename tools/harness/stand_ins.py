@@ -217,7 +217,7 @@ def cache_rows(hub, entries):
         (folder / "README.md").write_text(f"---\nconfigs:\n{text}---\n")
 
 
-def write_rows(path, kind, entry, rows=64):
+def write_rows(path, kind, entry, rows=256):
     """Rows of one of Axolotl's types, with the columns that the entry of its data set names."""
     mappings = entry.get("message_property_mappings") or {}
     role, content = mappings.get("role", "role"), mappings.get("content", "content")

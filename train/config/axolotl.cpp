@@ -325,6 +325,11 @@ class AxolotlTranslator {
   }
 
   void translate_loss() {
+    if (r_.number("loss_watchdog_threshold").value_or(0) > 0) {
+      r_.take("troupe.loss_limit", "loss_watchdog_threshold");
+      if (r_.integer("loss_watchdog_patience").value_or(0) != 0)
+        r_.take("troupe.loss_limit_steps", "loss_watchdog_patience");
+    }
     if (!r_.is_on("use_eaft")) return;
     r_.give("use_eaft_loss", true, "use_eaft");
     r_.take("eaft_alpha");

@@ -199,10 +199,9 @@ void add_step_keys(ForeignKeys& t) {
       .refused("chunked_cross_entropy_smoothing|use_dynamic_finetuning", "false", kOneLoss)
       .used("use_eaft|eaft_alpha|eaft_k", "the loss")
       .only_where("eaft_alpha|eaft_k", with("use_eaft"), "it belongs to use_eaft")
-      .refused("loss_watchdog_threshold", "",
-               "a run is not stopped by the size of its loss (NaN stops it); leave it out")
-      .inert("loss_watchdog_patience", "it belongs to loss_watchdog_threshold")
-      .said("loss_watchdog_patience");
+      .used("loss_watchdog_threshold|loss_watchdog_patience", "the loss that ends the run")
+      .only_where("loss_watchdog_patience", with("loss_watchdog_threshold"),
+                  "it belongs to loss_watchdog_threshold");
 }
 
 void add_adapter_keys(ForeignKeys& t) {
@@ -376,7 +375,8 @@ void add_axolotl_types(ForeignKeys& t) {
              "total_num_tokens|total_supervised_tokens|world_size")
       .typed(ValueType::kNumber,
              "center_rewards_coefficient|cpo_alpha|dpo_label_smoothing|eaft_alpha|"
-             "kto_desirable_weight|kto_undesirable_weight|loraplus_lr_embedding|orpo_alpha|"
+             "kto_desirable_weight|kto_undesirable_weight|loraplus_lr_embedding|"
+             "loss_watchdog_threshold|orpo_alpha|"
              "rl_beta|rpo_alpha|simpo_gamma")
       .typed(ValueType::kText,
              "attn_implementation|axolotl_config_path|cls_model_config|comet_mode|"

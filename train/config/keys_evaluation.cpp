@@ -63,8 +63,13 @@ void add_eval_data_keys(KeyTable& t) {
       .at_least(0)
       .at_most(1e12);
   t.boolean("eval_on_each_dataset", false)
-      .refused("evaluate data sets apart", "an evaluation gives one loss over all its data",
-               "use eval_on_each_dataset: false");
+      .implemented("each data set of eval_dataset has metrics of its own: eval_NAME_loss",
+                   TROUPE_FIELD(evaluation.on_each_dataset))
+      .only_where(
+          [](const TrainConfig& config) {
+            return evaluates(config) && !config.evaluation.eval_dataset.empty();
+          },
+          "it belongs to evaluations on eval_dataset");
 }
 
 void add_best_keys(KeyTable& t) {

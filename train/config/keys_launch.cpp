@@ -119,6 +119,16 @@ void add_troupe_keys(KeyTable& t) {
           TROUPE_FIELD(troupe.held_out))
       .at_least(0)
       .at_most(0.5);
+  t.optional("troupe.loss_limit", ValueType::kNumber)
+      .implemented("a loss above it in several steps in a row ends the run behind the last of them",
+                   TROUPE_FIELD(troupe.loss_limit))
+      .above(0);
+  t.integer("troupe.loss_limit_steps", 3)
+      .implemented("in how many steps in a row", TROUPE_FIELD(troupe.loss_limit_steps))
+      .at_least(1)
+      .at_most(1e12)
+      .only_where([](const TrainConfig& config) { return config.troupe.loss_limit.has_value(); },
+                  "it belongs to troupe.loss_limit");
   t.optional("troupe.sample_prompt", ValueType::kText)
       .implemented("a continuation of this text is printed at the end",
                    TROUPE_FIELD(troupe.sample_prompt));

@@ -36,7 +36,7 @@ void resolve_defaults(LoadedConfig& loaded, const json::Object& values) {
   if (evaluation.strategy != IntervalStrategy::kNo) evaluation.do_eval = true;
   auto& metric = evaluation.metric_for_best_model;
   if (metric.empty() || metric == "loss") metric = "eval_loss";
-  if (metric == "accuracy") metric = "eval_accuracy";
+  if (!metric.starts_with("eval_")) metric.insert(0, "eval_");
   if (evaluation.val_size > 1e-6 && !evaluation.do_eval && !evaluation.on_start) {
     loaded.warnings.push_back(fmt::format(
         "val_size={} keeps data back that nothing evaluates on: eval_strategy is no and "

@@ -2,6 +2,7 @@
 // transformers' TrainingArguments.
 #include <cmath>
 
+#include "runtime/base/suggest.h"
 #include "train/config/rules.h"
 #include "train/config/values.h"
 
@@ -87,13 +88,35 @@ class Checker {
 
   void check_metric() {
     const auto& metric = evaluation_.metric_for_best_model;
-    if (metric == "eval_loss") return;
-    if (metric == "eval_accuracy" && config_.measures_accuracy()) return;
+    const auto set = evaluation_.dataset_of_metric();
+    if (evaluation_.is_by_dataset() && !set) {
+      const bool compares = evaluation_.load_best_model_at_end ||
+                            evaluation_.early_stopping_steps ||
+                            config_.training.save_strategy == IntervalStrategy::kBest ||
+                            config_.training.lr_scheduler_type == "reduce_lr_on_plateau";
+      if (!compares && metric == "eval_loss") return;
+      wrong("metric_for_best_model",
+            fmt::format("'{}' is not found in the evaluation metrics. The available evaluation "
+                        "metrics are: {} (eval_on_each_dataset: true)",
+                        metric, join_words(metrics_by_dataset(), ", ")));
+      return;
+    }
+    if (set && metric.ends_with("_loss")) return;
+    if (set && config_.measures_accuracy()) return;
     problems_.add_named(
         Code::kUnsupported, "metric_for_best_model",
         fmt::format("metric_for_best_model={} is not supported: an evaluation measures eval_loss, "
                     "and in stage sft with compute_accuracy: true eval_accuracy",
                     metric));
+  }
+
+  std::vector<std::string> metrics_by_dataset() const {
+    std::vector<std::string> out;
+    for (const auto& name : evaluation_.eval_dataset) {
+      out.push_back(fmt::format("eval_{}_loss", name));
+      if (config_.measures_accuracy()) out.push_back(fmt::format("eval_{}_accuracy", name));
+    }
+    return out;
   }
 
   // transformers' check, with its texts.
@@ -187,6 +210,19 @@ class Checker {
 };
 
 }  // namespace
+
+std::optional<std::string> EvaluationSection::dataset_of_metric() const {
+  // As transformers: "loss" is "eval_loss".
+  const auto& metric = metric_for_best_model;
+  const std::string whole = metric.starts_with("eval_") ? metric : "eval_" + metric;
+  const auto is_of = [&](const std::string& prefix) {
+    return whole == prefix + "loss" || whole == prefix + "accuracy";
+  };
+  if (!is_by_dataset()) return is_of("eval_") ? std::optional<std::string>("") : std::nullopt;
+  for (const auto& name : eval_dataset)
+    if (is_of(fmt::format("eval_{}_", name))) return name;
+  return std::nullopt;
+}
 
 void check_evaluation(const TrainConfig& config, const json::Object& values, Problems& problems) {
   Checker(config, values, problems).check();

@@ -321,6 +321,7 @@ struct TrainingSection {
 // Evaluation during a run. Off where strategy is kNo and on_start is false.
 struct EvaluationSection {
   std::vector<std::string> eval_dataset;  // names in dataset_info.json
+  bool on_each_dataset = false;           // each of them has a loss of its own
   double val_size = 0;                    // > 1: samples, else a share of the data set
   bool do_eval = false;                   // evaluate once more at the end
   IntervalStrategy strategy = IntervalStrategy::kNo;
@@ -329,11 +330,17 @@ struct EvaluationSection {
   bool on_start = false;
   std::int64_t per_device_eval_batch_size = 8;
   bool load_best_model_at_end = false;
-  bool compute_accuracy = false;                     // eval_accuracy beside eval_loss
-  std::string metric_for_best_model = "eval_loss";   // or eval_accuracy
+  bool compute_accuracy = false;  // eval_accuracy beside eval_loss
+  // eval_loss, eval_accuracy; with on_each_dataset eval_NAME_loss, eval_NAME_accuracy.
+  std::string metric_for_best_model = "eval_loss";
   std::optional<bool> greater_is_better;             // default: not for losses
   std::optional<std::int64_t> early_stopping_steps;  // evaluations without improvement
 
+  // Whether data sets are evaluated one by one.
+  bool is_by_dataset() const { return on_each_dataset && !eval_dataset.empty(); }
+  // The data set that metric_for_best_model is of, which is empty where one loss is of all.
+  // Nothing: it is of none.
+  std::optional<std::string> dataset_of_metric() const;
   // Whether anything is evaluated at all.
   bool is_wanted() const { return strategy != IntervalStrategy::kNo || on_start || do_eval; }
 };
@@ -373,6 +380,8 @@ struct TroupeSection {
   std::optional<std::int64_t> train_tokenizer;
   double held_out = 0;  // share of the documents kept for the report of bits per byte
   std::optional<std::string> sample_prompt;
+  std::optional<double> loss_limit;  // so many steps in a row with a loss above end the run
+  std::int64_t loss_limit_steps = 3;
   bool operator_times = false;        // of rank 0, in steps.jsonl
   bool allow_data_change = false;     // go on from a checkpoint with other samples than its own
   std::int64_t join_timeout_s = 300;  // for a machine, or a rank's place

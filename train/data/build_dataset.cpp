@@ -96,7 +96,13 @@ class SampleMaker {
     if (!rows_.empty()) TROUPE_RETURN_IF_ERROR(begin_block());
     while (!blocks_.empty()) TROUPE_RETURN_IF_ERROR(end_block());
     add_counts(report, report_);
-    if (samples_ > 0) return {};
+    if (trained_) return {};
+    if (samples_ > 0) {
+      return error(Code::kInvalidArgument,
+                   "Cannot find valid samples: no token of {} is trained on with cutoff_len={}, "
+                   "which cuts answers off; use a larger one",
+                   count_of(samples_, "sample"), options_.cutoff_len);
+    }
     if (options_.stage == DataOptions::Stage::kPretrain) {
       return error(Code::kInvalidArgument,
                    "Cannot find sufficient samples, consider increasing dataset size. ({} rows, {} "
@@ -144,6 +150,9 @@ class SampleMaker {
     const TokenDataset samples = TROUPE_TRY(*std::move(block.samples));
     if (samples.size() > 0) TROUPE_RETURN_IF_ERROR(sink_(samples));
     samples_ += samples.size();
+    trained_ = trained_ || samples.kind() == TokenDataset::Kind::kPretrain ||
+               std::ranges::any_of(samples.columns().labels,
+                                   [](std::int32_t label) { return label != kIgnoredLabel; });
     if (samples_ > kPermutationSizeMax)
       return error(Code::kUnsupported, "more than {} samples", kPermutationSizeMax);
     add_counts(report_, block.report);
@@ -162,6 +171,7 @@ class SampleMaker {
   std::size_t together_ = 1;
   std::vector<Conversation> rows_;
   std::int64_t bytes_ = 0, rows_begun_ = 0, samples_ = 0;
+  bool trained_ = false;  // some token is
   EncodeReport report_;
   SamplesMade made_;
   std::deque<Block> blocks_;  // that are tokenised
@@ -427,16 +437,32 @@ Result<DatasetModule> make_samples(FileSystem& files, const DataOptions& options
   describe(options, out.train_report, out.tokenizer, out.notes);
   for (const auto& warning : out.train_report.warnings) out.notes.push_back(warning);
 
-  SampleMaker eval("eval", options, out, sinks.eval, progress);
-  const auto make_eval = [&]() -> Status {
-    if (!options.eval_dataset.empty() &&
-        TROUPE_TRY(stream(options.eval_dataset, out.eval_report, eval)))
+  std::int64_t evaluated = 0;
+  const SampleSink count_evaluated = [&](const TokenDataset& samples) {
+    evaluated += samples.size();
+    return sinks.eval(samples);
+  };
+  const auto make_named = [&](const std::vector<std::string>& names) -> Status {
+    SampleMaker eval("eval", options, out, count_evaluated, progress);
+    if (!names.empty() && TROUPE_TRY(stream(names, out.eval_report, eval)))
       return eval.finish(out.eval_report);
-    if (!options.eval_dataset.empty() || !options.rows.eval_datasets.empty()) {
-      const auto evaluated =
-          TROUPE_TRY(keep(options.eval_dataset, options.rows.eval_datasets, out.eval_report));
-      return make(evaluated.rows, evaluated.order.items(), out.eval_report, eval);
+    const auto read = TROUPE_TRY(keep(names, options.rows.eval_datasets, out.eval_report));
+    return make(read.rows, read.order.items(), out.eval_report, eval);
+  };
+  const auto make_eval = [&]() -> Status {
+    if (options.eval_each && !options.eval_dataset.empty()) {
+      for (const auto& name : options.eval_dataset) {
+        if (std::ranges::find(out.eval_parts, name, &EvalPart::name) != out.eval_parts.end())
+          continue;
+        const std::int64_t before = evaluated;
+        TROUPE_RETURN_IF_ERROR(make_named({name}));
+        out.eval_parts.push_back({name, evaluated - before});
+      }
+      return {};
     }
+    if (!options.eval_dataset.empty() || !options.rows.eval_datasets.empty())
+      return make_named(options.eval_dataset);
+    SampleMaker eval("eval", options, out, sinks.eval, progress);
     if (kept == 0 || options.held_out > kValSizeMin) return {};
     return make(rows->rows, rows->order.items().first(kept), out.eval_report, eval);
   };

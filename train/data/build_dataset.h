@@ -14,6 +14,7 @@
 #include "runtime/base/json.h"
 #include "train/data/chat_template.h"
 #include "train/data/encode_samples.h"
+#include "train/data/eval_parts.h"
 #include "train/data/token_dataset.h"
 #include "train/tokenizer/tokenizer.h"
 
@@ -64,13 +65,15 @@ struct DataOptions {
   bool preserve_thinking = false;
   std::optional<std::string> tool_format;  // instead of the template's
   bool answers_optional = false;           // a row without an answer is one (prompts.h)
-  RowOptions rows;  // used where it names data sets; then val_size keeps the last samples
+  RowOptions rows;         // used where it names data sets; then val_size keeps the last samples
+  bool eval_each = false;  // the data sets of eval_dataset are not mixed: DatasetModule::eval_parts
 };
 
 struct DatasetModule {
   TokenDataset train;
   std::optional<TokenDataset> eval;
   std::optional<TokenDataset> held_out;
+  std::vector<EvalPart> eval_parts = {};  // of eval; none: it is one
   EncodeReport train_report, eval_report, held_out_report;
   // The tokenizer with the template's end and padding tokens: generation and the files written
   // beside the weights use it.

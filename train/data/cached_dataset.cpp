@@ -43,7 +43,7 @@ json::Object all_settings_of(const DataOptions& options, const std::string& toke
                packing, neat_packing, train_on_prompt, mask_history, max_samples, val_size,
                held_out, mix_strategy, interleave_probs, preprocessing_batch_size, seed,
                default_system, enable_thinking, preserve_thinking, tool_format, answers_optional,
-               rows] = options;
+               rows, eval_each] = options;
   static_cast<void>(dataset_dir), static_cast<void>(hub_files);  // the files tell
   static_cast<void>(packing);
   json::Object settings{{"version", kSampleVersion},
@@ -70,6 +70,7 @@ json::Object all_settings_of(const DataOptions& options, const std::string& toke
                         {"preserve_thinking", preserve_thinking},
                         {"tool_format", if_given(tool_format)},
                         {"answers_optional", answers_optional}};
+  if (eval_each && !eval_dataset.empty()) settings["eval_on_each_dataset"] = true;
   if (rows.datasets.empty()) return settings;
   settings["troupe.datasets"] = hash_text(xxh3_64(bytes_of(json::write(rows.datasets))));
   settings["troupe.eval_datasets"] = hash_text(xxh3_64(bytes_of(json::write(rows.eval_datasets))));
@@ -265,6 +266,7 @@ class CachedMaking {
       why_ = mapped.message();
       return std::optional<CachedDataset>();
     }
+    out.module.eval_parts = cache->eval_parts;
     out.module.notes.insert(out.module.notes.end(), cache->notes.begin(), cache->notes.end());
     return std::optional(std::move(out));
   }
@@ -338,7 +340,8 @@ class CachedMaking {
                      .files = {},
                      .records = made.train_report.records,
                      .notes = {made.notes.begin() + std::ssize(prepared_->notes), made.notes.end()},
-                     .sets = {}};
+                     .sets = {},
+                     .eval_parts = made.eval_parts};
     // The disk writes while the files are read for their hashes.
     std::future<Status> synced;
     {

@@ -154,12 +154,13 @@ Status take_column(FileSystem& files, const std::string& path, CachedColumn& col
 std::string TokenCache::to_text() const {
   json::Object all_sets;
   for (const auto& [name, set] : sets) all_sets[name] = to_json(set);
-  const json::Object object{{"format", kCacheFormat},
-                            {"settings", settings},
-                            {"files", files_to_json(files)},
-                            {"records", records},
-                            {"notes", json::Array(notes.begin(), notes.end())},
-                            {"sets", std::move(all_sets)}};
+  json::Object object{{"format", kCacheFormat},
+                      {"settings", settings},
+                      {"files", files_to_json(files)},
+                      {"records", records},
+                      {"notes", json::Array(notes.begin(), notes.end())},
+                      {"sets", std::move(all_sets)}};
+  if (!eval_parts.empty()) object["eval_parts"] = to_json(eval_parts);
   return json::write_indented(object, true) + "\n";
 }
 
@@ -183,7 +184,13 @@ Result<TokenCache> TokenCache::parse(std::string_view text, const std::string& n
                    .files = TROUPE_TRY(files_from_json(*files, name)),
                    .records = *records,
                    .notes = {},
-                   .sets = {}};
+                   .sets = {},
+                   .eval_parts = {}};
+  if (const json::Value* parts = json::find(*value, "eval_parts")) {
+    auto read = eval_parts_from_json(*parts);
+    if (!read) return damaged("the parts of its evaluation data are none");
+    cache.eval_parts = std::move(*read);
+  }
   for (const json::Value& note : notes->get_array())
     if (note.is_string()) cache.notes.emplace_back(note.get_string());
   for (const auto& member : sets->get_object()) {

@@ -20,6 +20,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
+#include "train/data/eval_parts.h"
 #include "train/data/sample_stream.h"
 #include "train/data/token_dataset.h"
 
@@ -47,6 +48,7 @@ struct TokenCache {
   std::int64_t records = 0;        // rows read for "train"
   std::vector<std::string> notes;  // of the making, for people
   std::map<std::string, CachedSet> sets;
+  std::vector<EvalPart> eval_parts;
 
   std::string to_text() const;
   // kDataLoss for what to_text() did not write.

@@ -80,6 +80,15 @@ std::string indent_4(const std::string& text) {
   return out;
 }
 
+// Whether it is an evaluation's, of all data or of a data set: eval_loss, eval_NAME_loss.
+bool is_eval_log(const json::Value& entry) {
+  const auto* object = entry.if_object();
+  return object && std::ranges::any_of(*object, [](const auto& member) {
+           const std::string_view key = member.key();
+           return key.starts_with("eval_") && key.ends_with("_loss");
+         });
+}
+
 }  // namespace
 
 std::string trainer_state_text(const TrainerState& state) {
@@ -149,20 +158,23 @@ json::Object train_log(double epoch, double grad_norm, double learning_rate, dou
 }
 
 json::Object eval_log(double epoch, double eval_loss, double runtime_s, std::int64_t samples,
-                      std::int64_t eval_batches, std::int64_t step) {
+                      std::int64_t eval_batches, std::int64_t step, std::string_view prefix) {
+  const auto key = [&](std::string_view name) { return fmt::format("{}{}", prefix, name); };
   return {{"epoch", epoch},
-          {"eval_loss", eval_loss},
-          {"eval_runtime", round_to(runtime_s, kRuntimeDigits)},
-          {"eval_samples_per_second", per_second(samples, runtime_s)},
-          {"eval_steps_per_second", per_second(eval_batches, runtime_s)},
+          {key("loss"), eval_loss},
+          {key("runtime"), round_to(runtime_s, kRuntimeDigits)},
+          {key("samples_per_second"), per_second(samples, runtime_s)},
+          {key("steps_per_second"), per_second(eval_batches, runtime_s)},
           {"step", step}};
 }
 
-const json::Object* find_eval_log(const TrainerState& state, std::int64_t step) {
-  const json::Object* found = nullptr;
+std::optional<json::Object> find_eval_log(const TrainerState& state, std::int64_t step) {
+  std::optional<json::Object> found;
   for (const auto& entry : state.log_history) {
-    const bool evaluation = json::find(entry, "eval_loss") != nullptr;
-    if (evaluation && json::find_integer(entry, "step") == step) found = &entry.get_object();
+    if (!is_eval_log(entry) || json::find_integer(entry, "step") != step) continue;
+    if (!found) found.emplace();
+    for (const auto& member : entry.get_object())
+      found->insert_or_assign(member.key(), member.value());
   }
   return found;
 }
@@ -170,7 +182,7 @@ const json::Object* find_eval_log(const TrainerState& state, std::int64_t step) 
 std::optional<std::int64_t> last_eval_step(const TrainerState& state) {
   std::optional<std::int64_t> last;
   for (const auto& entry : state.log_history) {
-    if (json::find(entry, "eval_loss")) last = json::find_integer(entry, "step");
+    if (is_eval_log(entry)) last = json::find_integer(entry, "step");
   }
   return last;
 }

@@ -49,13 +49,14 @@ Result<TrainerState> parse_trainer_state(std::string_view text, std::string_view
 json::Object train_log(double epoch, double grad_norm, double learning_rate, double loss,
                        std::int64_t step);
 // {epoch, eval_loss, eval_runtime, eval_samples_per_second, eval_steps_per_second, step}; a step of
-// an evaluation is a batch.
+// an evaluation is a batch. `prefix`: eval_NAME_ of one of several data sets.
 json::Object eval_log(double epoch, double eval_loss, double runtime_s, std::int64_t samples,
-                      std::int64_t eval_batches, std::int64_t step);
+                      std::int64_t eval_batches, std::int64_t step,
+                      std::string_view prefix = "eval_");
 
-// What the evaluation of `step` wrote into log_history; the last one where there are several. Null:
-// there was none.
-const json::Object* find_eval_log(const TrainerState& state, std::int64_t step);
+// What the evaluations of `step` wrote into log_history, of all data sets; what the last one said
+// where there are several. Nothing: there was none.
+std::optional<json::Object> find_eval_log(const TrainerState& state, std::int64_t step);
 // The step of the last evaluation in log_history.
 std::optional<std::int64_t> last_eval_step(const TrainerState& state);
 

@@ -8,10 +8,6 @@
 namespace troupe::train {
 namespace {
 
-constexpr std::string_view kMetricPrefix = "eval_";
-constexpr std::string_view kLossMetric = "eval_loss";
-constexpr std::string_view kAccuracyMetric = "eval_accuracy";
-
 // "checkpoint-40" → 40.
 std::optional<std::int64_t> step_of_checkpoint(std::string_view path) {
   while (path.ends_with('/')) path.remove_suffix(1);
@@ -64,14 +60,18 @@ EvaluationPlan plan_evaluation(const TrainConfig& config, const RunSchedule& sch
 
 Result<BestModel> BestModel::make(const EvaluationSection& evaluation,
                                   IntervalStrategy save_strategy) {
-  std::string metric = evaluation.metric_for_best_model;
-  if (!metric.starts_with(kMetricPrefix)) metric.insert(0, kMetricPrefix);
-  if (metric != kLossMetric && !(metric == kAccuracyMetric && evaluation.compute_accuracy)) {
+  const std::string& metric = evaluation.metric_for_best_model;
+  const bool compares = evaluation.load_best_model_at_end || evaluation.early_stopping_steps ||
+                        save_strategy == IntervalStrategy::kBest;
+  const auto set = evaluation.dataset_of_metric();
+  const bool measured = set && (!metric.ends_with("accuracy") || evaluation.compute_accuracy);
+  if (!measured && (compares || !evaluation.is_by_dataset())) {
     return error(
         Code::kUnsupported,
         "metric_for_best_model={} is not supported: evaluations have eval_loss, and eval_accuracy "
-        "with compute_accuracy: true",
-        evaluation.metric_for_best_model);
+        "with compute_accuracy: true; with eval_on_each_dataset: true those of a data set "
+        "(eval_NAME_loss)",
+        metric);
   }
   if (evaluation.early_stopping_steps && *evaluation.early_stopping_steps < 1) {
     return error(Code::kInvalidArgument, "early_stopping_steps={}: must be at least 1",

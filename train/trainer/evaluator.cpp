@@ -53,12 +53,17 @@ MicroBatch view(const TokenBatch& tokens) {
 
 }  // namespace
 
+std::string metric_prefix(const EvalResult& result) {
+  return result.data_set.empty() ? "eval_" : fmt::format("eval_{}_", result.data_set);
+}
+
 std::span<const MetricInfo> eval_metrics(const Objective& objective, bool accuracy) {
   return accuracy ? std::span<const MetricInfo>(kAccuracy) : objective.metrics();
 }
 
 EvalResult combine_eval_batches(std::span<const EvalBatch> batches, bool nan_inf_filter) {
-  EvalResult result{.batches = static_cast<std::int64_t>(batches.size())};
+  EvalResult result;
+  result.batches = static_cast<std::int64_t>(batches.size());
   double finite_sum = 0, all_sum = 0;          // of rows · mean loss
   std::int64_t finite_rows = 0, all_rows = 0;  // of batches with targets
   double finite_losses = 0, all_losses = 0;
@@ -96,6 +101,11 @@ Result<Evaluator> Evaluator::make(const TokenDataset& dataset, const Options& op
   if (dataset.size() == 0) {
     return error(Code::kInvalidArgument, "the evaluation data set is empty");
   }
+  if (options.part &&
+      (options.part->samples < 1 || options.first > dataset.size() - options.part->samples)) {
+    return error(Code::kInvalidArgument, "{} samples to evaluate on are no parts of such a size",
+                 dataset.size());
+  }
   if (options.batch_size < 1) {
     return error(Code::kInvalidArgument, "per_device_eval_batch_size={}: must be at least 1",
                  options.batch_size);
@@ -103,12 +113,24 @@ Result<Evaluator> Evaluator::make(const TokenDataset& dataset, const Options& op
   return Evaluator(dataset, options);
 }
 
+Result<std::vector<Evaluator>> Evaluator::make_all(const TokenDataset& dataset,
+                                                   const std::vector<EvalPart>& parts,
+                                                   const Options& options) {
+  std::vector<Evaluator> out;
+  Options own = options;
+  for (const EvalPart& part : parts) {
+    own.part = part;
+    out.push_back(TROUPE_TRY(make(dataset, own)));
+    own.first += part.samples;
+  }
+  if (parts.empty()) out.push_back(TROUPE_TRY(make(dataset, own)));
+  return out;
+}
+
 Evaluator::Evaluator(const TokenDataset& dataset, const Options& options)
     : dataset_(&dataset), options_(options) {}
 
-std::int64_t Evaluator::batch_count() const {
-  return (dataset_->size() - 1) / options_.batch_size + 1;
-}
+std::int64_t Evaluator::batch_count() const { return (size() - 1) / options_.batch_size + 1; }
 
 std::int64_t Evaluator::rounds(int world_size) const {
   return (batch_count() - 1) / world_size + 1;
@@ -116,11 +138,11 @@ std::int64_t Evaluator::rounds(int world_size) const {
 
 std::int64_t Evaluator::rows_of(std::int64_t batch) const {
   const std::int64_t begin = batch * options_.batch_size;
-  return std::clamp<std::int64_t>(dataset_->size() - begin, 0, options_.batch_size);
+  return std::clamp<std::int64_t>(size() - begin, 0, options_.batch_size);
 }
 
 ActivationOptions Evaluator::activation_options() const {
-  return {.rows_max = std::min(options_.batch_size, dataset_->size()),
+  return {.rows_max = std::min(options_.batch_size, size()),
           .length_max = longest_collated_length(*dataset_),
           .training = false};
 }
@@ -144,7 +166,7 @@ Result<EvalBatch> Evaluator::run_batch(std::int64_t batch, const Objective& obje
   }
   std::vector<std::uint32_t> samples(static_cast<std::size_t>(rows));
   std::iota(samples.begin(), samples.end(),
-            static_cast<std::uint32_t>(batch * options_.batch_size));
+            static_cast<std::uint32_t>(options_.first + batch * options_.batch_size));
   if (dataset_->is_mapped())
     TROUPE_RETURN_IF_ERROR(check_tokens(*dataset_, samples, models.model.config().vocab_size));
   const bool judged = dataset_->kind() == TokenDataset::Kind::kFeedback;
@@ -210,6 +232,7 @@ Result<EvalResult> Evaluator::run(const Objective& objective, const AskedModels&
       batches[batch].metrics.set(i, all[at + 2 + 2 * i], all[at + 3 + 2 * i]);
   }
   EvalResult result = combine_eval_batches(batches, options_.nan_inf_filter);
+  if (options_.part) result.data_set = options_.part->name;
   result.seconds = std::chrono::duration<double>(clock.now() - begin).count();
   return result;
 }

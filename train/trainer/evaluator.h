@@ -18,12 +18,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/collective/communicator.h"
+#include "train/data/eval_parts.h"
 #include "train/data/token_dataset.h"
 #include "train/model/model.h"
 #include "train/objectives/objective.h"
@@ -32,6 +35,7 @@ namespace troupe::train {
 
 // What an evaluation found. Equal on all ranks but for `seconds`.
 struct EvalResult {
+  std::string data_set;        // eval_on_each_dataset; else empty
   double loss = 0;             // eval_loss; NaN where no batch has a target
   double loss_per_target = 0;  // Σ losses / Σ targets, of the same batches: what training reports
   std::int64_t samples = 0;
@@ -51,6 +55,8 @@ struct EvalBatch {
   std::int64_t rows = 0;
   MetricSums metrics = {};
 };
+// What names of its metrics begin with: "eval_", of a data set "eval_NAME_".
+std::string metric_prefix(const EvalResult& result);
 // What an evaluation has beside its losses.
 std::span<const MetricInfo> eval_metrics(const Objective& objective, bool accuracy);
 EvalResult combine_eval_batches(std::span<const EvalBatch> batches, bool nan_inf_filter);
@@ -63,10 +69,18 @@ class Evaluator {
     // compute_accuracy: instead of the objective's metrics the mean over samples of the share of
     // their targets that no token is more probable than, as LLaMA-Factory's ComputeAccuracy.
     bool accuracy = false;
+    // The samples [first, first + part->samples); not given: all of them.
+    std::int64_t first = 0;
+    std::optional<EvalPart> part = {};
   };
   // `dataset` must outlive the object. kInvalidArgument where it is empty or the batch size is not
   // positive.
   static Result<Evaluator> make(const TokenDataset& dataset, const Options& options);
+
+  // One for each part, one for all samples where there are none.
+  static Result<std::vector<Evaluator>> make_all(const TokenDataset& dataset,
+                                                 const std::vector<EvalPart>& parts,
+                                                 const Options& options);
 
   // The batches of the data set, and how many forward passes each of `world_size` ranks makes.
   std::int64_t batch_count() const;
@@ -90,6 +104,7 @@ class Evaluator {
 
  private:
   Evaluator(const TokenDataset& dataset, const Options& options);
+  std::int64_t size() const { return options_.part ? options_.part->samples : dataset_->size(); }
   std::int64_t rows_of(std::int64_t batch) const;
   Result<EvalBatch> run_batch(std::int64_t batch, const Objective& objective,
                               const AskedModels& models) const;

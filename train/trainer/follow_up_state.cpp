@@ -23,7 +23,8 @@ FollowUp FollowUpState::now() const {
   FollowUp now{.evaluated_step = evaluated_step.value_or(-1),
                .best = best.state(),
                .plateau = plateau,
-               .end_run = end_run ? 1 : 0};
+               .end_run = end_run ? 1 : 0,
+               .high_losses = high_losses};
   if (recorder) {
     now.total_flos = recorder->state().total_flos;
     now.input_tokens = recorder->state().num_input_tokens_seen;
@@ -54,10 +55,16 @@ const FollowUp& FollowUpState::take_up(const Aftermath& aftermath, std::int64_t 
   before = aftermath.before;
   evaluated_step.reset();
   end_run = left.end_run != 0;
+  high_losses = left.high_losses;
   if (left.evaluated_step >= 0) evaluated_step = left.evaluated_step;
   saving_step = aftermath.saving_step;
   final_model = aftermath.final_model != 0;
   return left;
+}
+
+bool FollowUpState::loss_is_too_high() const {
+  const auto& troupe = parts_.config().troupe;
+  return troupe.loss_limit && high_losses >= troupe.loss_limit_steps;
 }
 
 bool FollowUpState::records() const { return records(parts_.rank); }

@@ -27,13 +27,16 @@ class FollowUpState {
   std::int64_t saving_step = -1;
   bool final_model = false;
   bool end_run = false;  // a callback ends the run behind the last step
+  std::int64_t high_losses = 0;
   double gemm_flops_per_s_here = 0;
   // Of rank 0 and those that hold the same state (records()).
   TrainerState restored;  // what the checkpoint that was loaded says
   std::optional<RunRecorder> recorder;
 
   // No step follows the last one, however many were planned.
-  bool ends_run() const { return end_run || best.should_stop(); }
+  bool ends_run() const { return end_run || best.should_stop() || loss_is_too_high(); }
+  // The last steps' losses were above troupe.loss_limit.
+  bool loss_is_too_high() const;
   FollowUp now() const;
   // Writes what is known into the memory that survives.
   void note();

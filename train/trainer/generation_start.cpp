@@ -30,6 +30,7 @@ struct Progress {
   std::int64_t checkpoint = 0;
   std::int64_t optimizer = 0;
   std::int64_t end_run = 0;
+  std::int64_t high_losses = 0;
 };
 static_assert(std::is_trivially_copyable_v<Progress>);
 
@@ -400,6 +401,7 @@ Result<CommitRecord> GenerationStart::load(RunGeneration& generation, TrainerLoa
   follow_.saving_step = -1;
   follow_.final_model = false;
   follow_.end_run = false;
+  follow_.high_losses = 0;
   saves_.save_again = false;
   StateSource source;
   CommitRecord record;
@@ -548,6 +550,7 @@ Status GenerationStart::read_progress(const GoodCheckpoint& good, CommitRecord& 
   // A run that is begun anew from the checkpoint asks its callbacks again.
   follow_.end_run = good.path != f.options.resume_path && kept &&
                     state.scheduler.as_object().contains("ended_by_callback");
+  if (good.path != f.options.resume_path) follow_.high_losses = number("high_losses", 0);
   if (const json::Value* scale = kept ? json::find(state.scheduler, "loss_scale") : nullptr)
     record.loss_scale = {.next = json::find_number(*scale, "next").value_or(0),
                          .clean_steps = json::find_integer(*scale, "clean_steps").value_or(0),
@@ -606,13 +609,15 @@ Status GenerationStart::agree(collective::Communicator& world, StateSource& sour
                     .evaluated_step = follow_.evaluated_step.value_or(-1),
                     .checkpoint = source.checkpoint,
                     .optimizer = source.optimizer,
-                    .end_run = follow_.end_run};
+                    .end_run = follow_.end_run,
+                    .high_losses = follow_.high_losses};
   TROUPE_RETURN_IF_ERROR(world.broadcast(bytes_of(progress), 0));
   TROUPE_RETURN_IF_ERROR(broadcast_text(world, source.path));
   TROUPE_RETURN_IF_ERROR(broadcast_text(world, source.adapter));
   source.checkpoint = progress.checkpoint != 0;
   source.optimizer = progress.optimizer != 0;
   follow_.end_run = progress.end_run != 0;
+  follow_.high_losses = progress.high_losses;
   record = progress.record;
   if (progress.evaluated_step >= 0) follow_.evaluated_step = progress.evaluated_step;
   follow_.best.set_state(progress.best);

@@ -57,6 +57,7 @@ DataOptions data_options(const TrainConfig& config) {
   options.stage = stage_of(config.method.stage);
   options.dataset = data.dataset;
   options.eval_dataset = config.evaluation.eval_dataset;
+  options.eval_each = config.evaluation.on_each_dataset;
   options.dataset_dir = data.dataset_dir;
   options.hub_files = data.hub_files;
   options.template_name = data.template_name;
@@ -516,6 +517,9 @@ void describe(const CachedDataset& data, std::vector<std::string>& notes) {
     notes.push_back(fmt::format("evaluation data: {} of {} tokens",
                                 count_of(module.eval->size(), "sample"),
                                 format_count(static_cast<double>(module.eval->token_count()))));
+    for (const EvalPart& part : module.eval_parts)
+      notes.push_back(
+          fmt::format("evaluation data {}: {}", part.name, count_of(part.samples, "sample")));
   }
   notes.insert(notes.end(), module.notes.begin(), module.notes.end());
 }
@@ -892,6 +896,7 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                    "Please make sure eval_dataset be provided or val_size >1e-6");
     }
     prepared.bundle.eval = std::move(module.eval);
+    prepared.bundle.eval_parts = std::move(module.eval_parts);
   }
   return prepared;
 }

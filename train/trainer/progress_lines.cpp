@@ -33,9 +33,11 @@ StepSeconds seconds_of(const json::Value& line) {
 }
 
 std::string describe_evaluation(const json::Value& line) {
-  return fmt::format("evaluation at step {:.0f}: eval_loss {}  {:.0f} samples in {:.1f} s{}",
-                     number_of(line, "step"), format_scientific(number_of(line, "loss")),
-                     number_of(line, "samples"), number_of(line, "seconds"),
+  const std::string set = text_of(line, "data_set");
+  return fmt::format("evaluation at step {:.0f}: eval_{}{}loss {}  {:.0f} samples in {:.1f} s{}",
+                     number_of(line, "step"), set, set.empty() ? "" : "_",
+                     format_scientific(number_of(line, "loss")), number_of(line, "samples"),
+                     number_of(line, "seconds"),
                      json::find_bool(line, "best").value_or(false) ? "  the best so far" : "");
 }
 

@@ -84,7 +84,7 @@ struct RankParts {
   RunSchedule facts;          // from where the state that was loaded stands
   BestModel best;
   EvaluationPlan evaluation;
-  std::optional<Evaluator> evaluator;
+  std::vector<Evaluator> evaluators;  // of the data sets that are evaluated
   Strategy strategy = Strategy::kDdp;
   EngineOptions engine_options;
   std::shared_ptr<const Optimizer> optimizer;

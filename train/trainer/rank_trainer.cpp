@@ -85,7 +85,8 @@ class RankTrainer::Observer final : public TrainingObserver {
                                    .loss = result.loss,
                                    .samples = result.samples,
                                    .seconds = result.seconds,
-                                   .best = best});
+                                   .best = best,
+                                   .data_set = result.data_set});
   }
   void saving(std::int64_t step) override {
     trainer_.tell(TrainerSaving{trainer_.rank(), plan_.generation, step});

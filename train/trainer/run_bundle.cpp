@@ -203,6 +203,7 @@ std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
                           {"sample_stream", bundle.sample_stream},
                           {"stream_tokenizer", to_json(bundle.stream_tokenizer)},
                           {"token_cache", cached_sets(bundle)},
+                          {"eval_parts", to_json(bundle.eval_parts)},
                           {"parts", to_json(bundle.parts)},
                           {"source_samples", bundle.source.samples},
                           {"source_length_max", bundle.source.length_max}};
@@ -251,6 +252,8 @@ Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
   bundle.sample_stream = json::find_string(head, "sample_stream").value_or("");
   if (const json::Value* parts = json::find(head, "parts"))
     bundle.parts = TROUPE_TRY(part_choices_from_json(*parts));
+  if (const json::Value* parts = json::find(head, "eval_parts"))
+    bundle.eval_parts = eval_parts_from_json(*parts).value_or(std::vector<EvalPart>());
   bundle.source = {.samples = json::find_integer(head, "source_samples").value_or(0),
                    .length_max = json::find_integer(head, "source_length_max").value_or(0)};
   bundle.dataset = TROUPE_TRY(read_dataset(in));

@@ -17,6 +17,7 @@
 #include "runtime/base/status.h"
 #include "train/adapters/pissa.h"
 #include "train/config/train_config.h"
+#include "train/data/eval_parts.h"
 #include "train/data/token_dataset.h"
 #include "train/model/model_config.h"
 #include "train/model/trainables.h"
@@ -59,6 +60,7 @@ struct RunBundle {
   SourceFacts source;
   // What is evaluated on; absent where nothing is.
   std::optional<TokenDataset> eval;
+  std::vector<EvalPart> eval_parts = {};  // each has a loss of its own; none: all have one
 };
 
 // Whether the samples are made while they are trained on: by a source of the program's own, or of a

@@ -52,9 +52,16 @@ Status RunFinish::finish(RunGeneration& generation) {
   if (f.leads() && follow_.best.should_stop() && parts_.step() < parts_.total_steps()) {
     generation.observer.notice(fmt::format(
         "early stopping after step {} of {}: {} evaluations in a row were no better than that of "
-        "step {} (eval_loss {})",
+        "step {} ({} {})",
         parts_.step(), parts_.total_steps(), follow_.best.state().misses,
-        follow_.best.state().best_step, format_scientific(follow_.best.state().best_metric)));
+        follow_.best.state().best_step, f.config().evaluation.metric_for_best_model,
+        format_scientific(follow_.best.state().best_metric)));
+  }
+  if (f.leads() && follow_.loss_is_too_high() && parts_.step() < parts_.total_steps()) {
+    generation.observer.notice(fmt::format(
+        "the run ends after step {} of {}: {} steps in a row had a loss above {} "
+        "(troupe.loss_limit)",
+        parts_.step(), parts_.total_steps(), follow_.high_losses, *f.config().troupe.loss_limit));
   }
   if (f.config().evaluation.load_best_model_at_end)
     TROUPE_RETURN_IF_ERROR(load_best_model(generation, final_step));
@@ -156,8 +163,9 @@ Status RunFinish::load_best_model(RunGeneration& generation, std::int64_t& final
   follow_.evaluated_step = final_step = best_step;
   if (f.leads()) {
     generation.observer.notice(
-        fmt::format("the best model, {} (eval_loss {}), was loaded: it is what the run ends with",
-                    source.path, format_scientific(follow_.best.state().best_metric)));
+        fmt::format("the best model, {} ({} {}), was loaded: it is what the run ends with",
+                    source.path, f.config().evaluation.metric_for_best_model,
+                    format_scientific(follow_.best.state().best_metric)));
   }
   return start_.parameters_loaded(generation);
 }

@@ -10,9 +10,23 @@ namespace {
 
 constexpr const char* kAccuracies = "rewards/accuracies";
 
+// What names of metrics begin with.
+std::vector<std::string> eval_prefixes(const EvaluationSection& evaluation) {
+  if (!evaluation.is_by_dataset()) return {"eval_"};
+  std::vector<std::string> out;
+  for (const auto& name : evaluation.eval_dataset) out.push_back(fmt::format("eval_{}_", name));
+  return out;
+}
+
 // As LLaMA-Factory's stages.
-std::vector<std::string> plotted_keys(TrainingStage stage) {
-  switch (stage) {
+std::vector<std::string> plotted_keys(const TrainConfig& config) {
+  if (config.evaluation.is_by_dataset()) {
+    std::vector<std::string> out = {"loss"};
+    for (const auto& prefix : eval_prefixes(config.evaluation))
+      for (const char* metric : {"loss", "accuracy"}) out.push_back(prefix + metric);
+    return out;
+  }
+  switch (config.method.stage) {
     case TrainingStage::kReward:
       return {"loss", "eval_loss", "eval_accuracy"};
     case TrainingStage::kDpo:
@@ -184,18 +198,21 @@ Result<std::optional<double>> RunRecorder::step(const StepRecord& record) {
 }
 
 Status RunRecorder::evaluated(const EvalResult& result) {
+  const std::string prefix = metric_prefix(result);
   json::Object entry = eval_log(state_.epoch, result.loss, result.seconds, result.samples,
-                                result.batches, state_.global_step);
-  for (const auto& metric : metric_values(facts_.eval_metrics, result.metrics, "eval_"))
+                                result.batches, state_.global_step, prefix);
+  for (const auto& metric : metric_values(facts_.eval_metrics, result.metrics, prefix))
     entry.insert(metric);
   add_history(std::move(entry));
   if (!log_) return {};
-  return log_->append(trainer_log_line({.current_steps = state_.global_step,
-                                        .total_steps = facts_.schedule.total_steps,
-                                        .eval_loss = result.loss,
-                                        .epoch = state_.epoch,
-                                        .elapsed_s = elapsed_s(),
-                                        .remaining_s = remaining_s()}));
+  TrainerLogEntry line{.current_steps = state_.global_step,
+                       .total_steps = facts_.schedule.total_steps,
+                       .epoch = state_.epoch,
+                       .elapsed_s = elapsed_s(),
+                       .remaining_s = remaining_s()};
+  // As LLaMA-Factory: the file has no keys for data sets apart.
+  if (result.data_set.empty()) line.eval_loss = result.loss;
+  return log_->append(trainer_log_line(line));
 }
 
 void RunRecorder::set_best(const BestModel& best) {
@@ -219,7 +236,7 @@ Status RunRecorder::finish(std::int64_t final_step) {
   }
   if (config_->method.plot_loss) {
     TROUPE_RETURN_IF_ERROR(
-        plot_loss(*files_, directory, state_.log_history, plotted_keys(config_->method.stage)));
+        plot_loss(*files_, directory, state_.log_history, plotted_keys(*config_)));
   }
   return sync();
 }
@@ -269,15 +286,16 @@ Status RunRecorder::save_training() {
 }
 
 Status RunRecorder::save_evaluation(std::int64_t final_step) {
-  const json::Object* entry = find_eval_log(state_, final_step);
-  if (!entry) return {};
-  json::Object metrics = *entry;
-  metrics.erase("step");
+  auto metrics = find_eval_log(state_, final_step);
+  if (!metrics) return {};
+  metrics->erase("step");
   if (config_->method.stage == TrainingStage::kPretrain) {
     // LLaMA-Factory reports it in pre-training.
-    metrics["eval_perplexity"] = std::exp(json::find_number(metrics, "eval_loss").value_or(0));
+    for (const auto& prefix : eval_prefixes(config_->evaluation))
+      if (const auto loss = json::find_number(*metrics, prefix + "loss"))
+        (*metrics)[prefix + "perplexity"] = std::exp(*loss);
   }
-  return save_metrics(*files_, config_->training.output_dir, "eval", metrics);
+  return save_metrics(*files_, config_->training.output_dir, "eval", *metrics);
 }
 
 }  // namespace troupe::train

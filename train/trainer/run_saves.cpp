@@ -72,6 +72,7 @@ SaveContents RunSaves::contents_of(const RankLayout& layout, bool final_model) {
                                         {"cooldown", plateau.cooldown}};
   if (!record.data().empty()) scheduler["data_arguments"] = record.data();
   if (follow_.end_run) scheduler["ended_by_callback"] = true;
+  if (follow_.high_losses > 0) scheduler["high_losses"] = follow_.high_losses;
   contents.scheduler = std::move(scheduler);
   contents.rng_state = json::Object{{"seed", f.config().training.seed}};
   contents.cursor = record.cursor.to_json();

@@ -50,6 +50,8 @@ Status StepFollowUp::after(RunGeneration& generation, StepRecord record, bool sa
   if (const auto metrics = f.objective->metrics(); !metrics.empty())
     record.extra[kMetricsKey] = metric_sums_to_json(metrics, record.metrics);
   f.progress.step_seconds(record.step, record.seconds);
+  if (const auto& limit = f.config().troupe.loss_limit)
+    follow_.high_losses = record.loss > *limit ? follow_.high_losses + 1 : 0;
   std::optional<double> logged_loss;
   if (follow_.recorder) {
     auto recorded = follow_.recorder->step(record);
@@ -91,42 +93,55 @@ Status StepFollowUp::ask_callbacks(RunGeneration& generation, const StepRecord& 
 
 Status StepFollowUp::evaluate(RunGeneration& generation) {
   RankParts& f = parts_;
-  if (!f.evaluator) return {};
+  if (f.evaluators.empty()) return {};
   f.progress.stage(parts_.step(), Stage::kEvaluate);
   generation.engine->units().begin_pass(ShardedUnits::Pass::kForwardOnly);
   Activations& activations = f.rank_compute->activations();
   const EvaluationCut cut(activations, f.compute->operators(), f.bundle.model,
                           *evaluation_of(f.bundle));
-  const EvalResult result = TROUPE_TRY(unless_abandoned([&] {
-    return f.evaluator->run(*f.objective,
-                            {.model = *f.model,
-                             .reference = f.reference.get(),
-                             .units = generation.engine->units(),
-                             .activations = activations},
-                            generation.world, f.clock, [&](std::int64_t, std::int64_t) -> Status {
-                              if (!generation.observer.stop_requested()) return {};
-                              return error(Code::kCancelled, "the run was told to stop");
-                            });
-  }));
+  std::vector<EvalResult> results;
+  for (const Evaluator& evaluator : f.evaluators) {
+    results.push_back(TROUPE_TRY(unless_abandoned([&] {
+      return evaluator.run(*f.objective,
+                           {.model = *f.model,
+                            .reference = f.reference.get(),
+                            .units = generation.engine->units(),
+                            .activations = activations},
+                           generation.world, f.clock, [&](std::int64_t, std::int64_t) -> Status {
+                             if (!generation.observer.stop_requested()) return {};
+                             return error(Code::kCancelled, "the run was told to stop");
+                           });
+    })));
+  }
+  for (const EvalResult& result : results) note_evaluation(generation, result);
+  follow_.evaluated_step = parts_.step();
+  if (follow_.recorder) follow_.recorder->set_best(follow_.best);
+  return {};
+}
+
+void StepFollowUp::note_evaluation(RunGeneration& generation, const EvalResult& result) {
+  RankParts& f = parts_;
   // As in transformers, the initial parameters are no candidate and cost no patience.
-  const bool best = parts_.step() > 0 && follow_.best.evaluated(result, parts_.step());
-  if (const PlateauRule* rule = f.schedule.plateau(); rule && parts_.step() > 0) {
+  const bool compared =
+      parts_.step() > 0 && f.config().evaluation.dataset_of_metric() == result.data_set;
+  const bool best = compared && follow_.best.evaluated(result, parts_.step());
+  if (const PlateauRule* rule = f.schedule.plateau(); rule && compared) {
     PlateauState& plateau = follow_.plateau;
     if (!(plateau.learning_rate > 0)) plateau.learning_rate = f.config().training.learning_rate;
     plateau = plateau_after(*rule, plateau, follow_.best.value_of(result));
   }
-  follow_.evaluated_step = parts_.step();
   if (f.leads()) {
     generation.observer.evaluated(result, parts_.step(), best);
     for (const auto& callback : f.callbacks)
-      callback->evaluated(
-          {.step = parts_.step(), .loss = result.loss, .samples = result.samples, .best = best});
+      callback->evaluated({.step = parts_.step(),
+                           .loss = result.loss,
+                           .samples = result.samples,
+                           .best = best,
+                           .data_set = result.data_set});
   }
-  if (!follow_.recorder) return {};
+  if (!follow_.recorder) return;
   if (const Status written = follow_.recorder->evaluated(result); !written.ok())
     generation.observer.warning(written.to_string());
-  follow_.recorder->set_best(follow_.best);
-  return {};
 }
 
 }  // namespace troupe::train

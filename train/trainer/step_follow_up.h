@@ -20,6 +20,8 @@ class StepFollowUp {
   Status evaluate(RunGeneration& generation);
 
  private:
+  // What follows of one result: the same on all ranks.
+  void note_evaluation(RunGeneration& generation, const EvalResult& result);
   // Collective: rank 0's callbacks hear of the step, and their word counts for all.
   Status ask_callbacks(RunGeneration& generation, const StepRecord& record);
 

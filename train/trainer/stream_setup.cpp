@@ -35,11 +35,23 @@ Result<SampleStream> settle_streamed(FileSystem& files, const TrainConfig& confi
   TROUPE_RETURN_IF_ERROR(check_data_options(options.data));
   module = TROUPE_TRY(prepare_module(options.data, tokenizer));
   if (!options.data.eval_dataset.empty()) {
+    const auto& names = options.data.eval_dataset;
     DataOptions evaluated = options.data;
-    evaluated.dataset = std::exchange(evaluated.eval_dataset, {});
-    auto made = build_dataset(files, evaluated, tokenizer);
-    if (!made.ok()) return made.status().prefixed("evaluation data");
-    module.eval = std::move(made->train);
+    evaluated.eval_dataset.clear();
+    for (std::size_t i = 0; i < (options.data.eval_each ? names.size() : 1); ++i) {
+      evaluated.dataset = options.data.eval_each ? std::vector{names[i]} : names;
+      if (std::ranges::find(module.eval_parts, names[i], &EvalPart::name) !=
+          module.eval_parts.end())
+        continue;
+      auto made = build_dataset(files, evaluated, tokenizer);
+      if (!made.ok()) return made.status().prefixed("evaluation data");
+      if (options.data.eval_each) module.eval_parts.push_back({names[i], made->train.size()});
+      if (module.eval) {
+        module.eval->append(made->train);
+      } else {
+        module.eval = std::move(made->train);
+      }
+    }
   } else if (options.rows_kept > 0) {
     module.eval = TROUPE_TRY(first_samples(files, tokenizer, options));
   }

@@ -39,8 +39,9 @@ json::Object driver_line(const StepReport& report) {
 }
 
 json::Object driver_line(const EvaluationReport& report) {
-  return {{"kind", "evaluation"},      {"step", report.step},       {"loss", report.loss},
-          {"samples", report.samples}, {"seconds", report.seconds}, {"best", report.best}};
+  return {{"kind", "evaluation"},       {"step", report.step},       {"loss", report.loss},
+          {"samples", report.samples},  {"seconds", report.seconds}, {"best", report.best},
+          {"data_set", report.data_set}};
 }
 
 json::Object driver_line(const CheckpointReport& report) {

@@ -85,6 +85,7 @@ struct EvaluationReport {
   std::int64_t samples = 0;
   double seconds = 0;
   bool best = false;  // the best so far, where the run keeps track
+  std::string data_set;
 };
 struct CheckpointReport {
   std::int64_t step = 0;

@@ -191,7 +191,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
                                                .facts = facts,
                                                .best = std::move(best),
                                                .evaluation = evaluation,
-                                               .evaluator = std::nullopt,
+                                               .evaluators = {},
                                                .strategy = strategy,
                                                .engine_options = engine,
                                                .optimizer = std::move(optimizer),
@@ -218,10 +218,11 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   }
   if (parts->bundle.eval) {
     const TrainConfig& kept = parts->config();
-    parts->evaluator = TROUPE_TRY(Evaluator::make(
-        *parts->bundle.eval, {.batch_size = kept.evaluation.per_device_eval_batch_size,
-                              .nan_inf_filter = kept.training.logging_nan_inf_filter,
-                              .accuracy = kept.measures_accuracy()}));
+    parts->evaluators =
+        TROUPE_TRY(Evaluator::make_all(*parts->bundle.eval, parts->bundle.eval_parts,
+                                       {.batch_size = kept.evaluation.per_device_eval_batch_size,
+                                        .nan_inf_filter = kept.training.logging_nan_inf_filter,
+                                        .accuracy = kept.measures_accuracy()}));
   }
   return std::unique_ptr<TrainingRun>(new TrainingRun(std::move(parts)));
 }

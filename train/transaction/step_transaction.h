@@ -66,7 +66,8 @@ struct FollowUp {
   double loss_since_log = 0;
   std::int64_t steps_since_log = 0;
   MetricSums metrics_since_log;
-  std::int64_t end_run = 0;  // 1: a callback of the program's own ends the run behind this step
+  std::int64_t end_run = 0;      // 1: a callback of the program's own ends the run behind this step
+  std::int64_t high_losses = 0;  // of so many steps in a row above troupe.loss_limit
 };
 
 // What was done after the last steps. No part of a transaction: a follow-up that some rank has not

@@ -172,6 +172,27 @@ TEST_CASE("steps by Axolotl's rules") {
   CHECK(plan_steps(training, 8, 1)->logging_interval == 1);
 }
 
+TEST_CASE("the watchdog of the loss") {
+  const auto watched = accepted(load("loss_watchdog_threshold: 5.0\nloss_watchdog_patience: 2"));
+  CHECK(watched.config.troupe.loss_limit == 5);
+  CHECK(watched.config.troupe.loss_limit_steps == 2);
+  CHECK(accepted(load("loss_watchdog_threshold: 5")).config.troupe.loss_limit_steps == 3);
+  CHECK_FALSE(accepted(load("loss_watchdog_patience: 2")).config.troupe.loss_limit);
+  CHECK(contains(refused("loss_watchdog_threshold: high"), "loss_watchdog_threshold"));
+}
+
+TEST_CASE("splits joined by + are data sets that follow each other") {
+  const auto sets =
+      accepted(load("", {"datasets=[{path: rows.json, type: alpaca, split: 'train[:2]+test'}, "
+                         "{path: rows.json, type: completion}]"}))
+          .config.data.rows.datasets;
+  REQUIRE(sets.size() == 3);
+  CHECK(sets[0].at("split") == "train[:2]");
+  CHECK(sets[1].at("split") == "test");
+  CHECK(sets[1].at("type") == "alpaca");
+  CHECK(sets[2].at("type") == "completion");
+}
+
 TEST_CASE("the rows of a packed micro-batch: multipack_real_batches, else by the attention") {
   const auto rows = [](const std::string& lines) {
     return accepted(load("sample_packing: true\n" + lines)).config.data.sample_packing.rows;

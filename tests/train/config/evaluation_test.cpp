@@ -102,6 +102,30 @@ TEST_CASE("the best model, in transformers' words") {
                  "neither a whole number of steps"));
 }
 
+TEST_CASE("eval_on_each_dataset: metrics of each data set, one of which the best model is by") {
+  const std::string each = "eval_dataset: a, b\neval_on_each_dataset: true\neval_strategy: steps\n";
+  const auto plain = accepted(load_with(each)).config.evaluation;
+  CHECK(plain.is_by_dataset());
+  CHECK_FALSE(plain.dataset_of_metric());
+  CHECK(contains(refused_evaluation(each + "load_best_model_at_end: true"),
+                 "'eval_loss' is not found in the evaluation metrics. The available evaluation "
+                 "metrics are: eval_a_loss, eval_b_loss"));
+  CHECK(contains(refused_evaluation(each, {"lr_scheduler_type=reduce_lr_on_plateau"}),
+                 "'eval_loss' is not found"));
+  CHECK(contains(refused_evaluation(each + "metric_for_best_model: c_loss"), "eval_c_loss"));
+  for (const char* metric : {"b_loss", "eval_b_loss"}) {
+    const auto best = accepted(
+        load_with(each + "load_best_model_at_end: true\n" + "metric_for_best_model: " + metric));
+    CHECK(best.config.evaluation.dataset_of_metric() == "b");
+  }
+  CHECK(contains(refused_evaluation(each + "metric_for_best_model: b_accuracy"),
+                 "metric_for_best_model=eval_b_accuracy is not supported"));
+  const auto without =
+      accepted(load_with("val_size: 0.1\neval_strategy: steps\neval_on_each_dataset: true"));
+  CHECK_FALSE(without.config.evaluation.is_by_dataset());
+  CHECK(without.config.evaluation.dataset_of_metric() == "");
+}
+
 TEST_CASE("what an evaluation does not measure is refused_evaluation by name") {
   const std::string on = "val_size: 0.1\neval_strategy: steps\n";
   CHECK(contains(refused_evaluation(on + "metric_for_best_model: eval_accuracy"),
@@ -117,8 +141,6 @@ TEST_CASE("what an evaluation does not measure is refused_evaluation by name") {
   CHECK_FALSE(load_with(on + "compute_accuracy: true").value().config.measures_accuracy());
   CHECK(contains(refused_evaluation(on + "predict_with_generate: true"),
                  "predict_with_generate=true"));
-  CHECK(
-      contains(refused_evaluation(on + "eval_on_each_dataset: true"), "eval_on_each_dataset=true"));
   CHECK(contains(refused_evaluation(on + "fp16_full_eval: true"),
                  "fp16_full_eval=true is not supported"));
   CHECK(contains(refused_evaluation(on + "bf16_full_eval: true"),

@@ -135,6 +135,20 @@ TEST_CASE("data files") {
   CHECK(module.tokenizer.decode(module.train.ids(0), true) == "qa, \"b\"\nc");
 }
 
+TEST_CASE("samples whose answers are cut off, all of them") {
+  DataFolder folder;
+  folder.write("dataset_info.json", R"({"a": {"file_name": "a.json"}, "b": {"file_name": "a.json",
+    "colums": {}}})");
+  folder.write("a.json",
+               R"([{"instruction": "a question of forty letters or even more", "output": "y"}])");
+  auto options = folder.options(kBadInputStage, {"a"});
+  CHECK(build_dataset(folder.files, options, tokenizer()).ok());
+  options.cutoff_len = 4;
+  CHECK(has(failure(folder, options), "no token of 1 sample is trained on with cutoff_len=4"));
+  options.dataset = {"b"};
+  CHECK(has(failure(folder, options), "'colums' is no key of an entry; did you mean 'columns'?"));
+}
+
 TEST_CASE("templates that do not fit the tokenizer") {
   DataFolder folder;
   folder.write("dataset_info.json", R"({"a": {"file_name": "a.json"}})");

@@ -101,6 +101,24 @@ TEST_CASE("a second start takes what the first one made, and it is what is made 
   }
 }
 
+TEST_CASE("data sets that are evaluated one by one are parts of what is evaluated") {
+  Cached folder;
+  folder.options.eval_dataset = {"b", "a", "b"};
+  folder.options.mix_strategy = "interleave_under";
+  const auto mixed = folder.get();
+  REQUIRE_MESSAGE(mixed.ok(), mixed.status().to_string());
+  CHECK(mixed->module.eval->size() == 10);
+  CHECK(mixed->module.eval_parts.empty());
+  folder.options.eval_each = true;
+  for (const bool made : {true, false}) {
+    const auto apart = folder.get();
+    REQUIRE_MESSAGE(apart.ok(), apart.status().to_string());
+    CHECK(apart->made == made);
+    CHECK(apart->module.eval->size() == 35);
+    CHECK(apart->module.eval_parts == std::vector<EvalPart>{{"b", 5}, {"a", 30}});
+  }
+}
+
 TEST_CASE("settings that are objects have no order") {
   Cached folder;
   folder.options.dataset.clear();

@@ -369,14 +369,14 @@ TEST_CASE("trainer_state.json as transformers writes it, and back") {
   CHECK(trainer_state_text(back) == text);
   truncate_log_history(back, 10);
   CHECK(back.log_history.size() == 1);
-  CHECK(find_eval_log(back, 10) == nullptr);
+  CHECK_FALSE(find_eval_log(back, 10));
   CHECK_FALSE(last_eval_step(back));
   back.log_history.push_back(eval_log(0.25, 3, 2, 8, 4, 10));
   back.log_history.push_back(eval_log(0.5, 2, 2, 8, 4, 20));
   CHECK(last_eval_step(back) == 20);
   CHECK(json::find_number(*find_eval_log(back, 10), "eval_loss") == 3);
   CHECK(json::find_number(*find_eval_log(back, 10), "eval_samples_per_second") == 4);
-  CHECK(find_eval_log(back, 15) == nullptr);
+  CHECK_FALSE(find_eval_log(back, 15));
   back.early_stopping = EarlyStoppingState{3, 1};
   const std::string stopping = trainer_state_text(back);
   CHECK(stopping.find(R"(    "EarlyStoppingCallback": {

@@ -116,9 +116,9 @@ struct Evaluation {
 };
 
 Evaluation evaluate(const EvaluationGolden& golden, int world, int threads, std::int64_t batch_size,
-                    const Evaluator::Progress& progress = {}, bool accuracy = false) {
-  const auto evaluator =
-      Evaluator::make(golden.dataset, {.batch_size = batch_size, .accuracy = accuracy}).value();
+                    const Evaluator::Progress& progress = {}, bool accuracy = false);
+Evaluation evaluate(const EvaluationGolden& golden, const Evaluator& evaluator, int world,
+                    int threads, const Evaluator::Progress& progress = {}) {
   auto links =
       collective::make_local_links(std::vector<int>(static_cast<std::size_t>(world), 0)).value();
   Evaluation out;
@@ -143,6 +143,14 @@ Evaluation evaluate(const EvaluationGolden& golden, int world, int threads, std:
   return out;
 }
 
+Evaluation evaluate(const EvaluationGolden& golden, int world, int threads, std::int64_t batch_size,
+                    const Evaluator::Progress& progress, bool accuracy) {
+  return evaluate(
+      golden,
+      Evaluator::make(golden.dataset, {.batch_size = batch_size, .accuracy = accuracy}).value(),
+      world, threads, progress);
+}
+
 bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 TEST_CASE("eval_loss is what transformers' Trainer.evaluate() reports, at every batch size") {
@@ -157,6 +165,33 @@ TEST_CASE("eval_loss is what transformers' Trainer.evaluate() reports, at every 
     CHECK(result.seconds > 0);
     CHECK(result.non_finite_batches == 0);
   }
+}
+
+TEST_CASE("a part of the samples is evaluated as if there were no others") {
+  const EvaluationGolden golden;  // 11 samples
+  const std::vector<EvalPart> parts = {{"first", 4}, {"second", 7}};
+  const auto evaluators = Evaluator::make_all(golden.dataset, parts, {.batch_size = 3}).value();
+  REQUIRE(evaluators.size() == 2);
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    TokenDataset alone(golden.dataset.kind(), golden.dataset.pad_id());
+    for (const std::int64_t end = at + parts[i].samples; at < end; ++at) {
+      if (alone.kind() == TokenDataset::Kind::kPretrain) {
+        alone.append(golden.dataset.ids(at));
+      } else {
+        alone.append(golden.dataset.ids(at), golden.dataset.labels(at));
+      }
+    }
+    const auto expected =
+        *evaluate(golden, Evaluator::make(alone, {.batch_size = 3}).value(), 1, 1).results[0];
+    const auto found = *evaluate(golden, evaluators[i], 2, 1).results[0];
+    CHECK(same_bits(found.loss, expected.loss));
+    CHECK(found.samples == parts[i].samples);
+    CHECK(found.data_set == parts[i].name);
+    CHECK(metric_prefix(found) == "eval_" + parts[i].name + "_");
+  }
+  CHECK(Evaluator::make_all(golden.dataset, {}, {}).value().size() == 1);
+  CHECK_FALSE(Evaluator::make_all(golden.dataset, {{"more", 12}}, {}).ok());
 }
 
 TEST_CASE("the same bits at every world size and number of threads; all ranks make equal passes") {

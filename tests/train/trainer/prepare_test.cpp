@@ -60,6 +60,13 @@ TEST_CASE("an evaluation data set travels with the bundle") {
   CHECK(arrived.eval->size() == 2);
   CHECK(std::ranges::equal(arrived.eval->ids(1), run->bundle.eval->ids(1)));
   CHECK(arrived.dataset.size() == 10);
+  CHECK(arrived.eval_parts.empty());
+  folder.config.evaluation.on_each_dataset = true;
+  folder.config.training.overwrite_output_dir = true;
+  const auto apart = folder.prepare();
+  REQUIRE_MESSAGE(apart.ok(), apart.status().to_string());
+  CHECK(decode_bundle(encode_bundle(apart->bundle)).value().eval_parts ==
+        std::vector<EvalPart>{{"e", 2}});
 }
 
 TEST_CASE("val_size takes rows from training; without evaluation nothing to evaluate on travels") {

@@ -123,6 +123,30 @@ TEST_CASE(
   CHECK(run.text("training_loss.png").substr(1, 3) == "PNG");
 }
 
+TEST_CASE("data sets apart: an entry of the history for each, one table of results") {
+  Run run;
+  run.config.evaluation.eval_dataset = {"a", "b"};
+  run.config.evaluation.on_each_dataset = true;
+  run.config.method.plot_loss = true;
+  RunRecorder recorder = run.open();
+  for (int i = 1; i <= 8; ++i) run.step(recorder, i, 1);
+  for (const char* name : {"a", "b"}) {
+    EvalResult result = recorded_result(name[0] == 'a' ? 2 : 3);
+    result.data_set = name;
+    REQUIRE(recorder.evaluated(result).ok());
+  }
+  const auto& history = recorder.state().log_history;
+  CHECK(number(history[history.size() - 2], "eval_a_loss") == 2);
+  CHECK(number(history.back(), "eval_b_samples_per_second") == 4);
+  CHECK(last_eval_step(recorder.state()) == 8);
+  CHECK(run.text("trainer_log.jsonl").find("eval_") == std::string::npos);
+  REQUIRE(recorder.finish().ok());
+  const auto results = parse_python_json(run.text("eval_results.json"), "x").value();
+  CHECK(number(results, "eval_a_loss") == 2);
+  CHECK(number(results, "eval_b_perplexity") == doctest::Approx(std::exp(3.0)));
+  CHECK(run.text("training_eval_b_loss.png").substr(1, 3) == "PNG");
+}
+
 TEST_CASE("a run without evaluation has no results of one; fine-tuning has no perplexity") {
   Run run;
   RunRecorder recorder = run.open();

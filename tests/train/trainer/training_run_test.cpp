@@ -363,6 +363,28 @@ TEST_CASE("what is kept by block or by tensor is resumed, under another strategy
   }
 }
 
+TEST_CASE("losses above troupe.loss_limit in so many steps in a row end the run") {
+  troupe::tests::TemporaryDirectory dir;
+  auto ranks = make_ranks(dir.file("out"), {.change = [](RunBundle& bundle) {
+                            bundle.config.troupe.loss_limit = 1e-3;
+                            bundle.config.troupe.loss_limit_steps = 4;
+                            bundle.config.training.save_steps = 3;
+                          }});
+  for (const Status& status : run_generation(*ranks, 1))
+    REQUIRE_MESSAGE(status.ok(), status.to_string());
+  const auto& said = ranks->observers[0].notices;
+  REQUIRE(said.size() == 1);
+  CHECK_MESSAGE(said[0] ==
+                    "the run ends after step 4 of 12: 4 steps in a row had a loss above "
+                    "0.001 (troupe.loss_limit)",
+                said[0]);
+  // From a checkpoint they are counted on.
+  REQUIRE(ranks->files.exists(dir.file("out/checkpoint-3/scheduler.json")));
+  CHECK(ranks->files.read(dir.file("out/checkpoint-3/scheduler.json"), 1 << 20)
+            .value()
+            .find("\"high_losses\": 3") != std::string::npos);
+}
+
 TEST_CASE("early stopping and the loading of the best model are said") {
   troupe::tests::TemporaryDirectory dir;
   auto ranks = make_ranks(dir.file("out"), {.change = [](RunBundle& bundle) {
@@ -375,18 +397,24 @@ TEST_CASE("early stopping and the loading of the best model are said") {
                             evaluation.early_stopping_steps = 2;
                             evaluation.load_best_model_at_end = true;
                             bundle.eval = bundle.dataset;
+                            // Of data sets apart, one decides.
+                            evaluation.eval_dataset = {"x", "y"};
+                            evaluation.on_each_dataset = true;
+                            evaluation.metric_for_best_model = "eval_y_loss";
+                            bundle.eval_parts = {{"x", 1}, {"y", bundle.dataset.size() - 1}};
                           }});
   for (const Status& status : run_generation(*ranks, 1))
     REQUIRE_MESSAGE(status.ok(), status.to_string());
   const auto& said = ranks->observers[0].notices;
   REQUIRE(said.size() == 2);
   CHECK_MESSAGE(said[0].starts_with("early stopping after step 6 of 12: 2 evaluations in a row "
-                                    "were no better than that of step 2 (eval_loss "),
+                                    "were no better than that of step 2 (eval_y_loss "),
                 said[0]);
   CHECK_MESSAGE(
-      said[1].starts_with("the best model, " + dir.file("out/checkpoint-2") + " (eval_loss "),
+      said[1].starts_with("the best model, " + dir.file("out/checkpoint-2") + " (eval_y_loss "),
       said[1]);
   CHECK(ranks->observers[1].notices.empty());
+  CHECK(ranks->observers[0].eval_losses.size() == 2 * 3);
 
   // Told to save and stop now, it has the parameters of one step and the moments of another.
   REQUIRE(ranks->files.remove_tree(dir.file("out/checkpoint-6")).ok());

@@ -29,7 +29,8 @@ struct FinishedEvaluation {
   std::int64_t step = 0;
   double loss = 0;
   std::int64_t samples = 0;
-  bool best = false;  // better than all before, where the run keeps track
+  bool best = false;     // better than all before, where the run keeps track
+  std::string data_set;  // with eval_on_each_dataset its name: there is one for each; else empty
 };
 
 enum class AfterStep {
