@@ -94,8 +94,8 @@ std::unique_ptr<Optimizer> optimizer_of(const TrainConfig& config, const ModelCo
       .random = apollo && method.apollo_proj == "random",
       .by_tensor = method.apollo_scale_type == "tensor",
       .scale_front = method.apollo_scale_front};
-  // What is wrong with it was said when the configuration was read.
-  if (const auto projection = transformers_projection(config).value()) {
+  // What is wrong with it is said by who checks the configuration, which may be read on before.
+  if (const auto projection = transformers_projection(config).value_or(std::nullopt)) {
     settings.projection = *projection;
     settings.weight_decay = 0;
   }
@@ -127,7 +127,7 @@ Status check_optimizer(const TrainConfig& config, const ModelConfig& model,
   for (const ParameterInfo& parameter : layout.trained().parameters())
     TROUPE_RETURN_IF_ERROR(optimizer->check(parameter.name, parameter.shape));
   const OptimizerMethodSection& method = config.optimizer;
-  const bool by_transformers = transformers_projection(config).value().has_value();
+  const bool by_transformers = TROUPE_TRY(transformers_projection(config)).has_value();
   if ((method.use_galore || method.use_apollo || by_transformers) &&
       !layout.trained().has_whole_tensors())
     return error(Code::kInvalidArgument, "{}={}: no linear layer of the model has such a name",

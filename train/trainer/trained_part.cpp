@@ -8,6 +8,7 @@
 #include "runtime/base/suggest.h"
 #include "train/adapters/adapter_files.h"
 #include "train/adapters/adapter_targets.h"
+#include "train/config/rules.h"
 #include "train/hub/repository.h"
 #include "train/model/model_family.h"
 #include "train/trainer/adapted_model.h"
@@ -138,6 +139,7 @@ Status add_stage_part(FileSystem& files, const TrainConfig& config, const ModelC
     return {};
   }
   key = "ref_model";
+  TROUPE_RETURN_IF_ERROR(check_model_folder(files, *method.ref_model));
   const std::string path = join_path(*method.ref_model, "config.json");
   const ModelConfig other =
       TROUPE_TRY(ModelConfig::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path));

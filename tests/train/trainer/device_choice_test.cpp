@@ -124,6 +124,20 @@ TEST_CASE("GPUs update with AdamW; others are refused by name, or updated by the
   }
 }
 
+TEST_CASE("a projection that is set wrongly is refused, and kills nobody who looks at it before") {
+  for (const auto& [target, arguments] :
+       {std::pair("", ""), std::pair("all-linear", "rank=many"), std::pair("a(b", "rank=4")}) {
+    TrainConfig config;
+    config.training.optim = "galore_adamw";
+    if (*target) config.optimizer.optim_target_modules = {target};
+    config.optimizer.optim_args = arguments;
+    CHECK_FALSE(transformers_projection(config).ok());
+    CHECK(optimizer_of(config, small_model()) != nullptr);
+    const Status refused = check_optimizer(config, small_model(), {}, false);
+    CHECK(refused.context("key").value_or("").starts_with("optim_"));
+  }
+}
+
 TEST_CASE("the CPU is asked for without words, and has neither TF32 nor FP8") {
   const auto cpu = decide("cpu", 2, {.gpus = 2}).value();
   CHECK_FALSE(cpu.on_gpus);
