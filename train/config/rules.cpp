@@ -145,12 +145,27 @@ void check_method(const TrainConfig& config, const json::Object& values, Problem
     wrong(optimizer.use_galore ? "galore_layerwise" : "apollo_layerwise",
           fmt::format("Per-layer {} does not support gradient accumulation.",
                       optimizer.use_galore ? "GaLore" : "APOLLO"));
-  if ((optimizer.use_galore || optimizer.use_apollo || optimizer.use_badam) &&
-      !config.training.optim.starts_with("adamw_torch"))
+  const bool own_adamw = optimizer.use_galore || optimizer.use_apollo || optimizer.use_badam;
+  if (own_adamw && !config.training.optim.starts_with("adamw_torch"))
     wrong("optim", fmt::format("{} is AdamW here, whatever optim says; use optim: adamw_torch",
                                optimizer.use_galore   ? "GaLore"
                                : optimizer.use_apollo ? "APOLLO"
                                                       : "BAdam"));
+  // LLaMA-Factory takes the first one of its list, and says nothing of the others.
+  const bool plus = config.finetuning.loraplus_lr_ratio.has_value();
+  if (own_adamw + plus + optimizer.use_adam_mini + optimizer.use_muon > 1)
+    wrong(optimizer.use_muon ? "use_muon" : "use_adam_mini",
+          "use_galore, use_apollo, use_badam, loraplus_lr_ratio, use_adam_mini and use_muon are "
+          "optimizers, of which a run has one: leave all but one out");
+  else if ((optimizer.use_adam_mini || optimizer.use_muon) &&
+           !config.training.optim.starts_with("adamw_torch"))
+    wrong("optim",
+          fmt::format("{} takes the place of what optim says; use optim: adamw_torch, or leave "
+                      "{} out",
+                      optimizer.use_muon ? "Muon" : "Adam-mini",
+                      optimizer.use_muon ? "use_muon" : "use_adam_mini"));
+  if (optimizer.use_badam && optimizer.badam_switch_interval == 0)
+    wrong("badam_switch_interval", "expected a number of steps, or -1: a layer for each step");
 }
 
 void check_data(const TrainConfig& config, const json::Object& values, Problems& problems) {

@@ -95,6 +95,14 @@ TEST_CASE("what does not go together is refused in LLaMA-Factory's words") {
                  "use_muon and the optimizer block of the DeepSpeed file name two optimizers"));
   CHECK(contains(message({block, "finetuning_type=lora", "loraplus_lr_ratio=16"}),
                  "loraplus_lr_ratio and the optimizer block of the DeepSpeed file"));
+  // What would count for nothing there without a word.
+  CHECK(contains(message({"use_muon=true", "use_adam_mini=true"}), "leave all but one out"));
+  CHECK(contains(message({"use_galore=true", "use_muon=true"}), "leave all but one out"));
+  CHECK(contains(message({"finetuning_type=lora", "loraplus_lr_ratio=16", "use_muon=true"}),
+                 "leave all but one out"));
+  CHECK(contains(message({"use_muon=true", "optim=adamw_8bit"}), "use optim: adamw_torch"));
+  CHECK(contains(message({"use_adam_mini=true", "optim=lion_8bit"}), "leave use_adam_mini out"));
+  CHECK(contains(message({"use_badam=true", "badam_switch_interval=0"}), "or -1"));
 }
 
 TEST_CASE("transformers' names of GaLore and APOLLO") {
