@@ -36,7 +36,7 @@ TEST_CASE("files are written, read, mapped, listed and removed") {
 }
 
 TEST_CASE("a file written in places by two writers, aligned and not, holds what both wrote") {
-  tests::TemporaryDirectory dir;
+  tests::TemporaryDirectory dir(tests::TemporaryDirectory::Place::kOnDisk);
   PosixFileSystem files;
   constexpr std::size_t kBlock = PositionalFile::kBlockBytes;
   constexpr std::size_t kSize = 50 * kBlock + 123;

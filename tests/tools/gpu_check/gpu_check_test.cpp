@@ -17,18 +17,12 @@
 
 #include "runtime/base/json.h"
 #include "tests/support/command.h"
+#include "tests/support/test_data.h"
 
 namespace troupe::tests {
 namespace {
 
 struct GpuCheck {
-  GpuCheck() {
-    char name[] = "/tmp/troupe-gpu-check-XXXXXX";
-    REQUIRE(::mkdtemp(name));
-    folder = name;
-  }
-  ~GpuCheck() { std::filesystem::remove_all(folder); }
-
   static std::string bin(const std::string& file) {
     const char* where = std::getenv("TROUPE_BIN_DIR");
     return std::string(where ? where : "bin") + "/" + file;
@@ -44,7 +38,8 @@ struct GpuCheck {
     return run_command(
         argv, {.timeout = std::chrono::seconds(150), .environment = std::move(environment)});
   }
-  std::string folder;
+  const TemporaryDirectory directory;
+  const std::string& folder = directory.path();
 };
 
 // The first check of each kind, as --only takes them: "memory/outlives its process,copy/device,…".

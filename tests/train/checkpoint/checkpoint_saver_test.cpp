@@ -411,7 +411,7 @@ TEST_CASE("the final model replaces the old one in the output directory, whateve
 }
 
 TEST_CASE("on a real disk") {
-  troupe::tests::TemporaryDirectory directory;
+  troupe::tests::TemporaryDirectory directory(troupe::tests::TemporaryDirectory::Place::kOnDisk);
   PosixFileSystem files;
   for (const auto layout : {CheckpointLayout::kHf, CheckpointLayout::kSharded}) {
     auto options = test_options(layout);

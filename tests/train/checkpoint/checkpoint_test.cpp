@@ -346,7 +346,7 @@ TEST_CASE("a run that starts anew does not load what an earlier one left") {
 }
 
 TEST_CASE("a checkpoint on a real disk") {
-  troupe::tests::TemporaryDirectory directory;
+  troupe::tests::TemporaryDirectory directory(troupe::tests::TemporaryDirectory::Place::kOnDisk);
   PosixFileSystem files;
   for (const std::int64_t step : {1, 2, 2}) {
     CHECK(tests::save_whole(files, State(step).whole(), directory.file("out"), 1).ok());
