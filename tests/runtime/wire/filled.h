@@ -84,21 +84,17 @@ class Filler {
 };
 
 template <typename T>
+bool same(const T& a, const T& b);
+
+template <typename T, std::size_t... I>
+bool same_fields(const T& a, const T& b, std::index_sequence<I...>) {
+  return (same(boost::pfr::get<I>(a), boost::pfr::get<I>(b)) && ...);
+}
+
+template <typename T>
 bool same(const T& a, const T& b) {
   if constexpr (requires { requires std::is_aggregate_v<T>; }) {
-    bool equal = true;
-    std::size_t index = 0;
-    boost::pfr::for_each_field(a, [&](const auto& field) {
-      using Field = std::remove_cvref_t<decltype(field)>;
-      boost::pfr::for_each_field(b, [&, j = std::size_t{0}](const auto& other) mutable {
-        if constexpr (std::is_same_v<Field, std::remove_cvref_t<decltype(other)>>) {
-          if (j == index) equal = equal && same(field, other);
-        }
-        ++j;
-      });
-      ++index;
-    });
-    return equal;
+    return same_fields(a, b, std::make_index_sequence<boost::pfr::tuple_size_v<T>>());
   } else if constexpr (requires(const T& v) {
                          v.begin();
                          v.size();

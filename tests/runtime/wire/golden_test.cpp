@@ -68,6 +68,10 @@ constexpr std::string_view name_of() {
   return __PRETTY_FUNCTION__;
 }
 
+void check_hash(std::string_view name, std::uint64_t hash, std::uint64_t expected) {
+  CHECK_MESSAGE(hash == expected, name, " is encoded differently: ", fmt::format("{:#018x}", hash));
+}
+
 template <typename Family, typename Message>
 std::uint64_t hash_of() {
   Bytes bytes = encode(Family(tests::Filler().make<Message>()));
@@ -82,9 +86,7 @@ template <typename Family, std::size_t... I>
 void check_bytes(std::span<const std::uint64_t> expected, std::index_sequence<I...>) {
   REQUIRE(expected.size() == sizeof...(I));
   const auto check_one = [&]<typename Message>(std::size_t index, const Message*) {
-    const std::uint64_t hash = hash_of<Family, Message>();
-    CHECK_MESSAGE(hash == expected[index], name_of<Message>(),
-                  " is encoded differently: ", fmt::format("{:#018x}", hash));
+    check_hash(name_of<Message>(), hash_of<Family, Message>(), expected[index]);
   };
   (check_one(I, static_cast<const std::variant_alternative_t<I, Family>*>(nullptr)), ...);
 }

@@ -10,13 +10,25 @@
 namespace troupe::wire {
 namespace {
 
+// Of each message that came back.
+void check_came_back(std::string_view name, const Status& decoded, bool same) {
+  INFO(name);
+  REQUIRE_MESSAGE(decoded.ok(), decoded.to_string());
+  CHECK(same);
+}
+
+template <typename Message>
+constexpr std::string_view name_of_message() {
+  return __PRETTY_FUNCTION__;
+}
+
 template <typename Variant, typename Decode, std::size_t... I>
 void check_family(Decode decode, std::index_sequence<I...>) {
   const auto check_one = [&]<typename Message>(const Message& message) {
     const Result<Variant> decoded = decode(encode(Variant(message)));
-    REQUIRE_MESSAGE(decoded.ok(), decoded.status().to_string());
-    REQUIRE(holds_alternative<Message>(*decoded));
-    CHECK(tests::same(message, get<Message>(*decoded)));
+    check_came_back(name_of_message<Message>(), decoded.status(),
+                    decoded.ok() && holds_alternative<Message>(*decoded) &&
+                        tests::same(message, get<Message>(*decoded)));
   };
   tests::Filler filler;
   // Filled, and empty: defaults of the struct and of the schema need not be the same.

@@ -82,6 +82,7 @@ TEST_CASE("an engine on GPUs whose layers are graphs gives the CPU's bits under 
                         .micro_batches = 4,
                         .compute = round % 2 == 0 ? DType::kF32 : DType::kBF16,
                         .overlaps = true,
+                        .steps = 3,
                         .guarded = round % 4 == 0,
                         .graphs = GraphOptions::Use::kAlways},
                        std::span(kPlaces).subspan(round / 2 % 2, 1));
