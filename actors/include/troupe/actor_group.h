@@ -21,7 +21,6 @@
 // and it does not keep them alive. Who ends when, their options say: ActorOptions::supervisor with
 // RestartStrategy::kAllForOne restarts all of them when one fails (supervision.h). Thread-safe.
 
-#include <chrono>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -32,6 +31,7 @@
 
 #include "troupe/actors.h"
 #include "troupe/detail/access.h"
+#include "troupe/detail/durations.h"
 #include "troupe/detail/group.h"
 #include "troupe/detail/method_call.h"
 #include "troupe/future.h"

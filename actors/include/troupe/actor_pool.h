@@ -19,7 +19,6 @@
 // (`troupe drain`, Actors::stop) end as calls of its handle do. Light actors make no pool: those of
 // a host share one thread (kUnsupported). Thread-safe.
 
-#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -32,6 +31,7 @@
 
 #include "troupe/actors.h"
 #include "troupe/detail/access.h"
+#include "troupe/detail/durations.h"
 #include "troupe/detail/method_call.h"
 #include "troupe/detail/mutex.h"
 #include "troupe/detail/pool.h"

@@ -16,7 +16,6 @@
 // or co_yield, and others begin there only where the limit is above one. Groups do not wait for
 // each other. Within a group, calls of one caller begin in the order in which they were made.
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +29,9 @@ namespace troupe {
 template <std::size_t N>
 struct GroupName {
   // NOLINTNEXTLINE: implicit, so that a literal can be a template argument.
-  constexpr GroupName(const char (&literal)[N]) { std::copy_n(literal, N, text); }
+  constexpr GroupName(const char (&literal)[N]) {
+    for (std::size_t i = 0; i < N; ++i) text[i] = literal[i];
+  }
   char text[N] = {};
 };
 

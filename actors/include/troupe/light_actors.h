@@ -17,7 +17,6 @@
 // - Those that were spawned one by one do not survive their node; those of spawn_many do.
 // - They accept no raw connections.
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -126,8 +125,9 @@ namespace detail {
 
 // Without the hash before them; nothing of none.
 inline std::span<const std::byte> own_bytes(const PackedArguments& arguments) {
-  return std::span(arguments.bytes)
-      .subspan(std::min(sizeof(std::uint64_t), arguments.bytes.size()));
+  const std::span all(arguments.bytes);
+  constexpr std::size_t kHashBytes = sizeof(std::uint64_t);
+  return all.subspan(all.size() < kHashBytes ? all.size() : kHashBytes);
 }
 
 // A batch's hosts; `add(encoder, index)` appends the arguments that one of them alone has.
@@ -199,7 +199,7 @@ Result<LightActors<T>> find_light(const ClientPtr& client, const std::string& na
                                   const GetOptions& options) {
   auto host = TROUPE_TRY(find_light_host(client, name, options, kLightInterface<T>));
   return Access::make<LightActors<T>>(client, std::vector{std::move(host.channel)}, host.count,
-                                      std::max<std::size_t>(host.count, 1));
+                                      host.count > 0 ? host.count : 1);
 }
 
 }  // namespace detail

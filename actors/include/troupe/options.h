@@ -1,7 +1,6 @@
 #pragma once
 // Options of actors and calls, and how actors are ended.
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -9,6 +8,7 @@
 #include <string>
 
 #include "troupe/clock.h"
+#include "troupe/detail/durations.h"
 #include "troupe/ids.h"
 #include "troupe/info.h"
 #include "troupe/timeouts.h"

@@ -38,7 +38,6 @@
 //
 // Thread-safe. Futures as those of calls: cancelling one stops nothing.
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -50,6 +49,7 @@
 
 #include "troupe/actors.h"
 #include "troupe/detail/access.h"
+#include "troupe/detail/durations.h"
 #include "troupe/detail/method_call.h"
 #include "troupe/detail/pipeline_core.h"
 #include "troupe/future.h"

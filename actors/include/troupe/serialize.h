@@ -9,7 +9,6 @@
 #include <array>
 #include <boost/pfr/core.hpp>
 #include <boost/pfr/tuple_size.hpp>
-#include <chrono>
 #include <deque>
 #include <list>
 #include <map>
@@ -26,6 +25,7 @@
 #include <vector>
 
 #include "troupe/codec.h"
+#include "troupe/detail/durations.h"
 #include "troupe/ids.h"
 #include "troupe/status.h"
 

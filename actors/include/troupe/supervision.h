@@ -16,12 +16,12 @@
 // with one node is one failure. A member that is killed without restart, or stopped, leaves the
 // group.
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "troupe/detail/access.h"
+#include "troupe/detail/durations.h"
 #include "troupe/detail/verbs.h"
 #include "troupe/info.h"
 #include "troupe/options.h"

@@ -44,7 +44,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -59,6 +58,7 @@
 #include "troupe/actor.h"
 #include "troupe/actor_pool.h"
 #include "troupe/actors.h"
+#include "troupe/detail/durations.h"
 #include "troupe/detail/future_arguments.h"
 #include "troupe/detail/task_core.h"
 #include "troupe/future.h"

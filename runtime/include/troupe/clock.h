@@ -2,8 +2,9 @@
 // Durations, times and deadlines; and time as an interface, so that the same code runs in virtual
 // time.
 
-#include <chrono>
 #include <cstdint>
+
+#include "troupe/detail/durations.h"
 
 namespace troupe {
 

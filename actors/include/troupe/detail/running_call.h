@@ -2,13 +2,13 @@
 // The call whose method runs on this thread: what the method sees of it (ActorContext::deadline,
 // call_stop_token), and what the calls that it makes take over: its deadline and its cancellation.
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <stop_token>
 #include <vector>
 
 #include "troupe/clock.h"
+#include "troupe/detail/durations.h"
 #include "troupe/detail/interface.h"
 #include "troupe/ids.h"
 

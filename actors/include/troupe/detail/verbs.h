@@ -2,7 +2,6 @@
 // What the verbs of actors.h ask of the process's connection to its cluster, whatever the actor's
 // class.
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +13,7 @@
 #include "troupe/clock.h"
 #include "troupe/codec.h"
 #include "troupe/detail/call_line.h"
+#include "troupe/detail/durations.h"
 #include "troupe/detail/interface.h"
 #include "troupe/detail/method_table.h"
 #include "troupe/info.h"

@@ -20,7 +20,6 @@
 // Its program hosts it in place of TrainerActor (training.h). Its methods run on threads of their
 // own, whatever the training does: what they want of it they do in between_steps().
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,6 +31,7 @@
 #include "troupe/actor.h"
 #include "troupe/clock.h"
 #include "troupe/codec.h"
+#include "troupe/detail/durations.h"
 #include "troupe/status.h"
 #include "troupe/train/arguments.h"
 #include "troupe/train/parts.h"

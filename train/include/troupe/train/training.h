@@ -17,7 +17,6 @@
 // on from the newest good checkpoint there, unless the configuration says otherwise. Trainers
 // compute on CPUs.
 
-#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -30,6 +29,7 @@
 #include "troupe/actor.h"
 #include "troupe/clock.h"
 #include "troupe/cluster.h"
+#include "troupe/detail/durations.h"
 #include "troupe/status.h"
 #include "troupe/train/parts.h"
 #include "troupe/train/trainer_actor.h"
