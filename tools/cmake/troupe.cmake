@@ -156,10 +156,14 @@ function(_troupe_link target folder visibility)
 endfunction()
 
 # Precompiled headers serve targets whose flags are those of the target that they were made with:
-# libraries, test programs, and parts of tests, which know no doctest.
-set(_troupe_precompiled <algorithm> <array> <atomic> <chrono> <cstdint> <cstring> <deque> <functional>
-    <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <thread> <variant> <vector>
-    <fmt/format.h> <boost/json.hpp>)
+# libraries, test programs, and parts of tests, which know no doctest. Of the project's own headers
+# those that nearly all of them include.
+set(_troupe_precompiled <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstdint> <cstring>
+    <deque> <functional> <map> <memory> <mutex> <optional> <set> <span> <string> <string_view> <thread> <variant>
+    <vector> <fmt/format.h> <boost/json.hpp> <runtime/base/status.h> <runtime/base/clock.h> <runtime/base/ids.h>)
+set(_troupe_precompiled_test <filesystem> <fstream> <doctest/doctest.h> <runtime/base/file_system.h>
+    <runtime/base/json.h>)
+set(_troupe_precompiled_test_part <troupe/actor.h> <troupe/cluster.h>)
 function(_troupe_precompile target kind)
   # Some sources of libraries are optimised always, and the compiler takes no headers that were
   # compiled with less.
@@ -169,17 +173,15 @@ function(_troupe_precompile target kind)
   set(holder troupe_precompiled_${kind})
   if(NOT TARGET ${holder})
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${holder}.cpp CONTENT "// Precompiled headers.\n")
-    set(headers ${_troupe_precompiled})
-    if(kind STREQUAL "test")
-      add_executable(${holder} ${PROJECT_BINARY_DIR}/${holder}.cpp)
-      target_link_libraries(${holder} PRIVATE troupe_tests_support)
-      list(APPEND headers <doctest/doctest.h>)
-    else()
-      add_library(${holder} STATIC ${PROJECT_BINARY_DIR}/${holder}.cpp)
-    endif()
+    add_library(${holder} STATIC ${PROJECT_BINARY_DIR}/${holder}.cpp)
+    target_include_directories(${holder} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/runtime/include
+                               ${PROJECT_SOURCE_DIR}/actors/include)
     target_link_libraries(${holder} PRIVATE fmt::fmt Boost::json Threads::Threads)
+    if(kind STREQUAL "test")
+      target_link_libraries(${holder} PRIVATE doctest::doctest)
+    endif()
     _troupe_options(${holder} ${kind})
-    target_precompile_headers(${holder} PRIVATE ${headers})
+    target_precompile_headers(${holder} PRIVATE ${_troupe_precompiled} ${_troupe_precompiled_${kind}})
   endif()
   target_precompile_headers(${target} REUSE_FROM ${holder})
 endfunction()
@@ -187,7 +189,7 @@ endfunction()
 # What a test program is compiled with: its own code need not be fast, what it tests is. So are the
 # parts of tests: programs that a test starts.
 function(_troupe_options target kind)
-  if(kind STREQUAL "test_part")
+  if(kind MATCHES "^test")
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${target} PRIVATE -fPIE)
   endif()
@@ -202,21 +204,43 @@ function(_troupe_options target kind)
   endif()
 endfunction()
 
+# What waits for others more than it computes is compiled in less time than what is hot.
+function(_troupe_cold target)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${target} PRIVATE -O1)
+  endif()
+endfunction()
+
 # A library: the sources of one folder. Without SOURCES it is header-only. NO_UNITY: sources that
 # cannot share a translation unit; PRECOMPILED: they are compiled with the precompiled headers even so.
+# COLD: nothing of it is run for each call, row or number. APART: sources that the simulator replaces
+# by its own build of them, with planted mistakes, and that are objects of their own therefore.
 function(troupe_library folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_UNITY;PRECOMPILED" "" "SOURCES;DEPS;EXTERNAL;PRIVATE_EXTERNAL")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_UNITY;PRECOMPILED;COLD" "" "SOURCES;APART;DEPS;EXTERNAL;PRIVATE_EXTERNAL")
   troupe_target_name(target ${folder})
   if(arg_SOURCES)
-    add_library(${target} STATIC ${arg_SOURCES})
+    add_library(${target} STATIC ${arg_SOURCES} ${arg_APART})
     _troupe_link(${target} ${folder} PUBLIC DEPS ${arg_DEPS} EXTERNAL ${arg_EXTERNAL})
     target_link_libraries(${target} PRIVATE ${arg_PRIVATE_EXTERNAL})
     set_property(GLOBAL APPEND PROPERTY TROUPE_LIBRARY_FOLDERS ${folder})
     if(TROUPE_UNITY AND NOT arg_NO_UNITY)
       set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
+      if(arg_APART)
+        set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+        set_source_files_properties(${arg_APART} PROPERTIES UNITY_GROUP apart)
+        set(number 0)
+        foreach(source IN LISTS arg_SOURCES)
+          math(EXPR batch "${number} / 24")
+          math(EXPR number "${number} + 1")
+          set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${batch})
+        endforeach()
+      endif()
     endif()
     if(NOT arg_NO_UNITY OR arg_PRECOMPILED)
       _troupe_precompile(${target} library)
+    endif()
+    if(arg_COLD)
+      _troupe_cold(${target})
     endif()
   else()
     add_library(${target} INTERFACE)
@@ -227,18 +251,21 @@ function(troupe_library folder)
   add_library(troupe::${name} ALIAS ${target})
 endfunction()
 
-# A program. PRECOMPILED: with the libraries' precompiled headers, and so with their flags; those
-# that are a part of a test have the tests'.
+# A program. PRECOMPILED: with the libraries' precompiled headers, and so with their flags, and cold:
+# what it links is not. Those that are a part of a test have the tests' flags.
 function(troupe_program name folder)
   cmake_parse_arguments(PARSE_ARGV 2 arg "PRECOMPILED" "" "SOURCES;DEPS;EXTERNAL")
   add_executable(${name} ${arg_SOURCES})
   if(folder MATCHES "^tests/" AND NOT TROUPE_FUZZ)  # a part of a test
     _troupe_options(${name} test_part)
     _troupe_precompile(${name} test_part)
-  elseif(arg_PRECOMPILED AND TROUPE_UNITY)
-    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-    target_compile_options(${name} PRIVATE -fPIC)
-    _troupe_precompile(${name} library)
+  elseif(arg_PRECOMPILED)
+    if(TROUPE_UNITY)
+      set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${name} PRIVATE -fPIC)
+      _troupe_precompile(${name} library)
+    endif()
+    _troupe_cold(${name})
   endif()
   _troupe_link(${name} ${folder} PRIVATE DEPS ${arg_DEPS} EXTERNAL ${arg_EXTERNAL})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)

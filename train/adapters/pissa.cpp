@@ -1,6 +1,8 @@
 #include "train/adapters/pissa.h"
 
-#include <Eigen/Dense>
+#define EIGEN_NO_DEBUG  // no check of each element that is read: it is a tenth of the code
+#include <Eigen/QR>
+#include <Eigen/SVD>
 #include <algorithm>
 #include <charconv>
 #include <cmath>

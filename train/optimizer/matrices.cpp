@@ -1,6 +1,8 @@
 #include "train/optimizer/matrices.h"
 
-#include <Eigen/Dense>
+#define EIGEN_NO_DEBUG  // no check of each element that is read: it is a tenth of the code
+#include <Eigen/Eigenvalues>
+#include <Eigen/QR>
 #include <algorithm>
 #include <cmath>
 
