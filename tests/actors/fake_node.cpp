@@ -4,31 +4,18 @@
 #include <sys/socket.h>
 
 #include <cstring>
-#include <future>
 
 #include "runtime/base/check.h"
 #include "runtime/memory/unix_socket.h"
+#include "tests/support/on_loop.h"
 
 namespace troupe::tests {
-namespace {
 
 using namespace std::chrono_literals;
 
-// Runs `work` on the loop's thread and waits for it.
-template <typename F>
-auto on_node_loop(net::EventLoop& loop, F work) {
-  std::packaged_task<decltype(work())()> task(std::move(work));
-  auto done = task.get_future();
-  loop.post([&task] { task(); });
-  TROUPE_CHECK(done.wait_for(20s) == std::future_status::ready);
-  return done.get();
-}
-
-}  // namespace
-
 std::shared_ptr<FakeNode> FakeNode::start(const std::string& host_program, net::Security security) {
   std::shared_ptr<FakeNode> node(new FakeNode(host_program, security));
-  on_node_loop(node->loop(), [&] { node->listen(); });
+  on_loop(node->loop(), [&] { node->listen(); });
   return node;
 }
 
@@ -69,7 +56,7 @@ std::shared_ptr<detail::ActorClient> FakeNode::make_distant_client(bool tries_lo
   return make_client_at({}, detail::kRingsMax, detail::call_connection_options(), tries_local);
 }
 void FakeNode::say_local_name(const std::string& name) {
-  on_node_loop(loop(), [&] { address_.local_name = name; });
+  on_loop(loop(), [&] { address_.local_name = name; });
 }
 
 std::shared_ptr<detail::ActorClient> FakeNode::make_client_at(
@@ -286,19 +273,19 @@ void FakeNode::kill_process(ActorId actor_id, int signal) {
 }
 
 wire::ActorInfo FakeNode::info(ActorId actor_id) const {
-  return on_node_loop(thread_.loop(), [&] { return actors_.at(actor_id)->info; });
+  return on_loop(thread_.loop(), [&] { return actors_.at(actor_id)->info; });
 }
 
 void FakeNode::start_again(ActorId actor_id) {
-  on_node_loop(loop(), [&] { say_start(*actors_.at(actor_id)); });
+  on_loop(loop(), [&] { say_start(*actors_.at(actor_id)); });
 }
 
 int FakeNode::times_ready(ActorId actor_id) const {
-  return on_node_loop(thread_.loop(), [&] { return actors_.at(actor_id)->times_ready; });
+  return on_loop(thread_.loop(), [&] { return actors_.at(actor_id)->times_ready; });
 }
 
 void FakeNode::stop() {
-  on_node_loop(loop(), [this] {
+  on_loop(loop(), [this] {
     stopping_ = true;
     listener_.reset();
     watchers_.clear();

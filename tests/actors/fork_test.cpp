@@ -9,7 +9,6 @@
 
 #include <cstdlib>
 #include <functional>
-#include <future>
 #include <memory>
 #include <set>
 
@@ -18,6 +17,7 @@
 #include "tests/actors/harmless_methods.h"
 #include "tests/actors/lives_actors.h"
 #include "tests/actors/test_actors.h"
+#include "tests/support/on_loop.h"
 #include "tests/support/test_data.h"
 #include "troupe/cluster.h"
 
@@ -128,21 +128,13 @@ TEST_CASE("a forked child ends, or connects anew; its parent's cluster goes on")
 TEST_CASE("a connection ends with its process, though a forked child lives on") {
   net::LoopThread thread("parent");
   auto ends = memory::socket_pair().value();
-  const auto on_loop = [&](auto work) {
-    std::promise<void> done;
-    thread.loop().post([&] {
-      work();
-      done.set_value();
-    });
-    REQUIRE(done.get_future().wait_for(20s) == std::future_status::ready);
-  };
-  on_loop([&] { thread.loop().watch_readable(ends.first.get(), [] {}); });
+  on_loop(thread.loop(), [&] { thread.loop().watch_readable(ends.first.get(), [] {}); });
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(kChildSeconds);
     for (;;) ::pause();
   }
-  on_loop([&] {
+  on_loop(thread.loop(), [&] {
     thread.loop().unwatch(ends.first.get());
     ends.first.reset();
   });

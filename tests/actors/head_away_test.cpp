@@ -7,12 +7,14 @@
 #include <optional>
 #include <thread>
 
+#include "actors/client.h"
 #include "actors/head_directory.h"
 #include "runtime/base/file_system.h"
 #include "scheduler/head/head_daemon.h"
 #include "scheduler/head/journal.h"
 #include "scheduler/node/node_daemon.h"
 #include "tests/actors/lives_actors.h"
+#include "tests/support/on_loop.h"
 #include "tests/support/test_data.h"
 #include "troupe/spawn.h"
 
@@ -24,15 +26,6 @@ using Handle = ActorHandle<Life>;
 
 const ActorOptions kFree{.num_cpus = 0};
 
-template <typename Work>
-auto on_loop(net::LoopThread& thread, Work work) {
-  std::packaged_task<decltype(work())()> task(std::move(work));
-  auto done = task.get_future();
-  thread.loop().post([&task] { task(); });
-  REQUIRE(done.wait_for(20s) == std::future_status::ready);
-  return done.get();
-}
-
 // A head and a node in threads of their own; the head may be stopped as kill -9 would, and started
 // again where it was.
 class HeadAndNode {
@@ -40,7 +33,7 @@ class HeadAndNode {
   HeadAndNode() {
     start_head();
     std::promise<void> joined;
-    on_loop(node_thread_, [&] {
+    on_loop(node_thread_.loop(), [&] {
       scheduler::NodeOptions options;
       options.head = address_;
       options.token = token_;
@@ -55,7 +48,7 @@ class HeadAndNode {
     REQUIRE(joined.get_future().wait_for(20s) == std::future_status::ready);
   }
   ~HeadAndNode() {
-    on_loop(node_thread_, [this] {
+    on_loop(node_thread_.loop(), [this] {
       node_.reset();
       return 0;
     });
@@ -63,7 +56,7 @@ class HeadAndNode {
   }
 
   void start_head() {
-    on_loop(head_thread_, [this] {
+    on_loop(head_thread_.loop(), [this] {
       scheduler::HeadOptions options;
       options.token = token_;
       options.port = address_.port;
@@ -77,7 +70,7 @@ class HeadAndNode {
     });
   }
   void stop_head() {
-    on_loop(head_thread_, [this] {
+    on_loop(head_thread_.loop(), [this] {
       head_.reset();
       journal_.reset();
       return 0;
@@ -85,7 +78,7 @@ class HeadAndNode {
   }
   // Of all actors, dead ones too.
   std::size_t head_watchers() {
-    return on_loop(head_thread_, [this] { return head_->state().actor_watch_count(); });
+    return on_loop(head_thread_.loop(), [this] { return head_->state().actor_watch_count(); });
   }
 
   std::shared_ptr<detail::ActorClient> client(Duration reconnect_timeout) {
@@ -239,7 +232,7 @@ TEST_CASE("what a directory says of itself ends the calls that wait, of the acto
   auto call = handle.call<&Life::pid>();
   const auto on_actor = directory->watched.get_future().get();
   const auto tell = [&](Code code) {
-    on_loop(thread, [&] {
+    on_loop(thread.loop(), [&] {
       on_actor(Status(code, "because"));
       return 0;
     });

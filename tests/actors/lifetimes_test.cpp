@@ -4,6 +4,9 @@
 #include <signal.h>
 
 #include <future>
+#include <optional>
+#include <thread>
+#include <vector>
 
 #include "actors/actor_spec.h"
 #include "scheduler/embedded/embedded_cluster.h"
@@ -99,15 +102,17 @@ TEST_CASE_FIXTURE(Lives,
 TEST_CASE_FIXTURE(Lives, "drivers that get or create at the same time get the same actor") {
   std::vector<std::unique_ptr<Driver>> drivers;
   for (int i = 0; i < 4; ++i) drivers.push_back(std::make_unique<Driver>(*cluster, "shop"));
-  std::vector<std::future<Result<Handle>>> asked;
-  for (auto& one : drivers) {
-    asked.push_back(std::async(std::launch::async, [&one] {
-      return detail::get_or_create<Life>(one->client,
-                                         {.name = "ledger", .num_cpus = 0, .detached = true});
-    }));
+  std::vector<std::optional<Result<Handle>>> answers(drivers.size());
+  std::vector<std::jthread> asking;
+  for (std::size_t i = 0; i < drivers.size(); ++i) {
+    asking.emplace_back([&client = drivers[i]->client, &answer = answers[i]] {
+      answer =
+          detail::get_or_create<Life>(client, {.name = "ledger", .num_cpus = 0, .detached = true});
+    });
   }
+  asking.clear();
   std::vector<Handle> handles;
-  for (auto& answer : asked) handles.push_back(answer.get().value());
+  for (auto& answer : answers) handles.push_back(answer->value());
   for (const Handle& handle : handles) {
     CHECK(handle == handles[0]);
     CHECK(handle.call<&Life::generation>().get(20s).value() == 1);
@@ -197,12 +202,12 @@ TEST_CASE_FIXTURE(Lives, "a stop lets what is queued finish, and takes nothing n
   REQUIRE(worker.call<&Life::pid>().get(20s).ok());
   auto first = worker.call<&Life::work>(20);
   auto second = worker.call<&Life::work>(0);
-  auto stopped = std::async(std::launch::async, [&] {
-    return detail::stop_actor(driver->client, worker.id(), false, {.timeout = 20s});
-  });
+  Result<StopReport> report = StopReport();
+  std::jthread stopping(
+      [&] { report = detail::stop_actor(driver->client, worker.id(), false, {.timeout = 20s}); });
   CHECK(first.get(20s).value() == 1);
   CHECK(second.get(20s).value() == 2);
-  const Result<StopReport> report = stopped.get();
+  stopping.join();
   REQUIRE(report.ok());
   CHECK(report->calls_dropped == 0);
   CHECK(worker.call<&Life::pid>().get(20s).status().code() == Code::kActorDied);
@@ -215,10 +220,8 @@ TEST_CASE_FIXTURE(Lives, "a stop says how many calls it dropped when its time wa
   auto running = worker.call<&Life::work>(60'000);
   std::vector<Future<int>> queued;
   for (int i = 0; i < 3; ++i) queued.push_back(worker.call<&Life::work>(0));
-  auto stopped = std::async(std::launch::async, [&] {
-    return detail::stop_actor(driver->client, worker.id(), false, {.timeout = 50ms});
-  });
-  const Result<StopReport> report = stopped.get();
+  const Result<StopReport> report =
+      detail::stop_actor(driver->client, worker.id(), false, {.timeout = 50ms});
   REQUIRE(report.ok());
   CHECK(report->calls_dropped == 4);
   for (auto& call : queued) {
@@ -235,10 +238,10 @@ TEST_CASE_FIXTURE(Lives, "calls that come while an actor drains are refused by n
   REQUIRE(worker.call<&Life::pid>().get(20s).ok());
   auto running = worker.call<&Life::work>(1'000);
   std::atomic<bool> done = false;
-  auto stopped = std::async(std::launch::async, [&] {
-    auto report = detail::stop_actor(driver->client, worker.id(), false, {.timeout = 20s});
+  Result<StopReport> report = StopReport();
+  std::jthread stopping([&] {
+    report = detail::stop_actor(driver->client, worker.id(), false, {.timeout = 20s});
     done = true;
-    return report;
   });
   // Until the actor has heard of it, calls wait behind the one that runs.
   Status refused;
@@ -249,7 +252,8 @@ TEST_CASE_FIXTURE(Lives, "calls that come while an actor drains are refused by n
   }
   CHECK(refused.code() == Code::kActorDied);
   CHECK(running.get(20s).value() == 1);
-  CHECK(stopped.get().ok());
+  stopping.join();
+  CHECK(report.ok());
 }
 
 TEST_CASE_FIXTURE(Lives, "an actor that is not well is replaced; its story says so") {

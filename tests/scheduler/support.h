@@ -22,6 +22,7 @@
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
 #include "runtime/wire/control_messages.h"
+#include "tests/support/on_loop.h"
 #include "troupe/log.h"
 
 namespace troupe::tests {
@@ -30,17 +31,6 @@ inline constexpr std::chrono::seconds kPatience{10};
 inline const net::Token kToken(32, std::byte{0x5a});
 
 inline Deadline patience() { return Deadline::after(kPatience); }
-
-// Runs `work` on the loop's thread and returns what it returned.
-template <typename Work>
-auto on_loop(net::EventLoop& loop, Work work) {
-  using R = decltype(work());
-  const auto task = std::make_shared<std::packaged_task<R()>>(std::move(work));
-  auto future = task->get_future();
-  loop.post([task] { (*task)(); });
-  REQUIRE(future.wait_for(kPatience) == std::future_status::ready);
-  return future.get();
-}
 
 // What one thread puts in, in order, and another waits for.
 template <typename T>

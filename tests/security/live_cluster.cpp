@@ -3,22 +3,12 @@
 #include <future>
 
 #include "actors/head_directory.h"
+#include "tests/support/on_loop.h"
 #include "tests/support/test_data.h"
 #include "troupe/spawn.h"
 
 namespace troupe::tests {
 namespace {
-
-// Runs `work` on the loop's thread and returns what it returned.
-template <typename Work>
-auto on_daemon_loop(net::EventLoop& loop, Work work) {
-  using R = decltype(work());
-  const auto task = std::make_shared<std::packaged_task<R()>>(std::move(work));
-  auto done = task->get_future();
-  loop.post([task] { (*task)(); });
-  REQUIRE(done.wait_for(kClusterPatience) == std::future_status::ready);
-  return done.get();
-}
 
 std::string cluster_host_program() { return bin_dir() + "/test_security_host"; }
 
@@ -35,18 +25,18 @@ LiveCluster::~LiveCluster() {
   if (head_client_) head_client_->close();
   client_.reset();
   head_client_.reset();
-  on_daemon_loop(node_thread_.loop(), [this] {
+  on_loop(node_thread_.loop(), [this] {
     node_.reset();
     return 0;
   });
-  on_daemon_loop(head_thread_.loop(), [this] {
+  on_loop(head_thread_.loop(), [this] {
     head_.reset();
     return 0;
   });
 }
 
 void LiveCluster::start_head() {
-  on_daemon_loop(head_thread_.loop(), [this] {
+  on_loop(head_thread_.loop(), [this] {
     scheduler::HeadOptions options;
     options.token = token_;
     // However slow this machine is today, nobody counts as dead.
@@ -61,7 +51,7 @@ void LiveCluster::start_head() {
 
 void LiveCluster::start_node() {
   std::promise<void> joined;
-  on_daemon_loop(node_thread_.loop(), [&] {
+  on_loop(node_thread_.loop(), [&] {
     scheduler::NodeOptions options;
     options.node_id = node_id_;
     options.name = "node";
@@ -118,8 +108,8 @@ ActorHandle<Purse> LiveCluster::spawn(const std::string& name) {
 }
 
 std::int64_t LiveCluster::pid_of(ActorId actor_id) {
-  return on_daemon_loop(head_thread_.loop(),
-                        [&] { return head_->state().actors().at(actor_id).info.pid; });
+  return on_loop(head_thread_.loop(),
+                 [&] { return head_->state().actors().at(actor_id).info.pid; });
 }
 
 ClusterState LiveCluster::state(const ActorHandle<Purse>& purse) {
@@ -127,11 +117,11 @@ ClusterState LiveCluster::state(const ActorHandle<Purse>& purse) {
   const auto coins = purse.call<&Purse::count>().get(kClusterPatience);
   REQUIRE_MESSAGE(coins.ok(), coins.status().to_string());
   state.coins = *coins;
-  on_daemon_loop(node_thread_.loop(), [&] {
+  on_loop(node_thread_.loop(), [&] {
     state.node_processes = node_->state().process_count();
     return 0;
   });
-  state.head = on_daemon_loop(head_thread_.loop(), [&] { return head_->state().snapshot(); });
+  state.head = on_loop(head_thread_.loop(), [&] { return head_->state().snapshot(); });
   return state;
 }
 

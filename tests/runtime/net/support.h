@@ -14,6 +14,7 @@
 
 #include "runtime/base/hash.h"
 #include "runtime/net/event_loop.h"
+#include "tests/support/on_loop.h"
 #include "troupe/unique_fd.h"
 
 namespace troupe::tests {
@@ -35,17 +36,6 @@ class Promise {
   std::promise<T> promise_;
   std::future<T> future_ = promise_.get_future();
 };
-
-// Runs `work` on the loop's thread and returns what it returned.
-template <typename Work>
-auto on_loop(net::EventLoop& loop, Work work) {
-  using R = decltype(work());
-  const auto task = std::make_shared<std::packaged_task<R()>>(std::move(work));
-  auto future = task->get_future();
-  loop.post([task] { (*task)(); });
-  REQUIRE(future.wait_for(kPatience) == std::future_status::ready);
-  return future.get();
-}
 
 inline std::pair<UniqueFd, UniqueFd> socket_pair() {
   int fds[2];

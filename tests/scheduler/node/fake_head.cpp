@@ -1,18 +1,8 @@
 #include "tests/scheduler/node/fake_head.h"
 
-#include <future>
-
 #include "runtime/base/check.h"
 
 namespace troupe::scheduler::tests {
-
-void on_loop(net::EventLoop& loop, const std::function<void()>& work) {
-  std::packaged_task<void()> task(work);
-  auto done = task.get_future();
-  loop.post([&task] { task(); });
-  TROUPE_CHECK(done.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
-  done.get();
-}
 
 FakeHead::FakeHead(net::Token token, Options options)
     : token_(std::move(token)), options_(std::move(options)) {

@@ -14,6 +14,7 @@
 #include "runtime/net/event_loop.h"
 #include "runtime/net/transport.h"
 #include "runtime/wire/control_messages.h"
+#include "tests/support/on_loop.h"
 #include "troupe/detail/mutex.h"
 
 namespace troupe::scheduler::tests {
@@ -68,7 +69,6 @@ class FakeHead {
   std::shared_ptr<net::Connection> connection_;
 };
 
-// Runs `work` on the loop's thread and waits for it.
-void on_loop(net::EventLoop& loop, const std::function<void()>& work);
+using troupe::tests::on_loop;
 
 }  // namespace troupe::scheduler::tests
