@@ -25,6 +25,8 @@ constexpr std::uint64_t kSlabPart = 16;  // the largest object in one is this pa
 // What a store with little memory has in segments of small objects.
 constexpr std::uint64_t kSlabsOfStore = 32;
 constexpr std::uint64_t kPageBytes = 4096;
+// In the number of a request for memory, so that its answer is known when nobody waits any more.
+constexpr std::uint64_t kForMemory = std::uint64_t{1} << 63;
 // References in a message.
 constexpr std::size_t kRecordsInMessageMax = 400;
 // What was let go is told when it is so many, or has waited so long.
@@ -276,10 +278,9 @@ void ObjectClient::on_notice_locked(const wire::ObjectMessage& message,
                                     std::vector<UniqueFd>& descriptors) {
   if (const auto* answer = get_if<wire::ObjectAnswer>(&message)) {
     const auto waiting = waiting_.find(answer->request);
-    if (waiting == waiting_.end()) {
-      // Given up meanwhile. What is not mapped here need not be kept for this process.
-      const std::uint64_t unwanted = answer->place.segment;
-      if (unwanted != 0 && !segments_.contains(unwanted)) revoke_locked({.segments = {unwanted}});
+    if (waiting == waiting_.end()) {  // given up meanwhile
+      const std::uint64_t segment = answer->place.segment;
+      if ((answer->request & kForMemory) != 0 && segment != 0) give_back_locked(segment);
       return;
     }
     waiting->second.done = true;
@@ -413,7 +414,7 @@ Result<std::unique_ptr<ObjectRoom>> ObjectClient::make_room(std::size_t bytes, D
     const std::uint64_t slab = std::clamp(
         store_.memory_max_bytes / kSlabsOfStore / kPageBytes * kPageBytes, kPageBytes, kSlabBytes);
     const bool large = bytes > slab / kSlabPart;
-    const std::uint64_t request = next_request_++;
+    const std::uint64_t request = next_request_++ | kForMemory;
     auto answered = TROUPE_TRY(
         ask(lock, request,
             wire::ObjectMessage(wire::NewSegment{
@@ -427,7 +428,7 @@ Result<std::unique_ptr<ObjectRoom>> ObjectClient::make_room(std::size_t bytes, D
     void* const data =
         ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, answered.descriptor.get(), 0);
     if (data == MAP_FAILED) {
-      revoke_locked({.segments = {answered.answer.place.segment}});
+      give_back_locked(answered.answer.place.segment);
       return Status(Code::kOutOfMemory, "shared memory for an object cannot be mapped");
     }
     auto mapping = std::make_shared<Mapping>();
@@ -443,6 +444,17 @@ Result<std::unique_ptr<ObjectRoom>> ObjectClient::make_room(std::size_t bytes, D
             .large = large};
     own_.emplace(key, std::move(own));
   }
+}
+
+// Memory into which nothing was put is its process's to the store, as long as that lives: it goes
+// with an object that is put there and let go of.
+void ObjectClient::give_back_locked(std::uint64_t segment) {
+  const ObjectId id{object_prefix_, next_object_++};
+  (void)send_locked(wire::ObjectMessage(wire::PutObject{
+      .object_id = id, .place = {.segment = segment, .offset = 0}, .bytes = 0, .type_hash = 0}));
+  (void)send_locked(
+      wire::ObjectMessage(wire::SegmentsRevoked{.unmapped = {segment}, .in_use = {}}));
+  (void)send_locked(wire::ObjectMessage(wire::ReleaseObjects{.objects = {id}, .unshared = false}));
 }
 
 // --- holding -------------------------------------------------------------------------------------

@@ -139,6 +139,8 @@ class ObjectClient : public std::enable_shared_from_this<ObjectClient> {
   void on_notices(std::uint64_t connection);
   void on_notice_locked(const wire::ObjectMessage& message, std::vector<UniqueFd>& descriptors);
   void revoke_locked(const wire::RevokeSegments& message);
+  // Memory that was granted, and is not mapped.
+  void give_back_locked(std::uint64_t segment);
   void let_go(HeldObject& object);
   Status hold_new(std::unique_lock<std::mutex>& lock, std::span<const HeldObject* const> objects,
                   Deadline deadline);

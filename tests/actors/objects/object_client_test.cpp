@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/objects/object_store.h"
 #include "tests/actors/objects/fake_store.h"
 
 namespace troupe::tests {
@@ -78,16 +79,30 @@ TEST_CASE_FIXTURE(Process, "a get that is given up is forgotten by the store, to
 
 TEST_CASE_FIXTURE(Process, "memory that is granted when nobody waits for it is given back") {
   REQUIRE(client->make_room(1, client_deadline()).ok());
-  REQUIRE(store.next<wire::NewSegment>());
+  const auto first = store.next<wire::NewSegment>();
   store.set_pending(true);
   CHECK(client->make_room(1u << 20, Deadline::after(0s)).status().code() ==
         Code::kDeadlineExceeded);
   const auto asked = store.next<wire::NewSegment>();
-  REQUIRE(asked);
+  REQUIRE((first && asked));
   store.grant(*asked);
-  const auto back = store.next<wire::SegmentsRevoked>();
-  REQUIRE(back);
-  CHECK(back->unmapped == std::vector<std::uint64_t>{2});
+  // And a store that decides by itself has it again with what is said then.
+  scheduler::ObjectStore real({.memory_max_bytes = 64u << 20});
+  const auto tell = [&](const auto& message) {
+    REQUIRE(message.has_value());
+    CHECK(real.on_process(1, wire::ObjectMessage(*message), TimePoint()).ok());
+  };
+  real.process_joined(1, "test");
+  tell(first);
+  tell(asked);
+  CHECK(real.totals().memory_bytes == first->bytes + asked->bytes);
+  tell(store.next<wire::PutObject>());
+  tell(store.next<wire::SegmentsRevoked>());
+  tell(store.next<wire::ReleaseObjects>());
+  real.begin_settling();
+  real.settle();
+  CHECK(real.totals().memory_bytes == first->bytes);
+  CHECK(real.inconsistency().empty());
 }
 
 }  // namespace
