@@ -321,7 +321,8 @@ TEST_CASE("what a store that was killed left on disk goes when the next one star
   std::filesystem::create_directories(folder.file("killed"));
   std::ofstream(folder.file("killed/in-use")) << "";
   std::ofstream(folder.file("killed/1.segment")) << "objects";
-  const Cluster cluster = start(64 * kMiB, folder.path());
+  Cluster cluster = start(64 * kMiB, folder.path());
+  REQUIRE(cluster.put(Floats(10, 1)).ok());
   const Deadline deadline = Deadline::after(std::chrono::seconds(20));
   const auto is_there = [&] { return std::filesystem::exists(folder.file("killed")); };
   while (is_there() && !deadline.passed()) std::this_thread::yield();
