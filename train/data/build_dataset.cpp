@@ -1,5 +1,7 @@
 #include "train/data/build_dataset.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -86,7 +88,7 @@ class SampleMaker {
   Status add(Conversation row) {
     bytes_ += text_bytes_of(row);
     rows_.push_back(std::move(row));
-    const bool enough = rows_.size() >= kRowsAtOnce || bytes_ >= kBytesAtOnce;
+    const bool enough = rows_.size() >= kRowsOfBlock || bytes_ >= kBytesAtOnce;
     return enough && rows_.size() % together_ == 0 ? begin_block() : Status();
   }
 
@@ -116,7 +118,10 @@ class SampleMaker {
   }
 
  private:
-  static constexpr std::int64_t kBytesAtOnce = std::int64_t{8} << 20;
+  // Small enough that the most memory is held after a few blocks already: it is the same for much
+  // data and little.
+  static constexpr std::int64_t kBytesAtOnce = std::int64_t{4} << 20;
+  static constexpr std::size_t kRowsOfBlock = 4096;
   // With two there is one to work on while the other one's samples are put together and taken.
   static constexpr std::size_t kBlocksMax = 2;
 
@@ -160,6 +165,8 @@ class SampleMaker {
     made_.tokens = report_.tokens;
     made_.text_bytes += block.bytes;
     blocks_.pop_front();
+    // Freed in the heaps of threads that have ended, which the next ones need not take.
+    ::malloc_trim(0);
     if (progress_) progress_(made_);
     return {};
   }

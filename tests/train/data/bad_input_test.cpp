@@ -142,6 +142,7 @@ TEST_CASE("samples whose answers are cut off, all of them") {
   folder.write("a.json",
                R"([{"instruction": "a question of forty letters or even more", "output": "y"}])");
   auto options = folder.options(kBadInputStage, {"a"});
+  options.template_name = "alpaca";
   CHECK(build_dataset(folder.files, options, tokenizer()).ok());
   options.cutoff_len = 4;
   CHECK(has(failure(folder, options), "no token of 1 sample is trained on with cutoff_len=4"));

@@ -20,7 +20,7 @@ namespace {
 
 const char* const kCacheConfig = R"({"eos_token": "<e>", "pad_token": "<p>"})";
 
-// Rows enough for several blocks where a block has 16 MiB or 16384 rows.
+// Rows enough for several blocks where a block has 4 MiB or 4096 rows.
 std::string cached_rows(int count, const std::string& word = "row") {
   std::string rows;
   for (int i = 0; i < count; ++i)
@@ -140,7 +140,8 @@ TEST_CASE("many rows become the samples that they become at once, whatever is re
     told.push_back(made.rows);
   };
   const auto made = folder.get().value();
-  CHECK(told == std::vector<std::int64_t>{17'000, 18'000});  // whole preprocessing batches
+  CHECK(told ==
+        std::vector<std::int64_t>{5000, 10000, 15000, 18000});  // whole preprocessing batches
   // As one call makes them of all rows.
   std::vector<Conversation> rows;
   for (int i = 0; i < 18'000; ++i)
