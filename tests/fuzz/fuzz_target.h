@@ -45,7 +45,6 @@ extern const FuzzTarget kHandshakeClientTarget;
 extern const FuzzTarget kHandshakeServerTarget;
 extern const FuzzTarget kHeadTarget;
 extern const FuzzTarget kHostTarget;
-extern const FuzzTarget kHttpTarget;
 extern const FuzzTarget kJinjaTarget;
 extern const FuzzTarget kJournalTarget;
 extern const FuzzTarget kJsonTarget;

@@ -11,7 +11,6 @@
 #include "scheduler/control/delta_batch.h"
 #include "scheduler/control/head_state.h"
 #include "scheduler/control/journal_bytes.h"
-#include "scheduler/head/http_request.h"
 #include "scheduler/head/journal.h"
 #include "tests/fuzz/fuzz_files.h"
 #include "tests/fuzz/fuzz_input.h"
@@ -325,30 +324,6 @@ std::vector<FuzzBytes> head_seeds() {
   return seeds;
 }
 
-// --- requests for pages --------------------------------------------------------------------------
-
-void run_http(std::span<const std::byte> input) {
-  const std::string_view came = fuzz_text(input);
-  const HttpReading reading = read_http_request(came);
-  TROUPE_CHECK(!reading.request || !reading.refusal);
-  if (!reading.request) return;
-  TROUPE_CHECK(reading.request->bytes <= std::min(came.size(), kHttpHeaderBytesMax + 2));
-  // What comes behind it, or later, changes nothing.
-  const std::string_view alone = came.substr(0, reading.request->bytes);
-  const HttpReading again = read_http_request(alone);
-  TROUPE_CHECK(again.request && again.request->target == reading.request->target);
-  const HttpReading part = read_http_request(alone.substr(0, alone.size() - 1));
-  TROUPE_CHECK(!part.request && !part.refusal);
-}
-
-std::vector<FuzzBytes> http_seeds() {
-  return {
-      fuzz_bytes("GET /metrics?x=1 HTTP/1.1\r\nHost: [::1]:80\r\nOrigin: http://[::1]:80\r\n\r\n"),
-      fuzz_bytes("\r\nGET / HTTP/1.0\r\nHost: a\r\nConnection: x, Keep-Alive\r\nContent-Length: "
-                 "0\r\n\r\n"),
-      fuzz_bytes("POST / HTTP/1.1\r\nhost:a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")};
-}
-
 }  // namespace
 
 constinit const FuzzTarget kDeltaTarget{"delta", "a decision of the head's journal", 4096,
@@ -358,7 +333,5 @@ constinit const FuzzTarget kJournalTarget{"journal",
                                           &run_journal, &journal_seeds};
 constinit const FuzzTarget kHeadTarget{"head", "what nodes and clients say to a head", 8192,
                                        &run_head, &head_seeds};
-constinit const FuzzTarget kHttpTarget{"http", "a request for a page of the head's", 16384,
-                                       &run_http, &http_seeds};
 
 }  // namespace troupe::tests
