@@ -21,7 +21,7 @@ std::string bin_dir();
 // Makes TMPDIR, for this process and those that it starts, a folder of memory, where there is one
 // that has room and lets programs be started from it. Nobody needs what tests write after a power
 // cut, and each wait for a disk (fsync) is 10 ms on a busy machine: a training of eight steps waits
-// fifty times. A TMPDIR that is set stays as it is.
+// a hundred times. A TMPDIR that is set stays as it is.
 void put_temporary_files_in_memory();
 
 // A directory of its own, removed with everything in it at the end of the scope.
