@@ -28,6 +28,7 @@ class FileText {
   std::string_view window() const { return std::string_view(read_).substr(taken_); }
   void take(std::size_t bytes) { taken_ += bytes; }
   // Reads more behind the window, at least as much again as there is; false at the end of the text.
+  // Views of the window are of no use after either.
   // kDataLoss: the compressed data are damaged, or the file has become shorter. kInvalidArgument:
   // the window would be larger than anything that a data file may have in one piece.
   Result<bool> more();

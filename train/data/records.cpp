@@ -114,13 +114,16 @@ struct TextPlace {
 // The next line without its end, which is \n, or with `any_end` \r\n or \r as well; nothing behind
 // the last one. Valid until more is read.
 Result<std::optional<std::string_view>> next_line(FileText& text, bool any_end) {
+  bool at_end = false;
   for (std::size_t seen = 0;;) {
     const auto window = text.window();
     const auto end = any_end ? window.find_first_of("\r\n", seen) : window.find('\n', seen);
     const bool found = end != std::string_view::npos;
     // What follows \r may be \n.
-    if ((!found || (window[end] == '\r' && end + 1 == window.size())) && TROUPE_TRY(text.more())) {
+    if (!at_end && (!found || (window[end] == '\r' && end + 1 == window.size()))) {
       seen = found ? end : window.size();
+      // The window lies elsewhere then, at the end of the text, too.
+      at_end = !TROUPE_TRY(text.more());
       continue;
     }
     if (window.empty()) return std::optional<std::string_view>();

@@ -389,11 +389,12 @@ Status RankTrainer::train(const GenerationPlan& plan) {
 
 Status RankTrainer::prepare(collective::Communicator& communicator) {
   TROUPE_RETURN_IF_ERROR(agree_on_cpu(communicator));
+  // Where there is no such folder other things may be missing for the same reason.
+  if (rank() == 0) TROUPE_RETURN_IF_ERROR(check_output_paths(files_, output_paths(), node_name()));
   // It was given the rank before the controller heard.
   if (unfit_) leave_unfit_spare(early_failure_);
   TROUPE_RETURN_IF_ERROR(early_failure_);
   if (!run_) TROUPE_RETURN_IF_ERROR(prepare_run());
-  if (rank() == 0) TROUPE_RETURN_IF_ERROR(check_output_paths(files_, output_paths(), node_name()));
   if (run_->rank() >= 0) return {};
   const Status taken = run_->take_rank(rank(), *memory_);
   // There may be room without this process.
