@@ -125,7 +125,9 @@ Result<Bytes> of_function(Result<Bytes> result, std::string_view name) {
 class StreamOfTask final : public AsyncMethod {
  public:
   StreamOfTask(std::unique_ptr<AsyncMethod> stream, std::string_view name, ClientPtr client)
-      : stream_(std::move(stream)), name_(name), waits_(std::make_shared<StreamWaits>(std::move(client))) {}
+      : stream_(std::move(stream)),
+        name_(name),
+        waits_(std::make_shared<StreamWaits>(std::move(client))) {}
   ~StreamOfTask() override { waits_->set(false); }
   std::coroutine_handle<> coroutine() const override { return stream_->coroutine(); }
   bool done() const override { return stream_->done(); }
@@ -164,7 +166,8 @@ class TaskWorker final : public ActorInstance {
     const TaskFunction* const function = TROUPE_TRY(find(arguments, /*streams=*/true));
     auto stream = TROUPE_TRY(
         function->start(context_, arguments.subspan(sizeof function->id), decode, std::move(host)));
-    return std::unique_ptr<AsyncMethod>(std::make_unique<StreamOfTask>(std::move(stream), function->name, client_));
+    return std::unique_ptr<AsyncMethod>(
+        std::make_unique<StreamOfTask>(std::move(stream), function->name, client_));
   }
   void begin(CallControl& control) override { long_tasks_->watch(control); }
 

@@ -311,7 +311,8 @@ TEST_CASE("every key of DeepSpeed's that is not refused has a type") {
   }
 }
 
-TEST_CASE("what an optimizer block leaves out is DeepSpeed's default, which must be the training's") {
+TEST_CASE(
+    "what an optimizer block leaves out is DeepSpeed's default, which must be the training's") {
   CHECK(contains(refused_json(R"({"optimizer": {"type": "AdamW", "params": {"eps": 1e-8}}})"),
                  "optimizer.params.lr is not given: DeepSpeed takes its own default, 0.001, and "
                  "learning_rate is 0.0001; write \"auto\""));

@@ -47,9 +47,9 @@ TEST_CASE("a configuration of an export needs a model and a folder alone") {
 TEST_CASE("all problems of an export are told together") {
   CHECK(contains(refusal(load_export("model_name_or_path: tiny\n")),
                  "Please specify `export_dir` to save model."));
-  CHECK(contains(refusal(load_export("model_name_or_path: tiny\nexport_dir: out\n",
-                                     {"quantization_bit=4"})),
-                 "quantization_bit with export_dir: a model is exported in the type"));
+  CHECK(contains(
+      refusal(load_export("model_name_or_path: tiny\nexport_dir: out\n", {"quantization_bit=4"})),
+      "quantization_bit with export_dir: a model is exported in the type"));
   const std::string text = refusal(load_export(
       kMerge, {"export_legacy_format=true", "export_quantization_bit=4", "finetuning_type=full",
                "export_hub_model_id=a/b", "exprt_size=1", "model_name_or_path=nowhere"}));
