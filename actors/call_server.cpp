@@ -280,10 +280,11 @@ void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   if (call.items) return give_item(call, std::move(result));
   const bool by_ring = call.ring && !call.by_socket;
   Reply reply;
+  const bool is_large = by_ring && result.ok() && result->size() > kRingInlineBytesMax;
   LentResult lent;
   if (!by_ring) {
     reply = Reply(sequence, std::move(result), call.keep_answer);
-  } else {
+  } else if (is_large) {
     lent = call.ring->lend(result);
     if (lent.there() && call.ring->begin_releasing()) release_results_later(loop_, call.ring);
   }
@@ -293,7 +294,7 @@ void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   const bool sent =
       by_ring && !call.ring->detached() && call.ring->answer(sequence, result, std::move(lent));
   if (sent && !call.keep_answer) {
-    if (result.ok()) give_back_large_buffer(std::move(*result));
+    if (is_large) give_back_large_buffer(std::move(*result));
     return;
   }
   if (by_ring) reply = Reply(sequence, std::move(result), call.keep_answer);
