@@ -92,8 +92,9 @@ TEST_CASE("places that the nodes do not have are refused with what is missing") 
   CHECK(contains(refused({{"resources_per_worker", "{disk: 1}"}}), "disk"));
 }
 
-TEST_CASE("a node that lacks a folder of the run is named, with the folder") {
-  // The second node sees an empty folder where the first one sees the run's.
+TEST_CASE("the node of rank 0 is named where it lacks output_dir, with the folder") {
+  // The node sees an empty folder where the command sees the run's. It is the only one: ranks other
+  // than 0 do not need the folder, and of two nodes either may be rank 0's.
   TemporaryDirectory shared;
   const std::vector<std::string> blind = {
       "unshare", "--mount", "sh", "-c", "mount -t tmpfs none " + shared.path() + " && exec \"$@\"",
@@ -104,9 +105,9 @@ TEST_CASE("a node that lacks a folder of the run is named, with the folder") {
     MESSAGE("skipped: mounts of a process's own are not allowed here");
     return;
   }
-  const Nodes nodes({{}, blind});
-  const auto result = nodes.home.run(
-      nodes.train({{"output_dir", shared.file("out")}, {"placement_strategy", "STRICT_SPREAD"}}));
+  const Nodes nodes({blind});
+  const auto result =
+      nodes.home.run(nodes.train({{"output_dir", shared.file("out")}, {"troupe.workers", "1"}}));
   CAPTURE(result.err);
   CHECK(result.exit_code > 0);
   CHECK(
