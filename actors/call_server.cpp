@@ -280,7 +280,7 @@ void CallServer::answer(const QueuedCall& call, Result<wire::Bytes> result) {
   if (call.items) return give_item(call, std::move(result));
   const bool by_ring = call.ring && !call.by_socket;
   Reply reply;
-  const bool is_large = by_ring && result.ok() && result->size() > kRingInlineBytesMax;
+  const bool is_large = by_ring && HostRing::is_large(result);
   LentResult lent;
   if (!by_ring) {
     reply = Reply(sequence, std::move(result), call.keep_answer);

@@ -159,7 +159,7 @@ LentResult::~LentResult() {
 }
 
 LentResult HostRing::lend(const Result<wire::Bytes>& result) {
-  if (!result.ok() || result->size() <= kRingInlineBytesMax || detached()) return {};
+  if (!is_large(result) || detached()) return {};
   std::size_t slot = 0;
   Part part;
   {

@@ -102,8 +102,12 @@ class HostRing {
            !detached() && !damaged();
   }
 
-  // Copies a result that is too large for the ring itself beside it; nothing where it is not, or
-  // where there is no room for it. Any thread.
+  // Whether a result is too large for the ring itself.
+  static bool is_large(const Result<wire::Bytes>& result) {
+    return result.ok() && result->size() > kRingInlineBytesMax;
+  }
+  // Copies a large result beside the ring; nothing where it is not large, or where there is no room
+  // for it. Any thread.
   LentResult lend(const Result<wire::Bytes>& result) TROUPE_EXCLUDES(lending_);
   // Writes an answer and wakes the caller. False, without effect, where it does not fit now: it
   // goes over the socket. `lent`: the result, where that is large. Any thread.

@@ -3,7 +3,7 @@
 namespace troupe::wire {
 
 const StageWork* PipelineWork::held_up_by() const {
-  // What has just been taken out makes room for a moment.
+  // An item that was just taken out leaves room for a moment.
   if (!why.empty() || 8 * (pushed - delivered) < 7 * in_flight_max) return nullptr;
   const StageWork* most = nullptr;
   for (const StageWork& stage : stages) {

@@ -237,7 +237,7 @@ Status Clients::on(PeerId, wire::KillActor& message) {
   return {};
 }
 
-// What an earlier process of the actor says comes too late to count.
+// A message of an earlier process of the actor is out of date and is ignored.
 Status Clients::on(PeerId, wire::LendCpus& message) {
   const ActorRecord* actor = actors_.find(message.actor_id);
   if (actor == nullptr) return not_found("actor", message.actor_id);

@@ -62,7 +62,7 @@ class Service final : public ObjectService {
   ~Service() override;
 
   void serve(net::AcceptedSocket socket) override;
-  // Of what daemons that were killed have left there.
+  // Removes what killed daemons have left on the disk.
   void clean_disk() {
     disk([this] { spill_.remove_what_others_left(); });
   }

@@ -267,7 +267,7 @@ class ObjectStore {
   bool still_wanted(const Want& want) const;
   void make_room(std::uint64_t bytes, TimePoint now);
   void revoke(SegmentKey key, Segment& segment, TimePoint now);
-  // Whoever has not answered in time keeps what it maps.
+  // Processes that have not answered in time keep what they map.
   void give_up_revocations(TimePoint now);
   void revocation_answered(SegmentKey key, TimePoint now);
   void moved(TimePoint now);

@@ -69,6 +69,15 @@ struct RingPair {
     host->pop();
     return taken;
   }
+  // The ring's memory, which a second offer of the same ring gives to the test.
+  memory::Segment map_again() {
+    auto sockets = memory::socket_pair().value();
+    REQUIRE(caller->send_offer(sockets.first.get(), kRingCaller, 4, clock).ok());
+    auto arrived = HostRing::receive_offer(sockets.second.get()).value();
+    return memory::Segment::adopt(std::move(arrived.descriptors[0]), kRingSegmentBytes,
+                                  memory::Access::kReadWrite)
+        .value();
+  }
 };
 
 wire::Bytes pattern(std::size_t size, unsigned seed) {
@@ -432,13 +441,7 @@ TEST_CASE("a host that scribbles over answers ends the ring, not the caller") {
   for (const std::uint64_t written :
        {std::uint64_t{3}, std::uint64_t{16}, std::uint64_t{kRingBytes + 1}, ~std::uint64_t{0}}) {
     RingPair pair;
-    auto sockets = memory::socket_pair().value();
-    // A second offer of the same ring gives the test its memory.
-    REQUIRE(pair.caller->send_offer(sockets.first.get(), kRingCaller, 4, pair.clock).ok());
-    auto arrived = HostRing::receive_offer(sockets.second.get()).value();
-    auto segment = memory::Segment::adopt(std::move(arrived.descriptors[0]), kRingSegmentBytes,
-                                          memory::Access::kReadWrite)
-                       .value();
+    auto segment = pair.map_again();
     auto& page = *reinterpret_cast<RingPage*>(segment.data());
     RingAnswer header{.bytes = 5000, .kind = 9, .sequence = 1};
     std::memcpy(segment.data() + kRingPageBytes + kRingBytes, &header, sizeof header);
@@ -457,12 +460,7 @@ TEST_CASE("a large result that lies outside of the host's slabs ends the ring, n
                                RingResult{.offset = 0, .bytes = 8, .slot = kRingResultsMax}}) {
     RingPair pair;
     REQUIRE(pair.host->answer(1, Result<wire::Bytes>(wire::Bytes(sizeof bad))));
-    auto sockets = memory::socket_pair().value();
-    REQUIRE(pair.caller->send_offer(sockets.first.get(), kRingCaller, 4, pair.clock).ok());
-    auto arrived = HostRing::receive_offer(sockets.second.get()).value();
-    auto segment = memory::Segment::adopt(std::move(arrived.descriptors[0]), kRingSegmentBytes,
-                                          memory::Access::kReadWrite)
-                       .value();
+    auto segment = pair.map_again();
     std::byte* const at = segment.data() + kRingPageBytes + kRingBytes;
     const RingAnswer header{.bytes = sizeof bad, .kind = RingAnswer::kInSlab, .sequence = 1};
     std::memcpy(at, &header, sizeof header);

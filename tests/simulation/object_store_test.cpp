@@ -130,7 +130,7 @@ TEST_CASE("a process that does not answer keeps its memory, and others are asked
   store.written(other);
   REQUIRE(store.answer(wanted));
   CHECK(store.answer(wanted)->status.ok());
-  // What it says at last still counts.
+  // Its late answer still counts.
   store.say(1, wire::SegmentsRevoked{.unmapped = {silent}});
   store.check();
 }

@@ -112,19 +112,6 @@ Status check_column(FileSystem& files, const std::string& path, CachedColumn& co
   return {};
 }
 
-// `about` goes beside the files of `building`, and all of it takes the place of `folder`.
-Status put_in_place(FileSystem& files, const std::string& building, const TokenCache& about,
-                    const std::string& folder) {
-  TROUPE_RETURN_IF_ERROR(
-      write_file_atomically(files, join_path(building, kTokenCacheFile), about.to_text()));
-  TROUPE_RETURN_IF_ERROR(files.sync_directory(building));
-  const std::string before = building + ".replaced";
-  if (files.exists(folder)) TROUPE_RETURN_IF_ERROR(files.rename(folder, before));
-  TROUPE_RETURN_IF_ERROR(files.rename(building, folder));
-  TROUPE_RETURN_IF_ERROR(files.sync_directory(parent_of(folder)));
-  return files.remove_tree(before);
-}
-
 // All of a column's file, which `take` gives in pieces.
 Status take_column(FileSystem& files, const std::string& path, CachedColumn& column,
                    const std::function<Status(std::span<std::byte>)>& take) {
@@ -262,17 +249,12 @@ Status take_cached_files(FileSystem& files, TokenCache cache, const std::string&
                          const std::function<Status(std::span<std::byte>)>& take) {
   const std::string building = folder + ".building";
   TROUPE_RETURN_IF_ERROR(files.remove_tree(building));
-  TROUPE_RETURN_IF_ERROR(files.create_directories(building));
-  const auto take_all = [&]() -> Status {
-    for (auto& [name, set] : cache.sets)
-      for (CachedColumn& column : set.columns)
-        TROUPE_RETURN_IF_ERROR(
-            take_column(files, join_path(building, file_of(name, column.name)), column, take));
-    return put_in_place(files, building, cache, folder);
-  };
-  const Status taken = take_all();
-  if (!taken.ok()) static_cast<void>(files.remove_tree(building));
-  return taken;
+  auto writer = TROUPE_TRY(TokenCacheWriter::begin(files, building));
+  for (auto& [name, set] : cache.sets)
+    for (CachedColumn& column : set.columns)
+      TROUPE_RETURN_IF_ERROR(
+          take_column(files, join_path(building, file_of(name, column.name)), column, take));
+  return writer.finish(std::move(cache), folder);
 }
 
 // -- writing ------------------------------------------------------------------------------
@@ -367,9 +349,15 @@ Status TokenCacheWriter::finish(TokenCache about, const std::string& folder) {
     about.sets[name] = set.about;
   }
   sets_.clear();
-  TROUPE_RETURN_IF_ERROR(put_in_place(*files_, building_, about, folder));
+  TROUPE_RETURN_IF_ERROR(
+      write_file_atomically(*files_, join_path(building_, kTokenCacheFile), about.to_text()));
+  TROUPE_RETURN_IF_ERROR(files_->sync_directory(building_));
+  const std::string before = building_ + ".replaced";
+  if (files_->exists(folder)) TROUPE_RETURN_IF_ERROR(files_->rename(folder, before));
+  TROUPE_RETURN_IF_ERROR(files_->rename(building_, folder));
   building_.clear();
-  return {};
+  TROUPE_RETURN_IF_ERROR(files_->sync_directory(parent_of(folder)));
+  return files_->remove_tree(before);
 }
 
 }  // namespace troupe::train

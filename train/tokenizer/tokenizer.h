@@ -107,7 +107,6 @@ class Tokenizer {
   Status save(FileSystem& files, const std::string& directory) const;
 
  private:
-  void take_tool_use(std::string jinja);
   struct Core;
   class Workspaces;
   Tokenizer() = default;

@@ -1,6 +1,7 @@
 #pragma once
 // Private to this folder: what a Tokenizer consists of, and how one is read from its files.
 
+#include <map>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -89,6 +90,11 @@ struct TokenizerLoader {
                                      std::string_view special_tokens_map_json,
                                      std::optional<std::string> chat_template,
                                      const std::string& name, const char* main_file);
+
+  // `texts` are by the file's name under the tokenizer's directory, as Tokenizer::files() gives
+  // them; messages call the text of tokenizer.json `main_file`, which is what it was made of.
+  static Result<Tokenizer> from_files(const std::map<std::string, std::string>& texts,
+                                      const std::string& name, const char* main_file);
 };
 
 }  // namespace troupe::train

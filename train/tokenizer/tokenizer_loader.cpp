@@ -378,6 +378,25 @@ Result<Tokenizer> TokenizerLoader::from_text(std::string_view tokenizer_json,
   return out;
 }
 
+Result<Tokenizer> TokenizerLoader::from_files(const std::map<std::string, std::string>& texts,
+                                              const std::string& name, const char* main_file) {
+  const auto text = [&](const char* file) -> std::string {
+    const auto found = texts.find(file);
+    return found == texts.end() ? std::string() : found->second;
+  };
+  const std::string chat = text("chat_template.jinja");
+  auto out = TROUPE_TRY(from_text(
+      text("tokenizer.json"), text("tokenizer_config.json"), text("special_tokens_map.json"),
+      chat.empty() ? std::nullopt : std::optional(chat), name, main_file));
+  if (std::string tool_use = text(kToolUseFile); !tool_use.empty()) {
+    auto core = std::make_shared<Tokenizer::Core>(*out.core_);
+    core->tool_use_template = std::move(tool_use);
+    core->tool_use_is_file = true;
+    out.core_ = std::move(core);
+  }
+  return out;
+}
+
 Result<Tokenizer> Tokenizer::from_text(std::string_view tokenizer_json,
                                        std::string_view tokenizer_config_json,
                                        std::string_view special_tokens_map_json,
@@ -435,20 +454,19 @@ Result<Tokenizer> Tokenizer::load(FileSystem& files, const std::string& path) {
     if (!files.exists(at)) return std::string();
     return files.read(at, limits::kJsonFileBytesMax);
   };
-  auto config = TROUPE_TRY(optional_file("tokenizer_config.json"));
-  const auto map = TROUPE_TRY(optional_file("special_tokens_map.json"));
-  const auto chat = TROUPE_TRY(optional_file("chat_template.jinja"));
-  const bool sentence_piece = main_path.ends_with(".model");
-  if (sentence_piece) {
-    const auto added = TROUPE_TRY(optional_file("added_tokens.json"));
-    std::tie(main_text, config) =
-        TROUPE_TRY(from_sentence_piece(main_text, config, map, added, directory));
+  std::map<std::string, std::string> texts;
+  for (const char* name :
+       {"tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", kToolUseFile})
+    texts[name] = TROUPE_TRY(optional_file(name));
+  if (!main_path.ends_with(".model")) {
+    texts["tokenizer.json"] = std::move(main_text);
+    return from_files(texts, directory);
   }
-  auto out = TROUPE_TRY(TokenizerLoader::from_text(
-      main_text, config, map, chat.empty() ? std::nullopt : std::optional(chat), directory,
-      sentence_piece ? "tokenizer.model" : "tokenizer.json"));
-  out.take_tool_use(TROUPE_TRY(optional_file(kToolUseFile)));
-  return out;
+  const auto added = TROUPE_TRY(optional_file("added_tokens.json"));
+  std::string& config = texts["tokenizer_config.json"];
+  std::tie(texts["tokenizer.json"], config) = TROUPE_TRY(
+      from_sentence_piece(main_text, config, texts["special_tokens_map.json"], added, directory));
+  return TokenizerLoader::from_files(texts, directory, "tokenizer.model");
 }
 
 Result<std::string> Tokenizer::tokenizer_json() const {
@@ -464,24 +482,7 @@ Result<std::string> Tokenizer::tokenizer_json() const {
 
 Result<Tokenizer> Tokenizer::from_files(const std::map<std::string, std::string>& texts,
                                         const std::string& name) {
-  const auto text = [&](const char* file) -> std::string {
-    const auto found = texts.find(file);
-    return found == texts.end() ? std::string() : found->second;
-  };
-  const std::string chat = text("chat_template.jinja");
-  auto out = TROUPE_TRY(TokenizerLoader::from_text(
-      text("tokenizer.json"), text("tokenizer_config.json"), text("special_tokens_map.json"),
-      chat.empty() ? std::nullopt : std::optional(chat), name, "tokenizer.json"));
-  out.take_tool_use(text(kToolUseFile));
-  return out;
-}
-
-void Tokenizer::take_tool_use(std::string jinja) {
-  if (jinja.empty()) return;
-  auto core = std::make_shared<Core>(*core_);
-  core->tool_use_template = std::move(jinja);
-  core->tool_use_is_file = true;
-  core_ = std::move(core);
+  return TokenizerLoader::from_files(texts, name, "tokenizer.json");
 }
 
 Result<std::map<std::string, std::string>> Tokenizer::files() const {

@@ -555,15 +555,12 @@ void describe(const ModelConfig& model, const Trainables& trainables,
 // A checkpoint without the keys was written by a version that quantised nothing.
 Status check_checkpoint_quantization(FileSystem& files, const std::string& checkpoint,
                                      const ModelSection& model) {
-  const std::string path = join_path(checkpoint, kTrainingArgsFile);
-  if (!files.exists(path)) return {};
-  const json::Value saved =
-      TROUPE_TRY(json::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path));
-  if (!json::find(saved, "quantization_bit")) return {};
+  const auto saved = TROUPE_TRY(saved_arguments(files, checkpoint));
+  if (!saved || !json::find(*saved, "quantization_bit")) return {};
   const std::string theirs =
-      quantization_words(json::find_integer(saved, "quantization_bit"),
-                         json::find_string(saved, "quantization_type").value_or("nf4"),
-                         json::find_bool(saved, "double_quantization").value_or(true));
+      quantization_words(json::find_integer(*saved, "quantization_bit"),
+                         json::find_string(*saved, "quantization_type").value_or("nf4"),
+                         json::find_bool(*saved, "double_quantization").value_or(true));
   const std::string ours = quantization_words(model.quantization_bit, model.quantization_type,
                                               model.double_quantization);
   if (theirs == ours) return {};

@@ -190,12 +190,19 @@ Status check_optimizer_state(FileSystem& files, const GoodCheckpoint& good,
                writers.empty() ? "not known here" : writers);
 }
 
+Result<std::optional<json::Value>> saved_arguments(FileSystem& files,
+                                                   const std::string& checkpoint) {
+  const std::string path = join_path(checkpoint, kTrainingArgsFile);
+  if (!files.exists(path)) return std::optional<json::Value>();
+  return std::optional(
+      TROUPE_TRY(json::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path)));
+}
+
 Status check_optimizer_settings(FileSystem& files, const GoodCheckpoint& good,
                                 const TrainConfig& config) {
-  const std::string path = join_path(good.path, kTrainingArgsFile);
-  if (!good.has_optimizer || !files.exists(path)) return {};
-  const json::Value saved =
-      TROUPE_TRY(json::parse(TROUPE_TRY(files.read(path, limits::kConfigBytesMax)), path));
+  if (!good.has_optimizer) return {};
+  const auto saved = TROUPE_TRY(saved_arguments(files, good.path));
+  if (!saved) return {};
   const json::Value ours = to_json(config);
   const OptimizerMethodSection& method = config.optimizer;
   std::vector<const char*> keys = {"use_galore", "use_apollo", "use_badam"};
@@ -209,7 +216,7 @@ Status check_optimizer_settings(FileSystem& files, const GoodCheckpoint& good,
   if (TROUPE_TRY(transformers_projection(config)))
     keys.insert(keys.end(), {"optim", "optim_args", "optim_target_modules"});
   for (const char* key : keys) {
-    const json::Value *theirs = json::find(saved, key), *now = json::find(ours, key);
+    const json::Value *theirs = json::find(*saved, key), *now = json::find(ours, key);
     // A version that did not have the key had nothing of the kind.
     if (!theirs || !now || *theirs == *now) continue;
     return error(Code::kInvalidArgument,

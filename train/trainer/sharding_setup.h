@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "runtime/base/file_system.h"
+#include "runtime/base/json.h"
 #include "runtime/base/status.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/config/derived.h"
@@ -51,6 +52,10 @@ Status check_optimizer(const TrainConfig& config, const ModelConfig& model,
 // some of it would be missing, or mean something else.
 Status check_optimizer_state(FileSystem& files, const GoodCheckpoint& good,
                              const Optimizer& optimizer, const ParameterGroups& groups);
+// The configuration of the run that wrote a checkpoint (kTrainingArgsFile); nothing where the
+// checkpoint has no such file.
+Result<std::optional<json::Value>> saved_arguments(FileSystem& files,
+                                                   const std::string& checkpoint);
 // kInvalidArgument, naming the key, where that state is of the same slots and of another meaning:
 // projections of another rank or kind, a trained block that is another one's turn.
 Status check_optimizer_settings(FileSystem& files, const GoodCheckpoint& good,

@@ -209,7 +209,7 @@ class StreamState : public Cancellable, public std::enable_shared_from_this<Stre
   std::optional<Promise<std::optional<T>>> waiting_ TROUPE_GUARDED_BY(mutex_);
 };
 
-// Of a call.
+// Its items come from a call of an actor's method.
 template <typename T>
 class CallStreamState final : public StreamState<T>, public CallSink {
   using Base = StreamState<T>;

@@ -10,7 +10,7 @@
 namespace troupe::wire {
 namespace {
 
-// Of each message that came back.
+// Checks that a message could be decoded and is the one that was encoded.
 void check_came_back(std::string_view name, const Status& decoded, bool same) {
   INFO(name);
   REQUIRE_MESSAGE(decoded.ok(), decoded.to_string());

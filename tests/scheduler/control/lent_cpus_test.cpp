@@ -18,6 +18,15 @@ struct LendingDesk : Desk {
   void lend(bool back, std::uint64_t generation = 1, ActorId id = kActor) {
     say(kDriver, wire::LendCpus{4, id, generation, back});
   }
+  // Starts a task that needs every lent CPU. Returns what runs on the node then.
+  std::vector<wire::RunningActor> with_large_task() {
+    create({spec(kLargeTask, 2)});
+    ready(kNodeOne, kLargeTask, 1);
+    std::vector<wire::RunningActor> running;
+    for (const ActorId id : {kActor, kLargeTask})
+      running.push_back({head.actors().at(id).spec, 1, 42, true});
+    return running;
+  }
   std::int64_t free() {
     return amount_of(head.nodes().at(kIdOne).info.available, kCpu) / wire::kResourceUnit;
   }
@@ -67,12 +76,7 @@ TEST_CASE("the end of who has lent leaves nothing behind, and others may not len
 TEST_CASE("a node comes back whose CPUs were lent: all that runs there stays") {
   LendingDesk desk;
   desk.lend(false);
-  desk.create({Desk::spec(kLargeTask, 2)});
-  desk.ready(kNodeOne, kLargeTask, 1);
-  std::vector<wire::RunningActor> running;
-  for (const ActorId id : {kActor, kLargeTask}) {
-    running.push_back({desk.head.actors().at(id).spec, 1, 42, true});
-  }
+  const auto running = desk.with_large_task();
   desk.lose(kNodeOne);
   desk.node(kNodeOne, kIdOne, 2, running);
   CHECK(desk.info().state == wire::ActorState::kAlive);
@@ -88,12 +92,7 @@ TEST_CASE("a node comes back whose CPUs were lent: all that runs there stays") {
 TEST_CASE("what a process lends it lends also after its node, or the head, came back") {
   LendingDesk desk;
   desk.lend(false);
-  desk.create({Desk::spec(kLargeTask, 2)});
-  desk.ready(kNodeOne, kLargeTask, 1);
-  std::vector<wire::RunningActor> running;
-  for (const ActorId id : {kActor, kLargeTask}) {
-    running.push_back({desk.head.actors().at(id).spec, 1, 42, true});
-  }
+  const auto running = desk.with_large_task();
   SUBCASE("the node") {
     desk.lose(kNodeOne);
     desk.node(kNodeOne, kIdOne, 2, running);

@@ -95,7 +95,7 @@ TEST_CASE("what does not go together is refused in LLaMA-Factory's words") {
                  "use_muon and the optimizer block of the DeepSpeed file name two optimizers"));
   CHECK(contains(message({block, "finetuning_type=lora", "loraplus_lr_ratio=16"}),
                  "loraplus_lr_ratio and the optimizer block of the DeepSpeed file"));
-  // What would count for nothing there without a word.
+  // LLaMA-Factory would ignore one of the two silently.
   CHECK(contains(message({"use_muon=true", "use_adam_mini=true"}), "leave all but one out"));
   CHECK(contains(message({"use_galore=true", "use_muon=true"}), "leave all but one out"));
   CHECK(contains(message({"finetuning_type=lora", "loraplus_lr_ratio=16", "use_muon=true"}),

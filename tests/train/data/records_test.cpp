@@ -37,7 +37,7 @@ ReadBack read_back(DataFolder& folder, const std::string& name, std::int64_t row
   return out;
 }
 
-// What is read does not depend on how much of the file is read at a time.
+// The rows do not depend on how much of the file is read at a time.
 ReadBack read_back(DataFolder& folder, const std::string& name, const std::string& content,
                    std::int64_t rows_max = -1) {
   folder.write(name, content);
@@ -133,7 +133,7 @@ TEST_CASE("arrays that are none: which element, and where") {
     CHECK(says(read, part));
     CHECK(read.rows.size() == 2);
   }
-  // What is behind the rows that are wanted is not read.
+  // Nothing behind the wanted rows is read.
   CHECK(read_back(folder, "a.json", good + " no JSON", 2).status.ok());
   CHECK(read_back(folder, "a.json", "[ ]").status.ok());
   // Of a key that stands twice the last value counts, as in Python.

@@ -29,7 +29,7 @@ struct Machines {
     REQUIRE(writer.append("train", samples).ok());
     REQUIRE(writer.finish({}, here).ok());
   }
-  // What both sides say of a delivery.
+  // The results of the sender and of the receiver.
   std::pair<Status, Status> deliver(bool shared = false) {
     std::array<int, 2> ends{};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);

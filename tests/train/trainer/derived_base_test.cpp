@@ -267,7 +267,7 @@ TEST_CASE("which adapters are merged, which one is trained on") {
   f.pissa_init = true;
   f.pissa_iter = 4;
   CHECK(part().pissa == PissaStart{4});
-  // What is left of the base without its principal part is no reference.
+  // The base without its principal components cannot serve as the reference.
   config.method.stage = TrainingStage::kDpo;
   CHECK(part_of().status().code() == Code::kUnsupported);
   config.method.stage = TrainingStage::kSupervised;
