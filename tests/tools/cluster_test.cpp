@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/file_system.h"
 #include "tests/support/text.h"
 #include "tests/tools/troupe_program.h"
 
@@ -12,7 +13,11 @@ namespace {
 using std::string;
 
 TEST_CASE("placement groups are listed, and why tells what waits for what") {
-  const TroupeHome home;
+  TroupeHome home;
+  // A folder that is not a run's is not meant where the cluster has something of its name.
+  REQUIRE(PosixFileSystem().create_directories(home.file("train")).ok());
+  REQUIRE(PosixFileSystem().create_directories(home.file("nobody's")).ok());
+  home.more().directory = home.path();
   auto head = start_head(home);
   auto worker = start_worker(home, head, {"--num-cpus", "2", "--labels", "zone=a"});
   BackgroundCommand driver(
@@ -58,6 +63,8 @@ TEST_CASE("placement groups are listed, and why tells what waits for what") {
   const auto absent = home.run({"why", "nobody"});
   CHECK(absent.exit_code == 3);
   CHECK(contains(absent.err, "no run, actor, placement group or supervisor 'nobody'"));
+  CHECK(contains(home.run({"why", "nobody's"}).err,
+                 "it is not the output directory of a run, and the cluster has no run, actor, "));
   CHECK(home.run({"stop"}).exit_code == 0);
 }
 

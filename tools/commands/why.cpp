@@ -63,19 +63,27 @@ Result<train::RunRegistry> registry_of(CommandContext& context) {
                                       train::kRunsDirectory));
 }
 
-// A directory that is there is meant, before a run of that name.
+bool has_story(FileSystem& files, const std::string& directory) {
+  return files.exists(join_path(directory, train::kEventsFile)) ||
+         files.exists(join_path(directory, train::kStepsFile));
+}
+
+// The directory of a run is meant before a run of that name. Any other directory or file is not: an
+// actor may have its name.
 Result<train::StorySources> find_sources(const std::string& target, CommandContext& context) {
   train::StorySources sources;
   FileSystem& files = context.files;
   auto registry = registry_of(context);
   if (!target.empty() && files.exists(target)) {
     sources.output_dir = target;
-    if (!registry.ok()) return sources;
-    if (const auto record = registry->find_output(train::absolute_path(target));
-        record.ok() && *record) {
-      take_note(sources, files, **record);
+    if (registry.ok()) {
+      if (const auto record = registry->find_output(train::absolute_path(target));
+          record.ok() && *record) {
+        take_note(sources, files, **record);
+      }
     }
-    return sources;
+    if (sources.driver_started_unix_us != 0 || has_story(files, target)) return sources;
+    sources = {};
   }
   TROUPE_RETURN_IF_ERROR(registry.status());
   train::RunRecord record;
@@ -106,6 +114,17 @@ Status why(const WhyOptions& options, CommandContext& context) {
   if (found.status().code() == Code::kNotFound && !options.target.empty()) {
     const auto told = tell_waiting(context, options.cluster, options.target);
     if (told.ok() && *told) return {};
+    const Code code = told.status().code();
+    const bool no_cluster = code == Code::kNotFound || code == Code::kUnavailable;
+    if (!told.ok() && (!no_cluster || options.cluster.address)) return told.status();
+    if (files.exists(options.target)) {
+      return error(Code::kNotFound, "{} has no {}: it is not the output directory of a run{}",
+                   options.target, train::kEventsFile,
+                   told.ok()
+                       ? ", and the cluster has no run, actor, placement group, supervisor or "
+                         "job of that name"
+                       : "");
+    }
     if (told.ok()) {
       return error(Code::kNotFound,
                    "there is no run, actor, placement group or supervisor '{}', and no job: "
@@ -114,9 +133,7 @@ Status why(const WhyOptions& options, CommandContext& context) {
                    options.target);
     }
     // Without a cluster to ask, what is known of runs is the better answer.
-    const Code code = told.status().code();
-    const bool no_cluster = code == Code::kNotFound || code == Code::kUnavailable;
-    return no_cluster && !options.cluster.address ? found.status() : told.status();
+    return found.status();
   }
   auto sources = TROUPE_TRY(std::move(found));
   auto events = train::read_events(files, join_path(sources.output_dir, train::kEventsFile));
