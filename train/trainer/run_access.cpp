@@ -1,5 +1,6 @@
 #include "train/trainer/run_access.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/memory/segment.h"
@@ -7,6 +8,31 @@
 #include "troupe/raw_connection.h"
 
 namespace troupe::train {
+
+std::optional<NodeId> node_of(const std::vector<NodeInfo>& nodes,
+                              const std::vector<net::InterfaceAddress>& own) {
+  for (const auto& node : nodes) {
+    const auto is_own = [&](const net::InterfaceAddress& a) {
+      return a.address == node.endpoint.host;
+    };
+    if (node.state == NodeState::kAlive && std::ranges::any_of(own, is_own)) return node.node_id;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+// Without an answer of the head or of the kernel any node will do.
+std::optional<NodeId> node_of_this_machine(Cluster& cluster) {
+  if (!cluster.node_id().empty()) return cluster.node_id();
+  PosixFileSystem files;
+  const auto network = net::SystemNetwork(files).read();
+  const auto nodes = cluster.nodes(kControllerTimeout);
+  if (!network.ok() || !nodes.ok()) return std::nullopt;
+  return node_of(*nodes, network->addresses);
+}
+
+}  // namespace
 
 Result<ActorHandle<TrainController>> spawn_controller(Cluster& cluster, const RunSpec& spec) {
   // Started again, it takes its trainers over. A controller that dies on and on is no use. It runs
@@ -19,7 +45,13 @@ Result<ActorHandle<TrainController>> spawn_controller(Cluster& cluster, const Ru
                        .backoff_initial = std::chrono::milliseconds(0),
                        .backoff_max = std::chrono::milliseconds(200),
                        .run = spec.run};
-  if (spec.machines > 0) options.label_selector[kNodeRankLabel] = "0";
+  if (spec.machines > 0) {
+    options.label_selector[kNodeRankLabel] = "0";
+  } else {
+    // It gives the tokenised data, which lie on the driver's machine, to the nodes that lack them.
+    options.node_affinity = node_of_this_machine(cluster);
+    options.node_affinity_soft = options.node_affinity.has_value();
+  }
   return cluster.spawn<TrainController>(options, spec);
 }
 

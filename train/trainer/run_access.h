@@ -4,7 +4,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <vector>
 
+#include "runtime/net/interfaces.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/run_bundle.h"
 #include "train/trainer/run_spec.h"
@@ -17,6 +20,11 @@ inline constexpr const char* kControllerPrefix = "controller/";
 // How long a controller may take to answer its driver.
 inline constexpr auto kControllerTimeout = std::chrono::seconds(30);
 
+// The living node that has one of these addresses: the first where several have.
+std::optional<NodeId> node_of(const std::vector<NodeInfo>& nodes,
+                              const std::vector<net::InterfaceAddress>& own);
+// On the node of the driver's machine where there is one with room, unless a launcher's machines
+// have ranks: then on the first of those.
 Result<ActorHandle<TrainController>> spawn_controller(Cluster& cluster, const RunSpec& spec);
 // The number of the controller's process that the head knew last.
 class ControllerWatch {
