@@ -1,8 +1,5 @@
 #include "train/adapters/pissa.h"
 
-#define EIGEN_NO_DEBUG  // no check of each element that is read: it is a tenth of the code
-#include <Eigen/QR>
-#include <Eigen/SVD>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -10,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "train/adapters/adapter_merge.h"
+#include "train/cpu/singular.h"
 #include "train/model/initialize.h"
 
 namespace troupe::train {
@@ -18,58 +16,17 @@ namespace {
 constexpr std::string_view kExact = "pissa";
 constexpr std::string_view kRandomised = "pissa_niter_";
 
-using Matrix = Eigen::MatrixXd;
-
-// Eigen cuts products into blocks by the caches that it finds, and so the order of sums.
-void fix_block_sizes() {
-  static const bool fixed = [] {
-    Eigen::setCpuCacheSizes(32 << 10, 512 << 10, 4 << 20);
-    return true;
-  }();
-  static_cast<void>(fixed);
-}
-
-struct Decomposition {
-  Matrix u;           // (out, rank)
-  Eigen::VectorXd s;  // descending
-  Matrix v;           // (in, rank)
-};
-
-Decomposition decompose(const Matrix& matrix, std::int64_t rank) {
-  const Eigen::BDCSVD<Matrix> svd(matrix, Eigen::ComputeThinU | Eigen::ComputeThinV);
-  return {svd.matrixU().leftCols(rank), svd.singularValues().head(rank),
-          svd.matrixV().leftCols(rank)};
-}
-
-Matrix orthonormal(const Matrix& columns) {
-  const Eigen::HouseholderQR<Matrix> qr(columns);
-  return qr.householderQ() * Matrix::Identity(columns.rows(), columns.cols());
-}
-
 // As torch.svd_lowrank(W, rank, iterations), with random vectors that follow from the module's
 // name.
-Decomposition decompose_randomised(const Matrix& matrix, const PissaMatrix& what,
+SingularParts decompose_randomised(const MatrixView& view, const PissaMatrix& matrix,
                                    std::int64_t iterations) {
-  if (matrix.rows() < matrix.cols()) {
-    Decomposition of_transposed = decompose_randomised(matrix.transpose(), what, iterations);
-    std::swap(of_transposed.u, of_transposed.v);
-    return of_transposed;
-  }
-  ParameterInfo random{.name = fmt::format("{}.pissa", what.module),
-                       .shape = {what.rank, matrix.cols()},
-                       .elements = what.rank * matrix.cols()};
+  const std::int64_t shorter = std::min(matrix.in, matrix.out);
+  const ParameterInfo random{.name = fmt::format("{}.pissa", matrix.module),
+                             .shape = {matrix.rank, shorter},
+                             .elements = matrix.rank * shorter};
   std::vector<float> normal(static_cast<std::size_t>(random.elements));
   initialize_parameter(random, 1.0, 0, 0, normal);
-  const Matrix vectors =
-      Eigen::Map<const Eigen::MatrixXf>(normal.data(), matrix.cols(), what.rank).cast<double>();
-  Matrix basis = orthonormal(matrix * vectors);
-  for (std::int64_t i = 0; i < iterations; ++i) {
-    basis = orthonormal(matrix.transpose() * basis);
-    basis = orthonormal(matrix * basis);
-  }
-  Decomposition small = decompose(basis.transpose() * matrix, what.rank);
-  small.u = basis * small.u;
-  return small;
+  return low_rank_singular_parts(view, matrix.rank, iterations, normal);
 }
 
 }  // namespace
@@ -110,26 +67,23 @@ Result<PrincipalFactors> principal_factors(std::span<const float> weight, const 
     return error(Code::kDataLoss,
                  "{} has values that are not finite: there is no PiSSA decomposition of it",
                  matrix.module);
-  fix_block_sizes();
-  // Columns first: a weight stored [out, in] is the transposed matrix.
-  Matrix w = matrix.transposed
-                 ? Matrix(Eigen::Map<const Eigen::MatrixXf>(weight.data(), out, in).cast<double>())
-                 : Matrix(Eigen::Map<const Eigen::MatrixXf>(weight.data(), in, out)
-                              .transpose()
-                              .cast<double>());
-  const Decomposition parts =
-      start.iterations < 0 ? decompose(w, rank) : decompose_randomised(w, matrix, start.iterations);
+  // A weight stored [out, in] lies row by row, a transposed one column by column.
+  const MatrixView view{
+      .values = weight, .rows = out, .columns = in, .by_columns = matrix.transposed};
+  const SingularParts parts = start.iterations < 0
+                                  ? singular_parts(view, rank)
+                                  : decompose_randomised(view, matrix, start.iterations);
   PrincipalFactors factors{.a = std::vector<float>(static_cast<std::size_t>(rank * in)),
                            .b = std::vector<float>(static_cast<std::size_t>(out * rank))};
   for (std::int64_t k = 0; k < rank; ++k) {
-    Eigen::Index largest = 0;
-    parts.v.col(k).cwiseAbs().maxCoeff(&largest);
-    const double sign = parts.v(largest, k) < 0 ? -1.0 : 1.0;
-    const double root = sign * std::sqrt(parts.s(k) / matrix.scale);
-    for (std::int64_t i = 0; i < in; ++i)
-      factors.a[static_cast<std::size_t>(k * in + i)] = static_cast<float>(root * parts.v(i, k));
+    const double root = std::sqrt(parts.values[static_cast<std::size_t>(k)] / matrix.scale);
+    for (std::int64_t i = 0; i < in; ++i) {
+      const auto at = static_cast<std::size_t>(k * in + i);
+      factors.a[at] = static_cast<float>(root * parts.right[at]);
+    }
     for (std::int64_t o = 0; o < out; ++o)
-      factors.b[static_cast<std::size_t>(o * rank + k)] = static_cast<float>(root * parts.u(o, k));
+      factors.b[static_cast<std::size_t>(o * rank + k)] =
+          static_cast<float>(root * parts.left[static_cast<std::size_t>(k * out + o)]);
   }
   return factors;
 }

@@ -1,63 +1,13 @@
 #include "train/optimizer/matrices.h"
 
-#define EIGEN_NO_DEBUG  // no check of each element that is read: it is a tenth of the code
-#include <Eigen/Eigenvalues>
-#include <Eigen/QR>
 #include <algorithm>
-#include <cmath>
 
 #include "runtime/base/check.h"
 #include "train/cpu/gemm.h"
+#include "train/cpu/singular.h"
 
 namespace troupe::train {
 namespace {
-
-using Dense = Eigen::MatrixXd;
-
-// As in train/adapters: Eigen cuts products into blocks by the caches that it finds.
-void fix_block_sizes() {
-  static const bool fixed = [] {
-    Eigen::setCpuCacheSizes(32 << 10, 512 << 10, 4 << 20);
-    return true;
-  }();
-  static_cast<void>(fixed);
-}
-
-Dense dense(const Matrix& matrix) {
-  using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  return Eigen::Map<const RowMajor>(matrix.values.data(), matrix.rows, matrix.columns)
-      .cast<double>();
-}
-
-// Columns: the leading left singular vectors of what has no more rows than columns.
-Dense leading(const Dense& wide, std::int64_t count) {
-  const Eigen::SelfAdjointEigenSolver<Dense> solver(Dense(wide * wide.transpose()));
-  return solver.eigenvectors().rowwise().reverse().leftCols(std::min(count, wide.rows()));
-}
-
-// The side that a decomposition by the shorter one does not give: orthonormal even where singular
-// values are zero.
-Dense other_side(const Dense& tall, const Dense& vectors) {
-  const Dense images = tall * vectors;
-  const Eigen::HouseholderQR<Dense> qr(images);
-  Dense basis = qr.householderQ() * Dense::Identity(images.rows(), images.cols());
-  for (Eigen::Index i = 0; i < basis.cols(); ++i)
-    if (basis.col(i).dot(images.col(i)) < 0) basis.col(i) *= -1.0;
-  return basis;
-}
-
-Dense left_vectors(const Dense& matrix, std::int64_t count) {
-  fix_block_sizes();
-  Dense vectors = matrix.rows() <= matrix.cols()
-                      ? leading(matrix, count)
-                      : other_side(matrix, leading(matrix.transpose(), count));
-  for (Eigen::Index i = 0; i < vectors.cols(); ++i) {
-    Eigen::Index largest = 0;
-    vectors.col(i).cwiseAbs().maxCoeff(&largest);
-    if (vectors(largest, i) < 0) vectors.col(i) *= -1.0;
-  }
-  return vectors;
-}
 
 struct Products {
   Arena arena{1};
@@ -100,18 +50,28 @@ Matrix product(const Matrix& a, const Matrix& b, Transposed which, Factors facto
   return c;
 }
 
-Matrix left_singular_vectors(const Matrix& matrix, std::int64_t count) {
-  const Dense vectors = left_vectors(dense(matrix), count);
-  Matrix result(vectors.rows(), vectors.cols());
-  for (std::int64_t r = 0; r < result.rows; ++r)
-    for (std::int64_t c = 0; c < result.columns; ++c)
-      result.values[static_cast<std::size_t>(r * result.columns + c)] =
-          static_cast<float>(vectors(r, c));
+namespace {
+
+// Vectors one behind the other become the rows of a matrix.
+Matrix rows_of(const std::vector<double>& vectors, std::int64_t columns) {
+  Matrix result(static_cast<std::int64_t>(vectors.size()) / columns, columns);
+  std::ranges::transform(vectors, result.values.begin(),
+                         [](double value) { return static_cast<float>(value); });
   return result;
 }
 
+}  // namespace
+
+Matrix left_singular_vectors(const Matrix& matrix, std::int64_t count) {
+  const MatrixView view{.values = matrix.values, .rows = matrix.rows, .columns = matrix.columns};
+  return transposed(rows_of(left_singular_vectors(view, count), matrix.rows));
+}
+
 Matrix right_singular_vectors(const Matrix& matrix, std::int64_t count) {
-  return transposed(left_singular_vectors(transposed(matrix), count));
+  // Read by columns, its rows are the columns of the transposed matrix.
+  const MatrixView view{
+      .values = matrix.values, .rows = matrix.columns, .columns = matrix.rows, .by_columns = true};
+  return rows_of(left_singular_vectors(view, count), matrix.columns);
 }
 
 }  // namespace troupe::train
