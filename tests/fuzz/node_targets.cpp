@@ -7,7 +7,7 @@
 #include "runtime/base/check.h"
 #include "scheduler/node/node_state.h"
 #include "tests/fuzz/fuzz_input.h"
-#include "tests/runtime/wire/filled.h"
+#include "tests/runtime/wire/every_message.h"
 
 namespace troupe::tests {
 namespace {
@@ -216,28 +216,6 @@ NodeSeed running_node() {
   return seed;
 }
 
-template <std::size_t... I>
-void add_from_head(std::vector<FuzzBytes>& seeds, std::index_sequence<I...>) {
-  Filler filler;
-  (seeds.push_back(running_node()
-                       .head(filler.make<std::variant_alternative_t<I, wire::ControlMessage>>())
-                       .pass(30)
-                       .take()),
-   ...);
-}
-
-template <std::size_t... I>
-void add_from_host(std::vector<FuzzBytes>& seeds, std::index_sequence<I...>) {
-  Filler filler;
-  (seeds.push_back(
-       running_node()
-           .host(filler.make<std::variant_alternative_t<I, wire::HostMessage>>(), I % 2 == 1)
-           .event(NodeFuzzEvent::kProcessEnds, 0)
-           .event(NodeFuzzEvent::kProcessEnds, 1)
-           .take()),
-   ...);
-}
-
 std::vector<FuzzBytes> node_seeds() {
   std::vector<FuzzBytes> seeds;
   seeds.push_back(running_node()
@@ -269,8 +247,17 @@ std::vector<FuzzBytes> node_seeds() {
                       .pass(2)
                       .event(NodeFuzzEvent::kProcessEnds, 1)
                       .take());
-  add_from_head(seeds, std::make_index_sequence<std::variant_size_v<wire::ControlMessage>>());
-  add_from_host(seeds, std::make_index_sequence<std::variant_size_v<wire::HostMessage>>());
+  for (const auto& message : every_message<wire::ControlMessage>().filled)
+    seeds.push_back(running_node().head(message).pass(30).take());
+  bool with_descriptor = false;
+  for (const auto& message : every_message<wire::HostMessage>().filled) {
+    seeds.push_back(running_node()
+                        .host(message, with_descriptor)
+                        .event(NodeFuzzEvent::kProcessEnds, 0)
+                        .event(NodeFuzzEvent::kProcessEnds, 1)
+                        .take());
+    with_descriptor = !with_descriptor;
+  }
   return seeds;
 }
 

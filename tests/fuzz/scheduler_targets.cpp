@@ -14,7 +14,7 @@
 #include "scheduler/head/journal.h"
 #include "tests/fuzz/fuzz_files.h"
 #include "tests/fuzz/fuzz_input.h"
-#include "tests/runtime/wire/filled.h"
+#include "tests/runtime/wire/every_message.h"
 
 namespace troupe::tests {
 namespace {
@@ -268,19 +268,6 @@ class HeadSeed {
   FuzzSeed seed_;
 };
 
-template <std::size_t... I>
-void add_filled_messages(std::vector<FuzzBytes>& seeds, std::index_sequence<I...>) {
-  Filler filler;
-  const wire::ClientHello hello{1, kSeedClient, JobId{4, 1}, "driver", "driver"};
-  (seeds.push_back(
-       HeadSeed()
-           .say(0, hello)
-           .say(1, seed_node())
-           .say(I % 2, filler.make<std::variant_alternative_t<I, wire::ControlMessage>>())
-           .take()),
-   ...);
-}
-
 std::vector<FuzzBytes> head_seeds() {
   const wire::ClientHello hello{1, kSeedClient, JobId{4, 1}, "driver", "driver"};
   wire::CreateActors create;
@@ -320,7 +307,11 @@ std::vector<FuzzBytes> head_seeds() {
   seeds.push_back(submitted().say(1, ended).say(2, create).say(0, wire::ListJobs{6}).take());
   seeds.push_back(submitted().say(0, wire::StopJob{6, JobId{4, 2}, 100, "x"}).say(1, ended).take());
   seeds.push_back(submitted().close(1).pass(50).take());
-  add_filled_messages(seeds, std::make_index_sequence<std::variant_size_v<wire::ControlMessage>>());
+  std::uint8_t peer = 0;
+  for (const auto& message : every_message<wire::ControlMessage>().filled) {
+    seeds.push_back(HeadSeed().say(0, hello).say(1, seed_node()).say(peer, message).take());
+    peer ^= 1;
+  }
   return seeds;
 }
 

@@ -6,7 +6,7 @@
 #include "runtime/wire/host_messages.h"
 #include "runtime/wire/keeper_messages.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "tests/runtime/wire/filled.h"
+#include "tests/runtime/wire/every_message.h"
 
 namespace troupe::tests {
 namespace {
@@ -25,20 +25,14 @@ void run_schema(std::span<const std::byte> input) {
   TROUPE_CHECK(wire::encode(*again) == written);
 }
 
-template <typename Message, std::size_t... I>
-std::vector<FuzzBytes> schema_seeds(std::index_sequence<I...>) {
-  Filler filler;
-  std::vector<FuzzBytes> seeds;
-  (seeds.push_back(wire::encode(Message(filler.make<std::variant_alternative_t<I, Message>>()))),
-   ...);
-  (seeds.push_back(wire::encode(Message(std::variant_alternative_t<I, Message>{}))), ...);
-  return seeds;
-}
-
 // Every message of the family, with every field filled and with none.
 template <typename Message>
 std::vector<FuzzBytes> schema_seeds() {
-  return schema_seeds<Message>(std::make_index_sequence<std::variant_size_v<Message>>());
+  const auto all = every_message<Message>();
+  std::vector<FuzzBytes> seeds;
+  for (const auto& messages : {all.filled, all.empty})
+    for (const Message& message : messages) seeds.push_back(wire::encode(message));
+  return seeds;
 }
 
 constexpr std::size_t kSchemaBytesMax = 4096;

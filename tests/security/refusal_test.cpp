@@ -11,7 +11,7 @@
 
 #include "runtime/net/handshake.h"
 #include "runtime/process/packet_socket.h"
-#include "tests/security/every_message.h"
+#include "tests/security/aimed_messages.h"
 #include "tests/security/live_cluster.h"
 #include "tests/security/stranger.h"
 #include "troupe/serialize.h"
@@ -120,7 +120,7 @@ void check_refused(const wire::Bytes& heard, const Credential& credential) {
 TEST_CASE_FIXTURE(Fixture, "no, wrong, truncated and old tokens: every message at every door") {
   const ClusterState before = cluster.state(purse);
   const std::int64_t pid = cluster.pid_of(purse.id());
-  const auto messages = every_message(aim());
+  const auto messages = aimed_messages(aim());
   const std::size_t family_sizes =
       std::variant_size_v<wire::ControlMessage> + std::variant_size_v<wire::HostMessage> +
       std::variant_size_v<wire::CallMessage> + std::variant_size_v<wire::KeeperMessage>;
@@ -181,8 +181,8 @@ TEST_CASE_FIXTURE(Fixture, "with the token the same words are taken") {
   CHECK_FALSE(cluster.state(purse) == before);
 
   // It takes a job.
-  wire::SubmitJob job = Filler().make<wire::SubmitJob>();
-  aim_at(aim(), job);
+  const Aim here = aim();
+  auto job = Filler(&here).make<wire::SubmitJob>();
   job.driver.job_id = JobId{4, 4};  // whose end is not that of the purse
   job.driver.supervisor = {};
   job.driver.health = {};
@@ -247,7 +247,7 @@ bool as_other_user(Work work) {
 
 TEST_CASE_FIXTURE(Fixture, "another user is turned away at local sockets, even with the token") {
   const ClusterState before = cluster.state(purse);
-  const auto messages = every_message(aim());
+  const auto messages = aimed_messages(aim());
   std::vector<std::string> problems;
   const bool allowed = as_other_user([&] {
     for (const NamedMessage& message : messages) {
@@ -285,7 +285,7 @@ TEST_CASE_FIXTURE(Fixture, "another user is turned away at local sockets, even w
 
 TEST_CASE_FIXTURE(Fixture, "a keeper has one daemon: a second one is told so and not heard") {
   const ClusterState before = cluster.state(purse);
-  for (const NamedMessage& message : every_message(aim())) {
+  for (const NamedMessage& message : aimed_messages(aim())) {
     CAPTURE(message.name);
     auto socket = process::connect_packets(cluster.keeper_socket());
     REQUIRE(socket.ok());

@@ -1,6 +1,6 @@
 #pragma once
-// Fills every field of a message with a value of its own and compares field by field, by reflection
-// (Boost.PFR): a field that the codec forgets is found without anybody listing it here.
+// Fills every field of a message with a value of its own, by reflection (Boost.PFR): a field that
+// the codec forgets is found without anybody listing it here.
 
 #include <boost/pfr.hpp>
 #include <concepts>
@@ -19,8 +19,18 @@
 
 namespace troupe::tests {
 
+// Whom and what messages are about that would do harm if they were taken.
+struct Aim {
+  ActorId actor;
+  NodeId node;
+  JobId job;
+  ClientId client;
+};
+
 class Filler {
  public:
+  // With `aim`, which outlives it, ids are those, and the rest is what a receiver would take.
+  explicit Filler(const Aim* aim = nullptr) : aim_(aim) {}
   template <typename T>
   T make() {
     T value{};
@@ -31,6 +41,16 @@ class Filler {
  private:
   int next() { return ++counter_; }
 
+  void fill(ActorId& id) { fill_id(id, aim_ != nullptr ? &aim_->actor : nullptr); }
+  void fill(NodeId& id) { fill_id(id, aim_ != nullptr ? &aim_->node : nullptr); }
+  void fill(JobId& id) { fill_id(id, aim_ != nullptr ? &aim_->job : nullptr); }
+  void fill(ClientId& id) { fill_id(id, aim_ != nullptr ? &aim_->client : nullptr); }
+  template <typename I>
+  void fill_id(I& id, const I* aim) {
+    fill(id.high);
+    fill(id.low);
+    if (aim != nullptr) id = *aim;
+  }
   void fill(bool& value) { value = !value; }  // so that it is not the default
   void fill(std::string& value) { value = "text " + std::to_string(next()); }
   void fill(std::byte& value) { value = static_cast<std::byte>(next()); }
@@ -77,37 +97,39 @@ class Filler {
   template <typename T>
   requires std::is_aggregate_v<T>
   void fill(T& value) {
-    boost::pfr::for_each_field(value, [&](auto& field) { fill(field); });
+    fill_fields(value, std::make_index_sequence<boost::pfr::tuple_size_v<T>>());
+    if (aim_ != nullptr) aim_at(value);
+  }
+  template <typename T, std::size_t... I>
+  void fill_fields(T& value, std::index_sequence<I...>) {
+    (fill(boost::pfr::get<I>(value)), ...);
+  }
+  template <typename T>
+  static void aim_at(T& value) {
+    if constexpr (requires { value.protocol_version; }) {
+      value.protocol_version = T{}.protocol_version;
+    }
+    if constexpr (requires { value.generation; }) value.generation = 1;
+    if constexpr (requires { value.grace_ms; }) value.grace_ms = 0;
+    if constexpr (requires { value.resources; }) value.resources = {{"CPU", wire::kResourceUnit}};
+    if constexpr (requires { value.total; }) value.total = {{"CPU", 8 * wire::kResourceUnit}};
+    // A job that would be taken, and run.
+    if constexpr (requires { value.driver.program; }) {
+      value.driver.actor_id.low = ~value.driver.actor_id.low;
+      value.driver.program = {{"/bin/sh", "-c", "exit 0"}, "/"};
+      value.driver.environment.clear();
+      value.driver.package = {};
+      value.driver.restart = {};
+      value.driver.placement_group = {};
+      value.driver.bundle_index = -1;
+      value.driver.node_affinity.reset();
+      value.driver.label_selector.clear();
+      value.driver.label_preference.clear();
+    }
   }
 
+  const Aim* aim_;
   int counter_ = 0;
 };
-
-template <typename T>
-bool same(const T& a, const T& b);
-
-template <typename T, std::size_t... I>
-bool same_fields(const T& a, const T& b, std::index_sequence<I...>) {
-  return (same(boost::pfr::get<I>(a), boost::pfr::get<I>(b)) && ...);
-}
-
-template <typename T>
-bool same(const T& a, const T& b) {
-  if constexpr (requires { requires std::is_aggregate_v<T>; }) {
-    return same_fields(a, b, std::make_index_sequence<boost::pfr::tuple_size_v<T>>());
-  } else if constexpr (requires(const T& v) {
-                         v.begin();
-                         v.size();
-                         requires std::is_aggregate_v<typename T::value_type>;
-                       }) {
-    if (a.size() != b.size()) return false;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      if (!same(a[i], b[i])) return false;
-    }
-    return true;
-  } else {
-    return a == b;
-  }
-}
 
 }  // namespace troupe::tests

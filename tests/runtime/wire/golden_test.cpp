@@ -6,12 +6,7 @@
 #include <string_view>
 
 #include "runtime/base/hash.h"
-#include "runtime/wire/call_messages.h"
-#include "runtime/wire/control_messages.h"
-#include "runtime/wire/host_messages.h"
-#include "runtime/wire/keeper_messages.h"
-#include "runtime/wire/object_messages.h"
-#include "tests/runtime/wire/filled.h"
+#include "tests/runtime/wire/every_message.h"
 
 namespace troupe::wire {
 namespace {
@@ -63,37 +58,17 @@ constexpr std::uint64_t kCallHashes[] = {
     0x634492e1039fd5d6, 0xf9f46f107d121a90, 0x12a895ce2f23b97c,
 };
 
-template <typename Message>
-constexpr std::string_view name_of() {
-  return __PRETTY_FUNCTION__;
-}
-
-void check_hash(std::string_view name, std::uint64_t hash, std::uint64_t expected) {
-  CHECK_MESSAGE(hash == expected, name, " is encoded differently: ", fmt::format("{:#018x}", hash));
-}
-
-template <typename Family, typename Message>
-std::uint64_t hash_of() {
-  Bytes bytes = encode(Family(tests::Filler().make<Message>()));
-  Message none{};
-  if constexpr (requires { none.protocol_version; }) none.protocol_version = 0;  // it may grow
-  const Bytes empty = encode(Family(none));
-  bytes.insert(bytes.end(), empty.begin(), empty.end());
-  return xxh3_64(bytes);
-}
-
-template <typename Family, std::size_t... I>
-void check_bytes(std::span<const std::uint64_t> expected, std::index_sequence<I...>) {
-  REQUIRE(expected.size() == sizeof...(I));
-  const auto check_one = [&]<typename Message>(std::size_t index, const Message*) {
-    check_hash(name_of<Message>(), hash_of<Family, Message>(), expected[index]);
-  };
-  (check_one(I, static_cast<const std::variant_alternative_t<I, Family>*>(nullptr)), ...);
-}
-
 template <typename Family>
 void check_bytes(std::span<const std::uint64_t> expected) {
-  check_bytes<Family>(expected, std::make_index_sequence<std::variant_size_v<Family>>());
+  const auto all = tests::every_message<Family>();
+  REQUIRE(expected.size() == all.filled.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    Bytes bytes = encode(all.filled[i]);
+    const Bytes empty = encode(all.empty[i]);
+    bytes.insert(bytes.end(), empty.begin(), empty.end());
+    CHECK_MESSAGE(xxh3_64(bytes) == expected[i], all.names[i],
+                  " is encoded differently: ", fmt::format("{:#018x}", xxh3_64(bytes)));
+  }
 }
 
 TEST_CASE("every message has the bytes that it always had") {

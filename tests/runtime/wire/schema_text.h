@@ -73,7 +73,9 @@ class SchemaText {
 
   template <typename T>
   static std::string own_name() {
-    std::string_view name = __PRETTY_FUNCTION__;  // "… [with T = troupe::wire::Call; …]"
+    return last_name(__PRETTY_FUNCTION__);  // "… [with T = troupe::wire::Call; …]"
+  }
+  static std::string last_name(std::string_view name) {
     name = name.substr(0, name.find_first_of(";]", name.find("T = ")));
     return std::string(name.substr(name.rfind(':') + 1));
   }
@@ -111,22 +113,32 @@ class SchemaText {
   }
   template <auto Member>
   void add_field(Struct& added, std::string& fields, std::size_t& number, std::uint32_t place) {
-    const std::string_view full = codec::name_of(&codec::field_name<Member>);
+    append_field(added, fields, number++, place, codec::name_of(&codec::field_name<Member>),
+                 name(Of<codec::FieldType<Member>>()), kWireDefault<Member>);
+  }
+  // What does not depend on the field's type is compiled once: there are seven hundred fields.
+  static void append_field(Struct& added, std::string& fields, std::size_t number,
+                           std::uint32_t place, std::string_view full, const std::string& type,
+                           std::int64_t initial) {
     const std::string field = field_style(full.substr(full.rfind(':') + 1));
     added.places.emplace_back(field, place);
-    fields += fmt::format("  {} @{} :{}", field, number++, name(Of<codec::FieldType<Member>>()));
-    if (kWireDefault<Member> != 0) fields += fmt::format(" = {}", kWireDefault<Member>);
+    fields += fmt::format("  {} @{} :{}", field, number, type);
+    if (initial != 0) fields += fmt::format(" = {}", initial);
     fields += ";\n";
   }
 
   template <typename Family, std::size_t... I>
   void add_family(std::string_view family, std::index_sequence<I...>) {
     std::string fields;
-    ((fields += fmt::format("    {} @{} :{};\n",
-                            field_style(own_name<std::variant_alternative_t<I, Family>>()), I,
-                            name(Of<std::variant_alternative_t<I, Family>>()))),
+    (append_alternative(fields, own_name<std::variant_alternative_t<I, Family>>(), I,
+                        name(Of<std::variant_alternative_t<I, Family>>())),
      ...);
     text_ += fmt::format("\nstruct {} {{\n  union {{\n{}  }}\n}}\n", family, fields);
+  }
+
+  static void append_alternative(std::string& fields, const std::string& own, std::size_t number,
+                                 const std::string& type) {
+    fields += fmt::format("    {} @{} :{};\n", field_style(own), number, type);
   }
 
   std::string text_;
