@@ -79,6 +79,7 @@ void Connections::closed(PeerId peer) {
 void Connections::await(ClientRecord& client, TimePoint until) {
   client.return_by = until;
   context_.arm(until, TimerKind::kClient, client.client_id);
+  context_.watch_for_pauses(until);
 }
 
 std::optional<ClientRecord> Connections::take_gone(const Timer& timer) {

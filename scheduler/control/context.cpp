@@ -14,6 +14,8 @@ constexpr Duration kAfterPause = std::chrono::milliseconds(200);
 constexpr Duration kBetweenLooks = std::chrono::milliseconds(20);
 // No timer of a head that is merely busy comes so late.
 constexpr Duration kLongPause = std::chrono::seconds(1);
+// So much of a pause may go unseen.
+constexpr Duration kPulse = std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -78,6 +80,16 @@ std::optional<Duration> Context::long_pause(TimePoint before) const {
   const auto due = next_deadline();
   if (!due || now() - std::max(*due, before) < kLongPause) return std::nullopt;
   return now() - before;  // it may have begun right behind the event before
+}
+
+void Context::watch_for_pauses(TimePoint until) {
+  pauses_until_ = std::max(pauses_until_, until);
+  if (!pulses_) pulse();
+}
+
+void Context::pulse() {
+  pulses_ = now() < pauses_until_;
+  if (pulses_) arm(Timer{.at = now() + kPulse, .kind = TimerKind::kPulse});
 }
 
 }  // namespace troupe::scheduler

@@ -9,7 +9,16 @@
 
 namespace troupe::scheduler {
 
-enum class TimerKind : std::uint8_t { kNode, kClient, kActor, kStop, kGroup, kLine, kExpected };
+enum class TimerKind : std::uint8_t {
+  kNode,
+  kClient,
+  kActor,
+  kStop,
+  kGroup,
+  kLine,
+  kExpected,
+  kPulse
+};
 
 // A timer is only a reason to look: the records hold the times that count.
 struct Timer {
@@ -82,6 +91,10 @@ class Context {
   bool looked_twice(Timer timer);
   // How long this process stood still until now, where that was long. `before`: the last event.
   std::optional<Duration> long_pause(TimePoint before) const;
+  // Until then somebody has time to come back, of which a pause is to be no part. A pause is seen
+  // by timers that come late, so that there are some until then.
+  void watch_for_pauses(TimePoint until);
+  void pulse();  // such a timer
 
   // Order numbers rise with each thing that is asked for.
   std::uint64_t next_order() { return order_++; }
@@ -104,6 +117,8 @@ class Context {
   std::uint64_t event_bytes_ = 0;
   std::uint64_t next_event_ = 1;
   std::set<Timer> timers_;
+  TimePoint pauses_until_{};
+  bool pulses_ = false;
   std::uint64_t order_ = 1;
   std::optional<std::string> stop_reason_;
 };

@@ -183,6 +183,9 @@ void HeadState::run_timers() {
       case TimerKind::kExpected:
         p.clients.expectation_timer(*timer);
         break;
+      case TimerKind::kPulse:
+        p.context.pulse();
+        break;
       case TimerKind::kStop:
         break;  // finish() looks at the clock
     }

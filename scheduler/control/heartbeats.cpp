@@ -48,11 +48,15 @@ void Nodes::look_at(NodeRecord& node, TimePoint at) {
   context_.arm(at, TimerKind::kNode, node.id());
 }
 
+void Nodes::await(NodeRecord& node, TimePoint until) {
+  node.return_by = until;
+  look_at(node, until);
+  context_.watch_for_pauses(until);
+}
+
 void Nodes::excuse_away(Duration pause) {
   for (auto& [id, node] : records_) {
-    if (!node.return_by) continue;
-    *node.return_by += pause;
-    look_at(node, *node.return_by);
+    if (node.return_by) await(node, *node.return_by + pause);
   }
 }
 

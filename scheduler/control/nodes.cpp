@@ -83,8 +83,7 @@ void Nodes::disconnected(const NodeRecord& node) {
 }
 
 void Nodes::awaits_return(const NodeRecord& node) {
-  edit(node).return_by = context_.now() + context_.config().disconnect_grace;
-  look_at(edit(node), *node.return_by);
+  await(edit(node), context_.now() + context_.config().disconnect_grace);
 }
 
 void Nodes::drains(const NodeRecord& node) {
@@ -182,8 +181,7 @@ void Nodes::resume() {
   for (auto& [id, node] : records_) {
     node.info.available = node.info.total;
     if (node.dead()) continue;
-    node.return_by = context_.now() + context_.config().rejoin_grace;
-    look_at(node, *node.return_by);
+    await(node, context_.now() + context_.config().rejoin_grace);
   }
 }
 

@@ -111,6 +111,8 @@ class Nodes : public Table<NodeId, NodeRecord> {
   // What a node that died had goes to those that wait, the first to have joined first.
   void pass_numbers_on();
   void look_at(NodeRecord& node, TimePoint at);
+  // It has until then to come back.
+  void await(NodeRecord& node, TimePoint until);
   void suspect(NodeRecord& node, bool suspected);
   void forget_stray(const LeaseKey& key);
   static void give_back_cpus(NodeRecord& node);

@@ -241,8 +241,13 @@ ControllerActions ControllerSession::data_given(int trainer, std::uint64_t incar
 
 ControllerActions ControllerSession::time_passed(TimePoint now) {
   if (!state_.ended() && has_data_) {
-    for (const int trainer : processes_.to_end(now))
-      actions_.push_back(RestartTrainer{trainer, "it did not take the run's data"});
+    for (const int trainer : processes_.to_end(now)) {
+      const auto& process = processes_[trainer];
+      actions_.push_back(RestartTrainer{
+          trainer, process.died >= process.alive
+                       ? "its node had been taken for lost, and its rank waits for the next process"
+                       : "it did not take the run's data"});
+    }
   }
   feed(TimePassed{}, now);
   return take();

@@ -59,8 +59,9 @@ TrainerProcesses::Change TrainerProcesses::changed(int trainer, const wire::Acto
   if (change.died != 0) change.cause = cause_of(info);
   if (info.state != wire::ActorState::kAlive) return change;
   if (info.generation <= known.died) {
-    // Its node was taken for dead and is back: its rank waits for the next process.
-    if (!known.unserved_since) known.unserved_since = now;
+    // Its node was taken for dead and is back: its rank waits for the next process, which comes
+    // when this one is ended.
+    if (!known.unserved_since) known.unserved_since = now - kUnservedPatience;
     return change;
   }
   if (info.generation <= known.alive) return change;

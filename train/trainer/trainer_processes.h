@@ -78,7 +78,8 @@ class TrainerProcesses {
   void cannot_serve(int trainer, TimePoint now) { at(trainer).unserved_since = now; }
   // Those that live without data: they may be given them now.
   std::vector<int> unserved() const;
-  // Those that have been for too long; they are named again when they live on.
+  // Those that have been for too long, and at once those whose death was told and who live; they
+  // are named again when they live on.
   std::vector<int> to_end(TimePoint now);
 
  private:

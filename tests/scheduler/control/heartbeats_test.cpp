@@ -296,6 +296,19 @@ TEST_CASE("who is away has as long to come back as if the head had not stood sti
   }
 }
 
+// A head that has started last and waits for all has nothing else to do, and no other timer.
+TEST_CASE("a pause that ends right behind the time that nodes have is seen all the same") {
+  Beats beats;
+  beats.take(beats.head.apply(PeerClosed{kBeatingPeer}, beats.now));
+  beats.pass(milliseconds(500));
+  beats.now.steady += milliseconds(3'600);
+  beats.take(beats.head.apply(Tick{}, beats.now));
+  beats.pass(milliseconds(3'300));
+  CHECK(beats.count("node_died") == 0);
+  beats.pass(milliseconds(600));
+  CHECK(beats.count("node_died") == 1);
+}
+
 TEST_CASE("an idle head has one timer a node") {
   Beats beats;
   for (int i = 0; i < 50; ++i) {
