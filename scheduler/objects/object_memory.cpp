@@ -45,6 +45,11 @@ std::span<std::byte> ObjectMemory::mapped() {
   return {data_, bytes_};
 }
 
+void ObjectMemory::populate() {
+  if (const auto all = mapped(); !all.empty())
+    (void)::madvise(all.data(), all.size(), MADV_POPULATE_WRITE);
+}
+
 void ObjectMemory::arrived(std::uint64_t bytes) {
   {
     const std::lock_guard lock(mutex_);

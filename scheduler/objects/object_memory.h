@@ -31,6 +31,9 @@ class ObjectMemory {
   std::uint64_t size() const { return bytes_; }
   // Mapped at the first call. Empty where the machine refuses.
   std::span<std::byte> mapped();
+  // All of it is about to be written: its pages come at once, not with a fault for each, where the
+  // kernel can (Linux 5.14).
+  void populate();
 
   // Of bytes that are being fetched: so many are there, from the beginning. Others wait for them.
   void arrived(std::uint64_t bytes);

@@ -503,6 +503,7 @@ void Service::restore(ObjectEffect& effect) {
     Moving moving({.kind = wire::StoreMoveKind::kRestored, .bytes = bytes_of_pieces(pieces)});
     auto memory = ObjectMemory::create(bytes, ObjectMemory::Writer::kStore);
     Status status = memory.status();
+    if (status.ok()) (*memory)->populate();
     for (const auto& piece : pieces) {
       if (!status.ok()) break;
       status = file->read(piece.from, (*memory)->mapped().subspan(piece.to, piece.bytes));

@@ -72,9 +72,6 @@ void ObjectStore::process_gone(ProcessKey key) {
     return want.kind == Want::Kind::kSegment && want.waiter.process == key;
   });
   std::erase_if(holdings_, [&](const Holding& holding) { return holding.waiter.process == key; });
-  for (auto& [id, object] : objects_) {
-    std::erase_if(object.getting, [&](const Waiter& waiter) { return waiter.process == key; });
-  }
   for (const SegmentKey segment : process.written) {
     const auto written = segments_.find(segment);
     if (written != segments_.end()) written->second.writer = 0, written->second.fresh = false;
@@ -83,18 +80,21 @@ void ObjectStore::process_gone(ProcessKey key) {
     const auto object = objects_.find(id);
     if (object == objects_.end() || TROUPE_CANARY("keeps-what-the-dead-held")) continue;
     object->second.holders.erase(key);
+    std::erase_if(object->second.getting,
+                  [&](const Waiter& waiter) { return waiter.process == key; });
     unheld(id, object->second);
   }
-  for (auto it = segments_.begin(); it != segments_.end();) {
-    const auto here = it++;
-    here->second.mapped.erase(key);
-    if (here->second.place == Place::kRevoking && here->second.unanswered.erase(key) > 0 &&
-        here->second.unanswered.empty()) {
-      revocation_answered(here->first, {});
-    } else if (process.written.contains(here->first)) {
-      drop_if_empty(here->first);
+  for (const SegmentKey mapped : process.mapped) {
+    const auto found = segments_.find(mapped);
+    if (found == segments_.end()) continue;
+    Segment& segment = found->second;
+    segment.mapped.erase(key);
+    if (segment.place == Place::kRevoking && segment.unanswered.erase(key) > 0 &&
+        segment.unanswered.empty()) {
+      revocation_answered(mapped, {});
     }
   }
+  for (const SegmentKey written : process.written) drop_if_empty(written);
 }
 
 Status ObjectStore::on_process(ProcessKey process, const wire::ObjectMessage& message,
@@ -406,6 +406,8 @@ void ObjectStore::get(const Waiter& waiter, ObjectId id, TimePoint now) {
   if (reader) {
     hold(waiter.process, id, object);
     object.shared = true;
+  } else if (!object.holders.contains(waiter.process)) {
+    return fail(waiter, unknown_object(id));
   }
   const auto segment = segments_.find(object.segment);
   if (segment != segments_.end()) {

@@ -161,9 +161,9 @@ class ObjectStore {
     std::uint64_t offset = 0;
     bool shared = false;  // others than the process that put it have had it
     std::set<ProcessKey> holders;
-    std::vector<Waiter> getting;
-    Status lost;               // of kLost
-    std::uint64_t asking = 0;  // the number of the BorrowObjects whose answer counts; 0: none
+    std::vector<Waiter> getting;  // of holders
+    Status lost;                  // of kLost
+    std::uint64_t asking = 0;     // the number of the BorrowObjects whose answer counts; 0: none
     // A borrower's.
     enum class Fetch { kNone, kWantsMemory, kWantsSource, kRuns } fetch = Fetch::kNone;
     std::vector<NodeId> failed_sources;
@@ -290,6 +290,7 @@ class ObjectStore {
   std::map<std::uint64_t, Asked> asked_;  // by the number of the message
   std::vector<Holding> holdings_;
   std::deque<Want> wants_;
+  std::deque<std::pair<TimePoint, SegmentKey>> revoked_;  // until when an answer is waited for
   std::set<ObjectId> unheld_;
   std::set<ObjectId> expected_;
   // Of those what settle() is about.

@@ -14,6 +14,8 @@ using Kind = ObjectEffect::Kind;
 constexpr Duration kBusyTime = std::chrono::milliseconds(50);
 // A process that does not answer for so long is stopped, or at work on its loop's thread.
 constexpr Duration kAnswerTime = std::chrono::milliseconds(250);
+// Where room is made, it is made for this part of the memory besides.
+constexpr std::uint64_t kRoomParts = 16;
 // A disk that writes more slowly is taken for stuck.
 constexpr std::uint64_t kDiskBytesPerSecond = 8u << 20;
 
@@ -177,12 +179,14 @@ void ObjectStore::make_room(std::uint64_t bytes, TimePoint now) {
     std::uint64_t used;
     SegmentKey key;
   };
-  const auto short_of = [&] {
-    const std::uint64_t wanted = memory_bytes_ + bytes;
+  const auto short_of = [&](std::uint64_t more) {
+    const std::uint64_t wanted = memory_bytes_ + more;
     const std::uint64_t to_come = config_.memory_max_bytes + leaving_bytes_;
     return wanted > to_come;
   };
-  if (!short_of()) return;
+  if (!short_of(bytes)) return;
+  // Where memory is short it will be again: all segments are looked at once for several requests.
+  const std::uint64_t besides = config_.memory_max_bytes / kRoomParts;
   std::vector<Candidate> candidates;
   for (const auto& [key, segment] : segments_) {
     if (segment.place != Place::kMemory || segment.fresh || segment.busy_until > now) continue;
@@ -197,9 +201,11 @@ void ObjectStore::make_room(std::uint64_t bytes, TimePoint now) {
     return std::pair(a.cost, a.used) < std::pair(b.cost, b.used);
   });
   for (const Candidate& candidate : candidates) {
-    if (!short_of()) return;
+    if (!short_of(bytes + besides)) return;
     const auto segment = segments_.find(candidate.key);
-    if (segment != segments_.end()) revoke(candidate.key, segment->second, now);
+    if (segment == segments_.end() || (segment->second.bytes > besides && !short_of(bytes)))
+      continue;
+    revoke(candidate.key, segment->second, now);
   }
 }
 
@@ -210,6 +216,7 @@ void ObjectStore::revoke(SegmentKey key, Segment& segment, TimePoint now) {
   segment.written_by =
       segment.answer_by + std::chrono::seconds(segment.bytes / kDiskBytesPerSecond);
   segment.unanswered = segment.mapped;
+  revoked_.emplace_back(segment.answer_by, key);
   leaving_bytes_ += segment.bytes;
   for (const ProcessKey process : segment.mapped) {
     tell_process(process, wire::ObjectMessage(wire::RevokeSegments{.segments = {key}}));
@@ -218,12 +225,17 @@ void ObjectStore::revoke(SegmentKey key, Segment& segment, TimePoint now) {
 }
 
 void ObjectStore::give_up_revocations(TimePoint now) {
-  for (auto& [key, segment] : segments_) {
-    if (segment.place != Place::kRevoking || now < segment.answer_by) continue;
+  for (; !revoked_.empty() && revoked_.front().first <= now; revoked_.pop_front()) {
+    const auto [answer_by, key] = revoked_.front();
+    const auto found = segments_.find(key);
+    if (found == segments_.end()) continue;
+    Segment& segment = found->second;
+    if (segment.place != Place::kRevoking || segment.answer_by != answer_by) continue;
     segment.place = Place::kMemory;
     segment.unanswered.clear();
     segment.busy_until = now + kBusyTime;
     leaving_bytes_ -= segment.bytes;
+    drop_if_empty(key);  // its writer may have given it up meanwhile
   }
 }
 
@@ -347,10 +359,11 @@ bool ObjectStore::tick(TimePoint now) {
   serve_wants(now);
   if (wants_.empty()) return false;
   const Want& front = wants_.front();
+  if (now - front.since < config_.stuck_after) return true;
   const bool disk_works = std::ranges::any_of(segments_, [&](const auto& entry) {
     return entry.second.place == Place::kSpilling && now < entry.second.written_by;
   });
-  if (disk_works || now - front.since < config_.stuck_after) return true;
+  if (disk_works) return true;
   const Status why =
       error(Code::kResourceExhausted,
             "no room for an object of {} bytes in the object store of node {} ({} bytes): {}. Let "

@@ -99,8 +99,10 @@ Result<std::shared_ptr<const SpillFile>> SpillFolder::write(std::uint64_t segmen
   if (!file.valid()) return errno_status(errno, "write", name);
   std::uint64_t at = 0;
   for (const SpillPiece& piece : pieces) {
-    TROUPE_RETURN_IF_ERROR(write_all(file.get(), piece.bytes, name));
+    // Hashed first, by which its pages are mapped: the kernel writes what is mapped page by page,
+    // and for each page that is not it clears the rest of the file's large page.
     made->pieces_[piece.offset] = {at, piece.bytes.size(), xxh3_64(piece.bytes)};
+    TROUPE_RETURN_IF_ERROR(write_all(file.get(), piece.bytes, name));
     at += piece.bytes.size();
   }
   return std::shared_ptr<const SpillFile>(made);
