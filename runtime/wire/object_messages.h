@@ -224,7 +224,8 @@ struct CopyChanged {
 struct ReadObject {
   ObjectId object_id;
   std::uint64_t offset = 0;
-  TROUPE_WIRE(ReadObject, object_id, offset);
+  bool whole = false;  // only from a store that has all of it and waits for nobody
+  TROUPE_WIRE(ReadObject, object_id, offset, whole);
 };
 
 // In the order of their numbers on the wire: a new one goes to the end.

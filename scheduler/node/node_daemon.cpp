@@ -128,6 +128,9 @@ class Daemon final : public NodeDaemon {
   }
   void carry_out(node_command::FetchState& command);
   void carry_out(node_command::FetchPackage& command);
+  void carry_out(node_command::TellNodes& command) {
+    if (objects_) objects_->nodes_listed(std::move(command.nodes));
+  }
   void carry_out(node_command::NeedPackages& command);
   void carry_out(node_command::ReadGpus& command);
   void carry_out(node_command::Warn& command) { log_.warning("{}", command.text); }
@@ -480,6 +483,12 @@ void Daemon::serve_objects(net::AcceptedSocket accepted) {
          .spill_parent = !options_.object_spill_dir.empty()
                              ? options_.object_spill_dir
                              : fmt::format("{}/troupe-objects-{}", temporary, ::getuid()),
+         .ask_for_nodes =
+             [this, alive = std::weak_ptr<bool>(alive_)] {
+               loop_.post([this, alive] {
+                 if (!alive.expired()) apply(node_event::NodesAsked{});
+               });
+             },
          .log = log_});
     if (!started.ok()) {
       log_.warning("no object store: {}", started.status().to_string());

@@ -133,6 +133,9 @@ struct PackageNotFetched {
   wire::Package package;
   Status why;
 };
+// Somebody here asks which nodes there are. TellNodes follows when the head has said it; not where
+// there is no head.
+struct NodesAsked {};
 // Time has come to next_deadline().
 struct Tick {};
 
@@ -145,7 +148,8 @@ struct NodeEvents
                    node_event::ChannelEnded, node_event::LeaderEnded, node_event::GroupGone,
                    node_event::ConnectionArrived, node_event::ShutDown, node_event::GpusRead,
                    node_event::GpuFailed, node_event::StateFetched, node_event::StateRead,
-                   node_event::PackagesHere, node_event::PackageNotFetched, node_event::Tick> {};
+                   node_event::PackagesHere, node_event::PackageNotFetched, node_event::NodesAsked,
+                   node_event::Tick> {};
 using NodeEvent = Variant<NodeEvents>;
 
 namespace node_command {
@@ -213,6 +217,10 @@ struct FetchPackage {
   wire::Package package;
   std::vector<wire::Endpoint> from;
 };
+// The answer to NodesAsked.
+struct TellNodes {
+  std::vector<wire::NodeInfo> nodes;
+};
 // Those that are not to make room for others, by hash.
 struct NeedPackages {
   std::set<std::string> sha256s;
@@ -238,8 +246,9 @@ struct NodeCommands
                    node_command::ReportExit, node_command::SpawnHost, node_command::TellHost,
                    node_command::KillGroup, node_command::CloseFd, node_command::ForgetHost,
                    node_command::Registered, node_command::Keep, node_command::Unkeep,
-                   node_command::FetchState, node_command::FetchPackage, node_command::NeedPackages,
-                   node_command::ReadGpus, node_command::Warn, node_command::EndNode> {};
+                   node_command::FetchState, node_command::FetchPackage, node_command::TellNodes,
+                   node_command::NeedPackages, node_command::ReadGpus, node_command::Warn,
+                   node_command::EndNode> {};
 using NodeCommand = Variant<NodeCommands>;
 
 }  // namespace troupe::scheduler

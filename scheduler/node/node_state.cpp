@@ -157,6 +157,14 @@ void NodeState::on(node_event::FromHead& event) {
 template <typename Message>
 void NodeState::from_head(Message&) {}
 
+void NodeState::on(node_event::NodesAsked&) {
+  if (registered_) send(wire::ListNodes{});
+}
+
+void NodeState::from_head(wire::NodeList& list) {
+  commands_.push_back(node_command::TellNodes{std::move(list.nodes)});
+}
+
 void NodeState::from_head(wire::RegisterNodeReply& reply) {
   if (registered_) return;
   if (!reply.status.ok()) {

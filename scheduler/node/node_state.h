@@ -208,6 +208,8 @@ class NodeState {
   void on(node_event::PackagesHere& event);
   void on(node_event::PackageNotFetched& event);
   void from_head(wire::PackageSources& sources);
+  void on(node_event::NodesAsked& event);
+  void from_head(wire::NodeList& list);
   void say_packages();
   Status check_package(const wire::ActorSpec& spec) const;
   bool awaits_package(const Actor& actor);

@@ -25,6 +25,8 @@ constexpr Duration kHelloTime = std::chrono::seconds(5);
 constexpr Duration kTickInterval = std::chrono::milliseconds(50);
 constexpr Duration kConnectTime = std::chrono::seconds(3);
 constexpr Duration kConnectPause = std::chrono::milliseconds(100);
+// A home that has not answered for so long may be lost.
+constexpr Duration kHomeSilence = std::chrono::seconds(1);
 // How long a reader of another node waits for an object that is on disk or on its way here: less
 // than it waits itself (kTransferPatience), so that none is waited for whose reader has gone.
 constexpr Duration kFindTime = std::chrono::seconds(15);
@@ -62,6 +64,7 @@ class Service final : public ObjectService {
   ~Service() override;
 
   void serve(net::AcceptedSocket socket) override;
+  void nodes_listed(std::vector<wire::NodeInfo> nodes) override;
   // Removes what killed daemons have left on the disk.
   void clean_disk() {
     disk([this] { spill_.remove_what_others_left(); });
@@ -73,6 +76,11 @@ class Service final : public ObjectService {
     std::shared_ptr<net::Connection> connection;
     bool connecting = false;
     TimePoint down_since{};
+    std::optional<TimePoint> silent_since = {};  // it has not answered
+  };
+  struct Source {
+    NodeId node;
+    net::Address address;
   };
 
   TimePoint now() const { return loop_.clock().now(); }
@@ -106,7 +114,7 @@ class Service final : public ObjectService {
                      const std::weak_ptr<net::Connection>& connection,
                      std::span<const std::byte> frame);
   void serve_bytes(ByteStream stream, const std::string& peer);
-  Result<ReadableObject> find(ObjectId object, const std::string& peer);
+  Result<ReadableObject> find(const wire::ReadObject& read, const std::string& peer);
 
   void carry_out();
   void carry_out(ObjectEffect& effect);
@@ -116,6 +124,9 @@ class Service final : public ObjectService {
   void forget(std::shared_ptr<const SpillFile> file);
   void restore(ObjectEffect& effect);
   void fetch(const ObjectEffect& effect);
+  void fetch(const ObjectEffect& effect, std::vector<Source> sources);
+  void watch_homes();
+  void home_lost(NodeId node, const std::string& why);
   void disk(std::function<void()> work);
   wire::StoreTotals totals(const wire::ReadStoreTotals& asked) const;
   void moved(wire::StoreMove move);
@@ -151,6 +162,8 @@ class Service final : public ObjectService {
   std::map<NodeId, std::uint64_t> breaks_;               // the last one of each, by number
   std::uint64_t breaks_seen_ = 0;
   std::set<std::shared_ptr<net::Connection>> strangers_;  // have not said who they are
+  std::vector<ObjectEffect> orphans_;  // whose sources are not known until nodes are listed
+  bool watching_homes_ = false;
   bool settling_ = false;
   bool ticking_ = false;
   bool carrying_out_ = false;
@@ -335,6 +348,7 @@ void Service::carry_out() {
   carrying_out_ = false;
   if (store_.wants_settling()) settle_soon();
   if (store_.totals().waiting > 0) tick_soon();
+  watch_homes();
 }
 
 void Service::settle_soon() {
@@ -518,28 +532,45 @@ void Service::restore(ObjectEffect& effect) {
 }
 
 void Service::fetch(const ObjectEffect& effect) {
+  if (!effect.node.empty()) {
+    const net::Address from{effect.endpoint.host, effect.endpoint.port, {}};
+    return fetch(effect, {{effect.node, from}});
+  }
+  if (!options_.ask_for_nodes) return fetch(effect, {});
+  orphans_.push_back(effect);
+  options_.ask_for_nodes();
+}
+
+void Service::fetch(const ObjectEffect& effect, std::vector<Source> sources) {
   const auto memory = memories_.find(effect.segment);
   if (memory == memories_.end()) return;  // it failed, and the store hears of that
   auto& have = fetched_[effect.segment];
   if (!have) have = std::make_shared<std::uint64_t>(0);
   memory->second->arrived(*have);
-  const net::Address from{effect.endpoint.host, effect.endpoint.port, {}};
-  const bool queued =
-      fetching_.run([this, from, node = effect.node, object = effect.object, bytes = effect.bytes,
-                     segment = effect.segment, memory = memory->second, have] {
-        Moving moving({.kind = wire::StoreMoveKind::kFetched,
-                       .bytes = bytes - *have,
-                       .from = node,
-                       .object_id = object});
-        const Status status =
-            fetch_object(from, options_.token, object, bytes, *memory, have.get(), streams_, idle_);
-        post([this, object, segment, status, move = moving.ended(status)] {
-          moved(move);
-          if (status.ok()) fetched_.erase(segment);
-          store_.fetched(object, status);
-          carry_out();
-        });
-      });
+  const wire::ReadObject what{.object_id = effect.object, .whole = effect.node.empty()};
+  const bool queued = fetching_.run([this, sources = std::move(sources), what, bytes = effect.bytes,
+                                     segment = effect.segment, memory = memory->second, have] {
+    Status status(Code::kObjectLost, "no other node is there");
+    wire::StoreMove move;
+    for (const Source& source : sources) {
+      Moving moving({.kind = wire::StoreMoveKind::kFetched,
+                     .bytes = bytes - *have,
+                     .from = source.node,
+                     .object_id = what.object_id});
+      const Status one = fetch_object(source.address, options_.token, what, bytes, *memory,
+                                      have.get(), streams_, idle_);
+      move = moving.ended(one);
+      // One that has it and no room to read it back from its disk is a reason to try again.
+      if (status.code() != Code::kResourceExhausted || one.ok()) status = one;
+      if (status.ok() || memory->abandoned()) break;
+    }
+    post([this, object = what.object_id, segment, status, move, tried = !sources.empty()] {
+      if (tried) moved(move);
+      if (status.ok()) fetched_.erase(segment);
+      store_.fetched(object, status);
+      carry_out();
+    });
+  });
   if (queued) return;
   post([this, object = effect.object] {
     store_.fetched(object, Status(Code::kResourceExhausted, "too many objects are being fetched"));
@@ -572,7 +603,9 @@ void Service::connect_home(const NodeId& node) {
 }
 
 void Service::home_connected(const NodeId& node, Result<ByteStream> stream) {
-  Home& home = homes_[node];
+  const auto found = homes_.find(node);
+  if (found == homes_.end() || !found->second.connecting) return;  // it was lost meanwhile
+  Home& home = found->second;
   home.connecting = false;
   if (!stream.ok()) {
     if (now() - home.down_since < options_.peer_patience) {
@@ -580,11 +613,7 @@ void Service::home_connected(const NodeId& node, Result<ByteStream> stream) {
       after(kConnectPause, [this, node] { connect_home(node); });
       return;
     }
-    options_.log.warning("the object store of node {} at {} is lost: {}", node.brief(),
-                         home.endpoint.to_string(), stream.status().to_string());
-    homes_.erase(node);
-    store_.home_gone(node);
-    return carry_out();
+    return home_lost(node, stream.status().to_string());
   }
   home.connection = net::make_connection(loop_, std::move(*stream), home.endpoint.to_string());
   home.connection->start(
@@ -592,14 +621,16 @@ void Service::home_connected(const NodeId& node, Result<ByteStream> stream) {
            [this, node, alive = std::weak_ptr(alive_)](std::span<const std::byte> frame) {
              if (alive.expired()) return;
              const auto message = wire::decode_object(frame);
-             if (!message.ok()) return;
-             store_.on_peer(node, homes_[node].endpoint, *message, now());
+             const auto found = homes_.find(node);
+             if (!message.ok() || found == homes_.end()) return;
+             store_.on_peer(node, found->second.endpoint, *message, now());
              carry_out();
            },
        .on_close =
            [this, node, alive = std::weak_ptr(alive_)](Status) {
-             if (alive.expired()) return;
-             Home& closed = homes_[node];
+             const auto found = alive.expired() ? homes_.end() : homes_.find(node);
+             if (found == homes_.end()) return;
+             Home& closed = found->second;
              closed.connection.reset();
              closed.down_since = now();
              connect_home(node);
@@ -608,6 +639,55 @@ void Service::home_connected(const NodeId& node, Result<ByteStream> stream) {
       wire::StoreHello{.node_id = options_.store.node_id, .endpoint = options_.store.endpoint})));
   store_.connected(node);
   carry_out();
+}
+
+void Service::home_lost(NodeId node, const std::string& why) {
+  options_.log.warning("the object store of node {} at {} is lost: {}", node.brief(),
+                       homes_[node].endpoint.to_string(), why);
+  homes_.erase(node);
+  store_.home_gone(node, now());
+  carry_out();
+}
+
+// A machine without power closes no connection: whether a home that does not answer is there is
+// asked of the head, which hears of it sooner.
+void Service::watch_homes() {
+  if (watching_homes_ || !options_.ask_for_nodes) return;
+  const std::set<NodeId> asked = store_.asked_homes();
+  if (asked.empty() && orphans_.empty()) return;
+  bool silent = !orphans_.empty();
+  for (auto& [node, home] : homes_) {
+    if (!asked.contains(node)) {
+      home.silent_since.reset();
+    } else if (!home.silent_since) {
+      home.silent_since = now();
+    } else {
+      silent = silent || now() - *home.silent_since >= kHomeSilence;
+    }
+  }
+  if (silent) options_.ask_for_nodes();
+  watching_homes_ = true;
+  after(kHomeSilence, [this] {
+    watching_homes_ = false;
+    watch_homes();
+  });
+}
+
+void Service::nodes_listed(std::vector<wire::NodeInfo> nodes) {
+  post([this, nodes = std::move(nodes)] {
+    std::vector<Source> sources;
+    for (const wire::NodeInfo& node : nodes) {
+      if (node.state == wire::NodeState::kDead) {
+        const auto home = homes_.find(node.node_id);
+        if (home != homes_.end() && home->second.silent_since &&
+            now() - *home->second.silent_since >= kHomeSilence)
+          home_lost(node.node_id, "it does not answer, and the head says that its node is lost");
+      } else if (node.node_id != options_.store.node_id) {
+        sources.push_back({node.node_id, {node.endpoint.host, node.endpoint.port, {}}});
+      }
+    }
+    for (const ObjectEffect& orphan : std::exchange(orphans_, {})) fetch(orphan, sources);
+  });
 }
 
 // --- other nodes: what they hold of ours ---------------------------------------------------------
@@ -669,14 +749,14 @@ void Service::on_peer_frame(const std::shared_ptr<NodeId>& node,
 
 void Service::serve_bytes(ByteStream stream, const std::string& peer) {
   const Status status = serve_objects(
-      std::move(stream), [&](ObjectId object) { return find(object, peer); }, streams_);
+      std::move(stream), [&](const wire::ReadObject& read) { return find(read, peer); }, streams_);
   if (!status.ok() && status.code() != Code::kUnavailable) {
     options_.log.info("an object's bytes were not sent to {}: {}", peer, status.to_string());
   }
 }
 
 // On the serving thread.
-Result<ReadableObject> Service::find(ObjectId object, const std::string& peer) {
+Result<ReadableObject> Service::find(const wire::ReadObject& read, const std::string& peer) {
   using Found = Result<ReadableObject>;
   auto promise = std::make_shared<std::promise<Found>>();
   auto future = promise->get_future();
@@ -688,7 +768,7 @@ Result<ReadableObject> Service::find(ObjectId object, const std::string& peer) {
       carry_out();
     });
   });
-  post([this, promise, key, object, peer] {
+  post([this, promise, key, read, peer] {
     readers_[key] = [this, promise](const wire::ObjectAnswer& answer) {
       if (answer.pending) return;
       const auto memory = memories_.find(answer.place.segment);
@@ -701,9 +781,10 @@ Result<ReadableObject> Service::find(ObjectId object, const std::string& peer) {
             ReadableObject{memory->second, answer.place.offset, answer.bytes, nullptr});
       }
     };
-    store_.reader_joined(key, peer);
+    store_.reader_joined(key, peer, read.whole);
     (void)store_.on_process(
-        key, wire::ObjectMessage(wire::GetObject{.request = 1, .object_id = object}), now());
+        key, wire::ObjectMessage(wire::GetObject{.request = 1, .object_id = read.object_id}),
+        now());
     carry_out();
   });
   promise.reset();  // the loop has it; where that lets go of it, the store ends

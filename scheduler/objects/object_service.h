@@ -26,6 +26,9 @@ struct ObjectServiceOptions {
   std::string spill_parent;  // where its folder for objects on disk is made
   // Another node's store that cannot be reached for so long is lost.
   Duration peer_patience = std::chrono::seconds(5);
+  // Has the cluster's nodes told by nodes_listed(), soon or late. On the store's own thread. None:
+  // what is to be learned of them takes longer, and a copy that only another one has is not found.
+  std::function<void()> ask_for_nodes = {};
   Logger log;
 };
 
@@ -41,6 +44,8 @@ class ObjectService {
   virtual ~ObjectService() = default;  // ends everything; not on its own threads
   // A connection with one of the targets. Any thread.
   virtual void serve(net::AcceptedSocket socket) = 0;
+  // Any thread.
+  virtual void nodes_listed(std::vector<wire::NodeInfo> nodes) = 0;
 };
 
 }  // namespace troupe::scheduler

@@ -57,10 +57,11 @@ void ObjectStore::process_joined(ProcessKey process, std::string name) {
   processes_[process].name = std::move(name);
 }
 
-void ObjectStore::reader_joined(ProcessKey reader, std::string name) {
+void ObjectStore::reader_joined(ProcessKey reader, std::string name, bool whole) {
   Process& joined = processes_[reader];
   joined.name = std::move(name);
   joined.reader = true;
+  joined.whole = whole;
 }
 
 void ObjectStore::process_gone(ProcessKey key) {
@@ -400,9 +401,13 @@ void ObjectStore::get(const Waiter& waiter, ObjectId id, TimePoint now) {
   const auto found = objects_.find(id);
   if (found == objects_.end()) return fail(waiter, unknown_object(id));
   Object& object = found->second;
-  if (object.standing == Standing::kLost) return fail(waiter, object.lost);
-  // Its node holds it, too, but may be taken for lost while it reads.
   const bool reader = processes_[waiter.process].reader;
+  const bool is_sought = object.standing == Standing::kOrphan;
+  if (object.standing == Standing::kLost || (reader && is_sought)) return fail(waiter, object.lost);
+  // Two stores that look for it would wait for each other.
+  const bool is_here = object.segment != 0 && object.fetch == Object::Fetch::kNone;
+  if (processes_[waiter.process].whole && !is_here) return fail(waiter, unknown_object(id));
+  // Its node holds it, too, but may be taken for lost while it reads.
   if (reader) {
     hold(waiter.process, id, object);
     object.shared = true;
@@ -429,7 +434,8 @@ void ObjectStore::get(const Waiter& waiter, ObjectId id, TimePoint now) {
     if (segment->second.place == Place::kSpilled && object.getting.size() == 1) {
       want({.kind = Want::Kind::kRestore, .bytes = come_back_with(id).bytes, .object = id}, now);
     }
-  } else if (object.standing == Standing::kBorrowed && object.fetch == Object::Fetch::kNone) {
+  } else if ((object.standing == Standing::kBorrowed || is_sought) &&
+             object.fetch == Object::Fetch::kNone) {
     fetch(id, object, now);
   }
 }
@@ -490,8 +496,12 @@ void ObjectStore::source_found(ObjectId id, const wire::ObjectSource& source) {
   if (found == objects_.end() || found->second.fetch != Object::Fetch::kWantsSource) return;
   Object& object = found->second;
   if (!source.status.ok()) return lose(id, object, source.status);
-  object.fetch = Object::Fetch::kRuns;
   object.failed_sources.push_back(source.node_id);  // taken back when it has given everything
+  fetch_from(source, id, object);
+}
+
+void ObjectStore::fetch_from(const wire::ObjectSource& source, ObjectId id, Object& object) {
+  object.fetch = Object::Fetch::kRuns;
   ObjectEffect& fetch = effect(Kind::kFetch);
   fetch.object = id;
   fetch.segment = object.segment;
@@ -510,8 +520,13 @@ void ObjectStore::fetched(ObjectId id, Status status) {
   if (found == objects_.end() || found->second.fetch != Object::Fetch::kRuns) return;
   Object& object = found->second;
   if (!status.ok()) {
-    if (object.standing != Standing::kBorrowed) return lose(id, object, object.lost);
     const bool short_of_memory = status.code() == Code::kResourceExhausted;
+    if (!short_of_memory && object.standing == Standing::kOrphan)
+      return lose(id, object, object.lost);
+    // The source that its home had named has failed, too.
+    const bool is_orphan = object.standing == Standing::kHome;
+    if (is_orphan) object.standing = Standing::kOrphan;
+    if (!short_of_memory && is_orphan) return fetch_from({}, id, object);
     if (!short_of_memory && object.failed_sources.size() < kSourcesTriedMax) {
       return find_source(id, object);
     }
@@ -527,6 +542,8 @@ void ObjectStore::fetched(ObjectId id, Status status) {
   counted_.fetched_bytes_total += object.bytes;
   if (object.standing == Standing::kBorrowed) {
     tell_home(object, wire::ObjectMessage(wire::CopyChanged{.object_id = id, .is_here = true}));
+  } else if (object.standing == Standing::kOrphan) {
+    object.standing = Standing::kHome;
   } else if (object.standing == Standing::kAsking) {
     TROUPE_CHECK(false, "object {} was fetched before its home was asked", id);
   }
@@ -696,19 +713,51 @@ void ObjectStore::borrower_gone(NodeId node) {
   }
 }
 
-void ObjectStore::home_gone(NodeId node) {
-  const Status why = error(
-      Code::kObjectLost,
-      "the node {} on which the object was put is lost, and no copy of it is here", node.brief());
+std::set<NodeId> ObjectStore::asked_homes() const {
+  std::set<NodeId> homes;
+  for (const auto& [request, asked] : asked_) homes.insert(asked.node);
+  return homes;
+}
+
+void ObjectStore::home_gone(NodeId node, TimePoint now) {
+  const Status why = error(Code::kObjectLost,
+                           "the node {} on which the object was put is lost, and no copy of it is "
+                           "found on another node",
+                           node.brief());
   std::erase_if(asked_, [&](const auto& asked) { return asked.second.node == node; });
-  std::vector<ObjectId> without;
+  std::vector<ObjectId> of_it;
   for (const auto& [id, object] : objects_) {
     if (object.home != node || node == config_.node_id) continue;
-    if (object.standing == Standing::kAsking || object.standing == Standing::kBorrowed) {
-      without.push_back(id);
+    if (object.standing == Standing::kAsking || object.standing == Standing::kBorrowed)
+      of_it.push_back(id);
+  }
+  for (const ObjectId& id : of_it) {
+    Object& object = objects_.at(id);
+    object.lost = why;
+    const bool whole = object.segment != 0 && object.fetch == Object::Fetch::kNone;
+    if (whole || object.fetch == Object::Fetch::kRuns) {
+      // The copy here may be all that is left, or it is coming from another node.
+      object.standing = Standing::kHome;
+    } else {
+      orphan(id, object, now);
     }
   }
-  for (const ObjectId& id : without) home_lost(id, objects_.at(id), why);
+}
+
+void ObjectStore::orphan(ObjectId id, Object& object, TimePoint now) {
+  object.standing = Standing::kOrphan;
+  object.asking = 0;
+  std::erase_if(object.getting, [&](const Waiter& waiter) {
+    const bool reader = processes_[waiter.process].reader;
+    if (reader) fail(waiter, object.lost);
+    return reader;
+  });
+  if (object.fetch == Object::Fetch::kWantsSource) {
+    fetch_from({}, id, object);
+  } else if (object.fetch == Object::Fetch::kNone && !object.getting.empty()) {
+    fetch(id, object, now);
+  }
+  held_now(id);
 }
 
 void ObjectStore::home_lost(ObjectId id, Object& object, const Status& why) {

@@ -65,7 +65,8 @@ struct ObjectEffect {
     kForgetMemory,   // it is on disk; its memory goes
     kRestore,        // read `pieces` of `file` from disk into new memory of `bytes`, as `segment`;
                      // restored() follows
-    kFetch,          // `object` from the store of `node`; fetched() follows
+    kFetch,          // `object` from the store of `node`, or where that is empty from any that has
+                     // it; fetched() follows
   };
   Kind kind = Kind::kTellProcess;
   ProcessKey process = 0;
@@ -100,8 +101,8 @@ class ObjectStore {
   // be disconnected.
   Status on_process(ProcessKey process, const wire::ObjectMessage& message, TimePoint now);
   // A reader of another node, that need not wait for the whole object (on_process(GetObject)
-  // follows); it ends with process_gone().
-  void reader_joined(ProcessKey reader, std::string name);
+  // follows); it ends with process_gone(). `whole`: it is refused what this store has not.
+  void reader_joined(ProcessKey reader, std::string name, bool whole = false);
 
   // --- other nodes
   void on_peer(NodeId node, const wire::Endpoint& endpoint, const wire::ObjectMessage& message,
@@ -110,7 +111,7 @@ class ObjectStore {
   // of its objects is held here.
   void connected(NodeId node);
   // It cannot be reached any more, or has not come back: it is lost, as a home or as a borrower.
-  void home_gone(NodeId node);
+  void home_gone(NodeId node, TimePoint now);
   void borrower_gone(NodeId node);
 
   // --- what became of effects
@@ -130,6 +131,8 @@ class ObjectStore {
     expected_at_begin_ = expected_;
   }
   void settle();
+  // Whose answer is waited for.
+  std::set<NodeId> asked_homes() const;
   // Now and then: ends requests that are stuck. True while there are any that wait.
   bool tick(TimePoint now);
 
@@ -149,8 +152,9 @@ class ObjectStore {
     std::uint32_t others_max = 0;
     bool told = false;  // that it is pending
   };
-  // kExpected: it was put here, says who holds it, and that has not been read yet.
-  enum class Standing { kHome, kExpected, kAsking, kBorrowed, kLost };
+  // kExpected: it was put here, says who holds it, and that has not been read yet. kOrphan: its
+  // home is lost, and its bytes are not here; another borrower may have a copy.
+  enum class Standing { kHome, kExpected, kAsking, kBorrowed, kOrphan, kLost };
   struct Object {
     Standing standing = Standing::kHome;
     NodeId home;
@@ -162,7 +166,7 @@ class ObjectStore {
     bool shared = false;  // others than the process that put it have had it
     std::set<ProcessKey> holders;
     std::vector<Waiter> getting;  // of holders
-    Status lost;                  // of kLost
+    Status lost;                  // of kLost, kOrphan; of kHome: why its home is lost
     std::uint64_t asking = 0;     // the number of the BorrowObjects whose answer counts; 0: none
     // A borrower's.
     enum class Fetch { kNone, kWantsMemory, kWantsSource, kRuns } fetch = Fetch::kNone;
@@ -204,6 +208,7 @@ class ObjectStore {
   struct Process {
     std::string name;
     bool reader = false;
+    bool whole = false;  // wants no bytes that this store waits for
     std::set<ObjectId> held;
     std::set<SegmentKey> written;
     std::set<SegmentKey> mapped;
@@ -282,6 +287,10 @@ class ObjectStore {
   void borrow(NodeId home, const wire::Endpoint& endpoint, std::vector<ObjectId> ids);
   // The home knows nothing of it, or is gone itself.
   void home_lost(ObjectId id, Object& object, const Status& why);
+  // Whoever else has it is looked for when somebody gets it.
+  void orphan(ObjectId id, Object& object, TimePoint now);
+  // Into the memory that there is for it.
+  void fetch_from(const wire::ObjectSource& source, ObjectId id, Object& object);
 
   const ObjectStoreConfig config_;
   std::map<ObjectId, Object> objects_;

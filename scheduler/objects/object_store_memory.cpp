@@ -93,6 +93,7 @@ void ObjectStore::serve(const Want& want) {
     object.segment = key;
     object.offset = 0;
     if (object.standing == Standing::kBorrowed) return find_source(want.object, object);
+    if (object.standing == Standing::kOrphan) return fetch_from({}, want.object, object);
     // Its home has gone while it waited for memory.
     return lose(want.object, object, object.lost);
   }

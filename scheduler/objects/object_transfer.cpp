@@ -40,10 +40,9 @@ std::span<std::byte> raw(T& value) {
 }
 
 // What the other side says to a request for the object's bytes from the offset on.
-Result<ReplyHeader> ask(ByteStream& stream, ObjectId object, std::uint64_t offset) {
+Result<ReplyHeader> ask(ByteStream& stream, const wire::ReadObject& what) {
   const Deadline deadline = Deadline::after(kTransferPatience);
-  const wire::Bytes request =
-      wire::encode(wire::ObjectMessage(wire::ReadObject{.object_id = object, .offset = offset}));
+  const wire::Bytes request = wire::encode(wire::ObjectMessage(what));
   const auto length = static_cast<std::uint32_t>(request.size());
   TROUPE_RETURN_IF_ERROR(send_all(stream, raw(length), deadline));
   TROUPE_RETURN_IF_ERROR(send_all(stream, request, deadline));
@@ -130,16 +129,18 @@ Status fetch_over(ByteStream& stream, const std::string& from, ObjectId object, 
 
 }  // namespace
 
-Status fetch_object(const net::Address& from, const net::Token& token, ObjectId object,
+Status fetch_object(const net::Address& from, const net::Token& token, wire::ReadObject what,
                     std::uint64_t bytes, ObjectMemory& memory, std::uint64_t* have,
                     OpenStreams& streams, IdleStreams& idle) {
   const std::string name = from.to_string();
+  const ObjectId object = what.object_id;
+  what.offset = *have;
   if (ByteStream used = idle.take(name); used.valid()) {
     Result<ReplyHeader> header = Status(Code::kUnavailable, "not asked");
     Status fetched;
     {
       const OpenStreams::Entry entry(streams, used.fd());
-      header = ask(used, object, *have);
+      header = ask(used, what);
       if (header.ok()) fetched = fetch_over(used, name, object, bytes, *header, memory, have);
     }
     if (header.ok() && fetched.ok()) idle.give_back(name, std::move(used));
@@ -149,7 +150,7 @@ Status fetch_object(const net::Address& from, const net::Token& token, ObjectId 
                                                        Deadline::after(kConnectPatience)));
   {
     const OpenStreams::Entry entry(streams, stream.fd());
-    const ReplyHeader header = TROUPE_TRY(ask(stream, object, *have));
+    const ReplyHeader header = TROUPE_TRY(ask(stream, what));
     TROUPE_RETURN_IF_ERROR(fetch_over(stream, name, object, bytes, header, memory, have));
   }
   idle.give_back(name, std::move(stream));
@@ -160,9 +161,9 @@ namespace {
 
 // The request was read.
 Status serve_one(ByteStream& stream, const wire::ReadObject& read,
-                 const std::function<Result<ReadableObject>(ObjectId)>& find) {
+                 const std::function<Result<ReadableObject>(const wire::ReadObject&)>& find) {
   const Deadline deadline = Deadline::after(kTransferPatience);
-  const auto found = find(read.object_id);
+  const auto found = find(read);
   if (!found.ok()) return refuse(stream, found.status());
   if (read.offset > found->bytes) {
     return refuse(stream, Status(Code::kProtocol, "an offset beyond the object's end"));
@@ -186,7 +187,8 @@ Status serve_one(ByteStream& stream, const wire::ReadObject& read,
 
 }  // namespace
 
-Status serve_objects(ByteStream stream, const std::function<Result<ReadableObject>(ObjectId)>& find,
+Status serve_objects(ByteStream stream,
+                     const std::function<Result<ReadableObject>(const wire::ReadObject&)>& find,
                      OpenStreams& streams) {
   const OpenStreams::Entry entry(streams, stream.fd());
   for (Duration patience = kTransferPatience;; patience = kNextRequestTime) {

@@ -69,9 +69,9 @@ class IdleStreams {
   std::map<std::string, std::vector<Idle>> idle_;
 };
 
-// Blocking; on a thread of its own. Fills `memory` from `*have` on, which grows with what has
-// arrived. Ends early when the memory is abandoned.
-Status fetch_object(const net::Address& from, const net::Token& token, ObjectId object,
+// Blocking; on a thread of its own. Fills `memory` from `*have` on, whatever offset `what` has, and
+// lets it grow with what has arrived. Ends early when the memory is abandoned.
+Status fetch_object(const net::Address& from, const net::Token& token, wire::ReadObject what,
                     std::uint64_t bytes, ObjectMemory& memory, std::uint64_t* have,
                     OpenStreams& streams, IdleStreams& idle);
 
@@ -84,7 +84,8 @@ struct ReadableObject {
 };
 // Blocking; on a thread of its own. Answers one reader, as long as it asks: `find` waits until the
 // object can be read.
-Status serve_objects(ByteStream stream, const std::function<Result<ReadableObject>(ObjectId)>& find,
+Status serve_objects(ByteStream stream,
+                     const std::function<Result<ReadableObject>(const wire::ReadObject&)>& find,
                      OpenStreams& streams);
 
 }  // namespace troupe::scheduler

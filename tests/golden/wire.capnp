@@ -1173,6 +1173,7 @@ struct CopyChanged {
 struct ReadObject {
   objectId @0 :Id;
   offset @1 :UInt64;
+  whole @2 :Bool;
 }
 
 struct BorrowsComplete {

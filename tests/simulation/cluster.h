@@ -286,6 +286,7 @@ class Cluster {
   void carry_out(int number, scheduler::node_command::ReadGpus& command);
   void carry_out(int number, scheduler::node_command::FetchPackage& command);
   void carry_out(int number, scheduler::node_command::NeedPackages& command);
+  void carry_out(int number, scheduler::node_command::TellNodes& command);
   void carry_out(int number, scheduler::node_command::Registered& command);
   void carry_out(int number, scheduler::node_command::Keep& command);
   void carry_out(int number, scheduler::node_command::Unkeep& command);

@@ -542,6 +542,7 @@ void Cluster::carry_out(int, node_command::ReadGpus&) {}  // its machines have n
 // Its jobs are shipped with nothing.
 void Cluster::carry_out(int, node_command::FetchPackage&) {}
 void Cluster::carry_out(int, node_command::NeedPackages&) {}
+void Cluster::carry_out(int, node_command::TellNodes&) {}  // no object stores
 
 void Cluster::carry_out(int number, node_command::Registered&) { expect_end_of_stale(number); }
 

@@ -438,7 +438,7 @@ void ObjectWorld::hear_of_loss(int node, int lost) {
   later_.push_back({node, [this, node, lost] {
                       if (!chance(8)) return false;
                       ObjectStore& store = *nodes_[static_cast<std::size_t>(node)].store;
-                      store.home_gone(nodes_[static_cast<std::size_t>(lost)].id);
+                      store.home_gone(nodes_[static_cast<std::size_t>(lost)].id, now());
                       store.borrower_gone(nodes_[static_cast<std::size_t>(lost)].id);
                       trace("n{} hears that n{} is lost", node, lost);
                       carry_out(node);
@@ -639,13 +639,10 @@ void ObjectWorld::cut(int borrower, int home) {
 
 void ObjectWorld::fetch(int at, const ObjectEffect& effect) {
   ++result_.fetches;
-  const int from = effect.endpoint.port - 1;
   const ObjectId id = effect.object;
   const SegmentKey segment = effect.segment;
-  if (puts_.at(id).node != from) ++result_.fetches_from_copies;
-  trace("n{} fetches {} from n{}", at, id.low, from);
-  nodes_[static_cast<std::size_t>(at)].fetching.insert(segment);
   struct Transfer {
+    std::vector<int> from;  // the last one first
     bool begun = false;
     bool located = false;
     std::optional<Status> failed;
@@ -653,10 +650,26 @@ void ObjectWorld::fetch(int at, const ObjectEffect& effect) {
     wire::ObjectPlace place;
   };
   auto transfer = std::make_shared<Transfer>();
+  if (!effect.node.empty()) {
+    transfer->from = {effect.endpoint.port - 1};
+  } else {
+    for (int i = 0; i < static_cast<int>(nodes_.size()); ++i)
+      if (i != at && nodes_[static_cast<std::size_t>(i)].alive) transfer->from.push_back(i);
+  }
+  const bool is_orphan = effect.node.empty();
+  trace("n{} fetches {} from {}", at, id.low,
+        is_orphan ? "whoever has it" : fmt::format("n{}", transfer->from.back()));
+  nodes_[static_cast<std::size_t>(at)].fetching.insert(segment);
   later_.push_back(
       {at, [=, this] {
          if (!chance(3)) return false;
          StoreNode& here = nodes_[static_cast<std::size_t>(at)];
+         if (transfer->from.empty()) {
+           here.store->fetched(id, Status(Code::kObjectLost, "nobody has it"));
+           carry_out(at);
+           return true;
+         }
+         const int from = transfer->from.back();
          StoreNode& source = nodes_[static_cast<std::size_t>(from)];
          const auto end = [&](Status status) {
            if (transfer->reader != 0 && source.alive) {
@@ -664,7 +677,14 @@ void ObjectWorld::fetch(int at, const ObjectEffect& effect) {
              source.store->process_gone(transfer->reader);
              carry_out(from);
            }
+           if (!status.ok() && transfer->from.size() > 1) {  // the next one may have it
+             transfer->from.pop_back();
+             *transfer = Transfer{.from = transfer->from};
+             return false;
+           }
            if (status.ok()) {
+             if (puts_.at(id).node != from) ++result_.fetches_from_copies;
+             if (is_orphan) ++result_.orphans_found;
              here.content[segment][0] = id;
              here.fetching.erase(segment);
            }
@@ -691,7 +711,7 @@ void ObjectWorld::fetch(int at, const ObjectEffect& effect) {
                                                  if (!answer.status.ok())
                                                    transfer->failed = answer.status;
                                                }};
-           source.store->reader_joined(transfer->reader, "reader");
+           source.store->reader_joined(transfer->reader, "reader", is_orphan);
            (void)source.store->on_process(
                transfer->reader, Message(wire::GetObject{.request = 1, .object_id = id}), now());
            carry_out(from);
@@ -786,6 +806,16 @@ void ObjectWorld::on_answer(ObjectProcess& process, const wire::ObjectAnswer& an
       if (!home_lost && !process.excused.contains(id)) {
         violate(fmt::format("p{} holds {} and could not read it: {}", process.key, id.low,
                             answer.status.to_string()));
+      }
+      for (const StoreNode& node : nodes_) {
+        if (!node.alive || !node.store->has(id) || process.excused.contains(id)) continue;
+        for (const auto& [segment, objects] : node.content) {
+          if (node.fetching.contains(segment)) continue;
+          for (const auto& [offset, there] : objects)
+            if (there == id)
+              violate(fmt::format("p{} was told that {} is lost, and {} has it", process.key,
+                                  id.low, node.id));
+        }
       }
     } else if (!no_room) {
       violate("a read failed: " + answer.status.to_string());
@@ -968,6 +998,7 @@ ObjectsResult& ObjectsResult::operator+=(const ObjectsResult& other) {
   restores += other.restores;
   fetches += other.fetches;
   fetches_from_copies += other.fetches_from_copies;
+  orphans_found += other.orphans_found;
   process_deaths += other.process_deaths;
   node_losses += other.node_losses;
   cuts += other.cuts;

@@ -34,6 +34,7 @@ struct ObjectsResult {
   std::uint64_t restores = 0;
   std::uint64_t fetches = 0;
   std::uint64_t fetches_from_copies = 0;
+  std::uint64_t orphans_found = 0;  // of a home that was lost, on a node that had a copy
   std::uint64_t process_deaths = 0;
   std::uint64_t node_losses = 0;
   std::uint64_t cuts = 0;  // of connections between stores

@@ -274,11 +274,12 @@ int run_objects(int argc, char** argv) {
   fmt::print(
       "{} objects put, {} references passed on, {} reads, {} of them of lost objects, {} without "
       "room\n"
-      "{} segments moved to disk, {} read back; {} transfers, {} of them from copies\n"
+      "{} segments moved to disk, {} read back; {} transfers, {} of them from copies, {} "
+      "found where a home was lost\n"
       "{} processes killed, {} nodes lost, {} connections cut\n",
       total.puts, total.passed, total.reads, total.lost, total.no_room, total.spills,
-      total.restores, total.fetches, total.fetches_from_copies, total.process_deaths,
-      total.node_losses, total.cuts);
+      total.restores, total.fetches, total.fetches_from_copies, total.orphans_found,
+      total.process_deaths, total.node_losses, total.cuts);
   return 0;
 }
 

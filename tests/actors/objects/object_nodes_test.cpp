@@ -48,7 +48,7 @@ TEST_CASE("an object is read on every node, and freed on all") {
   CHECK(b.call<&Reader::sum_of_kept>().get().value() == 1'000'000);
 }
 
-TEST_CASE("with its node an object is lost, where no copy of it was read") {
+TEST_CASE("with its node an object is lost, unless a copy of it was read on another") {
   Nodes nodes(3);
   const auto a = nodes.reader_on(1);
   const auto b = nodes.reader_on(2);
@@ -57,10 +57,17 @@ TEST_CASE("with its node an object is lost, where no copy of it was read") {
   const auto unread = a.call<&Reader::make>(1000, 2.0f).get().value();
   REQUIRE(b.call<&Reader::keep>(read).get().ok());
   REQUIRE(b.call<&Reader::sum_of_kept>().get().value() == 1000);
-  REQUIRE(c.call<&Reader::keep>(unread).get().ok());
+  REQUIRE(c.call<&Reader::keep>(read).get().ok());
   REQUIRE(nodes.cluster->kill_node(1).ok());
+  // It is found on b's node, though a's, which knew of that, is gone.
+  const auto found = c.call<&Reader::sum_of_kept>().get();
+  CHECK_MESSAGE(found.ok(), found.status().to_string());
+  CHECK(*found == 1000);
+  REQUIRE(c.call<&Reader::keep>(unread).get().ok());
   const Status lost = c.call<&Reader::sum_of_kept>().get().status();
   CHECK_MESSAGE(lost.code() == Code::kObjectLost, lost.to_string());
+  CHECK_MESSAGE(lost.to_string().find("no copy of it is found") != std::string::npos,
+                lost.to_string());
   CHECK(b.call<&Reader::sum_of_kept>().get().value() == 1000);
 }
 

@@ -49,7 +49,7 @@ constexpr std::uint64_t kObjectHashes[] = {
     0xf2f7cb2d37fe1a9a, 0xf4198ec0d0681ab0, 0xb7106c170ace1a2e, 0x9c017937037ff09f,
     0x13bcb608ab0c71e1, 0xdcd208fd49680157, 0x3aec49aa950fade0, 0x936902974b13dc37,
     0xdcf7d885f6808826, 0xbf6b41d9f388ca86, 0xd4e3a0d43df9358b, 0x1acd5f499212485e,
-    0x429aa4c4c6f349a2, 0xac02cab3d870a80a, 0x97246754ed109d9d, 0x7efa42cdd7fd4912,
+    0x429aa4c4c6f349a2, 0xac02cab3d870a80a, 0xdbc67fc05e56207e, 0x7efa42cdd7fd4912,
     0x7f5bfe27de9d0869, 0x02b139f267bbea89, 0xca8044458c0f0187,
 };
 constexpr std::uint64_t kCallHashes[] = {

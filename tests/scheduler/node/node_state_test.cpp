@@ -24,6 +24,20 @@ TEST_CASE("an exit is reported when the whole group is gone") {
   CHECK(d.state.log_of(ActorId{1, 1}) == host);
 }
 
+TEST_CASE("which nodes there are is asked of the head, where there is one") {
+  NodeDriver d;
+  d.apply(node_event::NodesAsked{});
+  CHECK_FALSE(d.said<wire::ListNodes>());
+  d.join();
+  d.apply(node_event::NodesAsked{});
+  CHECK(d.said<wire::ListNodes>());
+  wire::NodeList list;
+  list.nodes.resize(2);
+  d.apply(node_event::FromHead{list});
+  REQUIRE(d.did<node_command::TellNodes>());
+  CHECK(d.did<node_command::TellNodes>()->nodes == list.nodes);
+}
+
 TEST_CASE("grace, then SIGKILL; without grace at once") {
   NodeDriver d;
   d.join();
