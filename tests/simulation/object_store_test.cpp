@@ -49,6 +49,24 @@ class Store {
     store_.on_peer(home, {}, wire::ObjectsBorrowed{.request = request}, now);
     take();
   }
+  void home_lost(NodeId home) {
+    store_.home_gone(home, now);
+    take();
+  }
+  void fetched(ObjectId object, const Status& status) {
+    store_.fetched(object, status);
+    take();
+  }
+  // Where its bytes are to come from, of the last fetch: an empty id is whoever has them.
+  std::optional<NodeId> fetches(ObjectId object) const {
+    std::optional<NodeId> from;
+    for (const ObjectEffect& effect : effects_)
+      if (effect.kind == Kind::kFetch && effect.object == object) from = effect.node;
+    return from;
+  }
+  void joins_reader(ProcessKey reader, bool whole) {
+    store_.reader_joined(reader, "reader", whole);
+  }
   void later(Duration time) {
     now += time;
     store_.tick(now);
@@ -149,6 +167,68 @@ TEST_CASE("an object of another node that no memory here could hold is refused a
   CHECK(contains(store.answer(99)->status.message(), "larger than the object store of node n"));
   CHECK_FALSE(store.is_revoked(kept));
   store.check();
+}
+
+// What process 2 of the store holds, of a home that is lost before its bytes were here.
+struct Orphan {
+  const NodeId home{7, 7};
+  const ObjectId object{2, 5};
+  Store store;
+  Orphan() {
+    store.say(
+        2, wire::HoldObjects{.request = 0,
+                             .objects = {{.object_id = object, .home = home, .bytes = 1 << 20}}});
+    store.borrowed_from(home);
+  }
+  void get(std::uint64_t request, ProcessKey process = 2) {
+    store.say(process, wire::GetObject{.request = request, .object_id = object});
+  }
+};
+
+TEST_CASE("an object whose home is lost comes from whoever has it, and is this store's then") {
+  Orphan o;
+  o.store.home_lost(o.home);
+  CHECK_FALSE(o.store.fetches(o.object));  // nobody wants it
+  o.get(98);
+  REQUIRE(o.store.fetches(o.object));
+  CHECK(o.store.fetches(o.object)->empty());
+  o.store.fetched(o.object, {});
+  REQUIRE(o.store.answer(98));
+  CHECK(o.store.answer(98)->status.ok());
+  o.get(99);
+  CHECK(o.store.answer(99)->status.ok());
+  o.store.check();
+}
+
+TEST_CASE("an object that nobody has is lost with its home, for those who wait and come later") {
+  Orphan o;
+  o.get(98);  // its home is asked for a source
+  CHECK_FALSE(o.store.fetches(o.object));
+  o.store.home_lost(o.home);
+  REQUIRE(o.store.fetches(o.object));
+  o.store.fetched(o.object, Status(Code::kObjectLost, "nobody has it"));
+  REQUIRE(o.store.answer(98));
+  CHECK(o.store.answer(98)->status.code() == Code::kObjectLost);
+  CHECK(contains(o.store.answer(98)->status.message(), "no copy of it is found"));
+  o.get(99);
+  CHECK(o.store.answer(99)->status.code() == Code::kObjectLost);
+  o.store.check();
+}
+
+TEST_CASE("two stores that look for an object do not wait for each other") {
+  Orphan o;
+  o.get(98);
+  o.store.joins_reader(50, true);
+  o.get(1, 50);  // before it has heard that the home is lost
+  REQUIRE(o.store.answer(1));
+  CHECK(o.store.answer(1)->status.code() == Code::kObjectLost);
+  o.store.home_lost(o.home);
+  o.store.joins_reader(51, false);
+  o.get(2, 51);
+  REQUIRE(o.store.answer(2));
+  CHECK(o.store.answer(2)->status.code() == Code::kObjectLost);
+  CHECK_FALSE(o.store.answer(98));
+  o.store.check();
 }
 
 }  // namespace
