@@ -213,6 +213,10 @@ class Clock:
     def all_up(self):
         return not self._back and len(processes.trainers(self._machines.mark)) == MACHINES
 
+    def _world(self):
+        resizes = self._machines.run.events("resize")
+        return resizes[-1][0]["world_size"] if resizes else MACHINES
+
     def strike(self):
         now = time.monotonic()
         for when, number in [entry for entry in self._back if entry[0] <= now]:
@@ -226,8 +230,10 @@ class Clock:
             if what == "kill":
                 pids = sorted(processes.trainers(self._machines.mark))
                 processes.send(self._chance.choice(pids), signal.SIGKILL)
-            elif len(up) < 2:
-                self._due[what] = now + DOWN_S  # one is down: its copies may be the only ones
+            elif len(up) < 2 or self._world() < LEAST + 1:
+                # One is down, or not in the world yet: its copies may be the only ones, and a world that cannot get
+                # smaller stops.
+                self._due[what] = now + DOWN_S
                 continue
             else:
                 number = self._chance.choice(up)
