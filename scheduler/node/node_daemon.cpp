@@ -462,7 +462,7 @@ void Daemon::accept(net::AcceptedSocket accepted) {
                                                          accepted.same_node, accepted.untouched}});
 }
 
-// Its threads are there from when somebody has an object.
+// Its threads are there from when somebody has an object, or looks for one here.
 void Daemon::serve_objects(net::AcceptedSocket accepted) {
   if (!objects_) {
     std::uint64_t memory = options_.object_memory_bytes;

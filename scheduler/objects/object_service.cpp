@@ -27,6 +27,9 @@ constexpr Duration kConnectTime = std::chrono::seconds(3);
 constexpr Duration kConnectPause = std::chrono::milliseconds(100);
 // A home that has not answered for so long may be lost.
 constexpr Duration kHomeSilence = std::chrono::seconds(1);
+// The head has so long to list the nodes that may have a copy, and they to be asked for it.
+constexpr Duration kListTime = std::chrono::seconds(10);
+constexpr Duration kSearchTime = std::chrono::seconds(20);
 // How long a reader of another node waits for an object that is on disk or on its way here: less
 // than it waits itself (kTransferPatience), so that none is waited for whose reader has gone.
 constexpr Duration kFindTime = std::chrono::seconds(15);
@@ -76,7 +79,8 @@ class Service final : public ObjectService {
     std::shared_ptr<net::Connection> connection;
     bool connecting = false;
     TimePoint down_since{};
-    std::optional<TimePoint> silent_since = {};  // it has not answered
+    std::uint64_t attempt = 0;                   // to connect, the last one
+    std::optional<TimePoint> silent_since = {};  // something was asked, and nothing has come
   };
   struct Source {
     NodeId node;
@@ -108,7 +112,7 @@ class Service final : public ObjectService {
   // Other nodes.
   void tell_home(const NodeId& node, const wire::Endpoint& endpoint, wire::ObjectMessage message);
   void connect_home(const NodeId& node);
-  void home_connected(const NodeId& node, Result<ByteStream> stream);
+  void home_connected(const NodeId& node, std::uint64_t attempt, Result<ByteStream> stream);
   void serve_peer(net::AcceptedSocket socket);
   void on_peer_frame(const std::shared_ptr<NodeId>& node,
                      const std::weak_ptr<net::Connection>& connection,
@@ -126,6 +130,8 @@ class Service final : public ObjectService {
   void fetch(const ObjectEffect& effect);
   void fetch(const ObjectEffect& effect, std::vector<Source> sources);
   void watch_homes();
+  bool is_silent(const Home& home) const;
+  void give_up_orphans();
   void home_lost(NodeId node, const std::string& why);
   void disk(std::function<void()> work);
   wire::StoreTotals totals(const wire::ReadStoreTotals& asked) const;
@@ -141,6 +147,7 @@ class Service final : public ObjectService {
   IdleStreams idle_{loop_.clock()};
   // Fetches wait for those that serve on other nodes, which wait for fetches of theirs.
   WorkerThreads fetching_{32, 1'000'000};
+  WorkerThreads searching_{8, 1'000'000};
   WorkerThreads serving_{64, 1024};
   // Processes of this node are let in whatever other nodes wait for.
   WorkerThreads greeting_{4, 1024};
@@ -162,7 +169,9 @@ class Service final : public ObjectService {
   std::map<NodeId, std::uint64_t> breaks_;               // the last one of each, by number
   std::uint64_t breaks_seen_ = 0;
   std::set<std::shared_ptr<net::Connection>> strangers_;  // have not said who they are
-  std::vector<ObjectEffect> orphans_;  // whose sources are not known until nodes are listed
+  // Objects whose sources are not known until nodes are listed, and since when they wait.
+  std::vector<std::pair<ObjectEffect, TimePoint>> orphans_;
+  std::uint64_t attempts_ = 0;
   bool watching_homes_ = false;
   bool settling_ = false;
   bool ticking_ = false;
@@ -189,6 +198,7 @@ Service::~Service() {
   done.get_future().wait();
   streams_.shut_all();
   fetching_.close();
+  searching_.close();
   serving_.close();
   greeting_.close();
   disk_.close();
@@ -537,10 +547,11 @@ void Service::fetch(const ObjectEffect& effect) {
     return fetch(effect, {{effect.node, from}});
   }
   if (!options_.ask_for_nodes) return fetch(effect, {});
-  orphans_.push_back(effect);
+  orphans_.push_back({effect, now()});
   options_.ask_for_nodes();
 }
 
+// From the first of them that has it.
 void Service::fetch(const ObjectEffect& effect, std::vector<Source> sources) {
   const auto memory = memories_.find(effect.segment);
   if (memory == memories_.end()) return;  // it failed, and the store hears of that
@@ -548,32 +559,39 @@ void Service::fetch(const ObjectEffect& effect, std::vector<Source> sources) {
   if (!have) have = std::make_shared<std::uint64_t>(0);
   memory->second->arrived(*have);
   const wire::ReadObject what{.object_id = effect.object, .whole = effect.node.empty()};
-  const bool queued = fetching_.run([this, sources = std::move(sources), what, bytes = effect.bytes,
-                                     segment = effect.segment, memory = memory->second, have] {
+  const auto work = [this, sources = std::move(sources), what, bytes = effect.bytes,
+                     segment = effect.segment, memory = memory->second, have] {
+    const Deadline deadline = Deadline::after(kSearchTime);
     Status status(Code::kObjectLost, "no other node is there");
-    wire::StoreMove move;
+    std::size_t refused = 0;
     for (const Source& source : sources) {
       Moving moving({.kind = wire::StoreMoveKind::kFetched,
                      .bytes = bytes - *have,
                      .from = source.node,
                      .object_id = what.object_id});
-      const Status one = fetch_object(source.address, options_.token, what, bytes, *memory,
-                                      have.get(), streams_, idle_);
-      move = moving.ended(one);
-      // One that has it and no room to read it back from its disk is a reason to try again.
-      if (status.code() != Code::kResourceExhausted || one.ok()) status = one;
-      if (status.ok() || memory->abandoned()) break;
+      status = fetch_object(source.address, options_.token, what, bytes, *memory, have.get(),
+                            streams_, idle_);
+      const bool has_it_not = status.code() == Code::kObjectLost;
+      if (has_it_not) ++refused;
+      if (!what.whole || !has_it_not) post([this, move = moving.ended(status)] { moved(move); });
+      if (status.ok() || memory->abandoned() || deadline.passed()) break;
     }
-    post([this, object = what.object_id, segment, status, move, tried = !sources.empty()] {
-      if (tried) moved(move);
+    if (what.whole && !status.ok() && refused < sources.size()) {
+      status = error(Code::kUnavailable,
+                     "the node on which object {} was put is lost, and of {} others that may have "
+                     "a copy {} could be asked; try again: {}",
+                     what.object_id.brief(), sources.size(), refused, status.to_string());
+    }
+    post([this, object = what.object_id, segment, status] {
       if (status.ok()) fetched_.erase(segment);
-      store_.fetched(object, status);
+      store_.fetched(object, segment, status);
       carry_out();
     });
-  });
-  if (queued) return;
-  post([this, object = effect.object] {
-    store_.fetched(object, Status(Code::kResourceExhausted, "too many objects are being fetched"));
+  };
+  if (what.whole ? searching_.run(work) : fetching_.run(work)) return;
+  post([this, object = effect.object, segment = effect.segment] {
+    store_.fetched(object, segment,
+                   Status(Code::kResourceExhausted, "too many objects are being fetched"));
     carry_out();
   });
 }
@@ -593,28 +611,32 @@ void Service::tell_home(const NodeId& node, const wire::Endpoint& endpoint,
 }
 
 void Service::connect_home(const NodeId& node) {
-  Home& home = homes_[node];
+  Home& home = homes_.at(node);
   home.connecting = true;
+  home.attempt = ++attempts_;
   net::connect(loop_, {home.endpoint.host, home.endpoint.port, {}}, wire::kObjectPeersTarget,
                options_.token, Deadline::after(kConnectTime, loop_.clock()),
-               [this, node, alive = std::weak_ptr(alive_)](Result<ByteStream> stream) {
-                 if (!alive.expired()) home_connected(node, std::move(stream));
+               [this, node, attempt = home.attempt,
+                alive = std::weak_ptr(alive_)](Result<ByteStream> stream) {
+                 if (!alive.expired()) home_connected(node, attempt, std::move(stream));
                });
 }
 
-void Service::home_connected(const NodeId& node, Result<ByteStream> stream) {
+void Service::home_connected(const NodeId& node, std::uint64_t attempt, Result<ByteStream> stream) {
   const auto found = homes_.find(node);
-  if (found == homes_.end() || !found->second.connecting) return;  // it was lost meanwhile
+  if (found == homes_.end() || found->second.attempt != attempt) return;  // it was lost meanwhile
   Home& home = found->second;
-  home.connecting = false;
   if (!stream.ok()) {
-    if (now() - home.down_since < options_.peer_patience) {
-      home.connecting = true;
-      after(kConnectPause, [this, node] { connect_home(node); });
-      return;
+    if (now() - home.down_since >= options_.peer_patience) {
+      return home_lost(node, stream.status().to_string());
     }
-    return home_lost(node, stream.status().to_string());
+    after(kConnectPause, [this, node, attempt] {
+      const auto waiting = homes_.find(node);
+      if (waiting != homes_.end() && waiting->second.attempt == attempt) connect_home(node);
+    });
+    return;
   }
+  home.connecting = false;
   home.connection = net::make_connection(loop_, std::move(*stream), home.endpoint.to_string());
   home.connection->start(
       {.on_frame =
@@ -623,6 +645,7 @@ void Service::home_connected(const NodeId& node, Result<ByteStream> stream) {
              const auto message = wire::decode_object(frame);
              const auto found = homes_.find(node);
              if (!message.ok() || found == homes_.end()) return;
+             found->second.silent_since.reset();
              store_.on_peer(node, found->second.endpoint, *message, now());
              carry_out();
            },
@@ -649,12 +672,11 @@ void Service::home_lost(NodeId node, const std::string& why) {
   carry_out();
 }
 
-// A machine without power closes no connection: whether a home that does not answer is there is
-// asked of the head, which hears of it sooner.
+// A machine without power closes no connection: where a home does not answer, the head is asked
+// whether its node is lost.
 void Service::watch_homes() {
   if (watching_homes_ || !options_.ask_for_nodes) return;
   const std::set<NodeId> asked = store_.asked_homes();
-  if (asked.empty() && orphans_.empty()) return;
   bool silent = !orphans_.empty();
   for (auto& [node, home] : homes_) {
     if (!asked.contains(node)) {
@@ -662,31 +684,63 @@ void Service::watch_homes() {
     } else if (!home.silent_since) {
       home.silent_since = now();
     } else {
-      silent = silent || now() - *home.silent_since >= kHomeSilence;
+      silent = silent || is_silent(home);
     }
   }
+  if (asked.empty() && orphans_.empty()) return;
   if (silent) options_.ask_for_nodes();
   watching_homes_ = true;
   after(kHomeSilence, [this] {
     watching_homes_ = false;
+    give_up_orphans();
     watch_homes();
   });
 }
 
+bool Service::is_silent(const Home& home) const {
+  return home.silent_since && now() - *home.silent_since >= kHomeSilence;
+}
+
+// Nobody has listed the nodes.
+void Service::give_up_orphans() {
+  const auto waits = [this](const auto& orphan) { return now() - orphan.second < kListTime; };
+  const auto late = std::ranges::stable_partition(orphans_, waits);
+  const std::vector<std::pair<ObjectEffect, TimePoint>> given_up(late.begin(), late.end());
+  orphans_.erase(late.begin(), late.end());
+  for (const auto& [orphan, since] : given_up) {
+    store_.fetched(orphan.object, orphan.segment,
+                   error(Code::kUnavailable,
+                         "the node on which object {} was put is lost, and the head does not say "
+                         "which other nodes may have a copy; try again",
+                         orphan.object.brief()));
+  }
+  if (!given_up.empty()) carry_out();
+}
+
 void Service::nodes_listed(std::vector<wire::NodeInfo> nodes) {
   post([this, nodes = std::move(nodes)] {
-    std::vector<Source> sources;
+    std::vector<Source> well, suspected;
+    const std::set<NodeId> asked = store_.asked_homes();
     for (const wire::NodeInfo& node : nodes) {
       if (node.state == wire::NodeState::kDead) {
         const auto home = homes_.find(node.node_id);
-        if (home != homes_.end() && home->second.silent_since &&
-            now() - *home->second.silent_since >= kHomeSilence)
+        if (home != homes_.end() && asked.contains(node.node_id) && is_silent(home->second))
           home_lost(node.node_id, "it does not answer, and the head says that its node is lost");
       } else if (node.node_id != options_.store.node_id) {
+        auto& sources = node.state == wire::NodeState::kSuspected ? suspected : well;
         sources.push_back({node.node_id, {node.endpoint.host, node.endpoint.port, {}}});
       }
     }
-    for (const ObjectEffect& orphan : std::exchange(orphans_, {})) fetch(orphan, sources);
+    for (const auto& [orphan, since] : std::exchange(orphans_, {})) {
+      // Not all stores ask the same node first.
+      std::vector<Source> sources = well;
+      if (!sources.empty()) {
+        const auto first = static_cast<std::ptrdiff_t>(orphan.object.low % sources.size());
+        std::ranges::rotate(sources, sources.begin() + first);
+      }
+      sources.insert(sources.end(), suspected.begin(), suspected.end());
+      fetch(orphan, std::move(sources));
+    }
   });
 }
 

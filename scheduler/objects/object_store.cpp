@@ -515,19 +515,21 @@ void ObjectStore::fetch_from(const wire::ObjectSource& source, ObjectId id, Obje
                 [&](const Waiter& waiter) { return processes_[waiter.process].reader; });
 }
 
-void ObjectStore::fetched(ObjectId id, Status status) {
+void ObjectStore::fetched(ObjectId id, SegmentKey segment, Status status) {
   const auto found = objects_.find(id);
   if (found == objects_.end() || found->second.fetch != Object::Fetch::kRuns) return;
   Object& object = found->second;
+  if (object.segment != segment) return;  // it has been let go of and got again since
   if (!status.ok()) {
-    const bool short_of_memory = status.code() == Code::kResourceExhausted;
-    if (!short_of_memory && object.standing == Standing::kOrphan)
-      return lose(id, object, object.lost);
+    const bool orphan = object.standing == Standing::kOrphan;
+    const bool may_come =
+        status.code() == Code::kResourceExhausted || (orphan && status.code() != Code::kObjectLost);
+    if (orphan && !may_come) return lose(id, object, object.lost);
     // The source that its home had named has failed, too.
-    const bool is_orphan = object.standing == Standing::kHome;
-    if (is_orphan) object.standing = Standing::kOrphan;
-    if (!short_of_memory && is_orphan) return fetch_from({}, id, object);
-    if (!short_of_memory && object.failed_sources.size() < kSourcesTriedMax) {
+    const bool is_orphan_now = object.standing == Standing::kHome;
+    if (is_orphan_now) object.standing = Standing::kOrphan;
+    if (is_orphan_now && !may_come) return fetch_from({}, id, object);
+    if (!orphan && !may_come && object.failed_sources.size() < kSourcesTriedMax) {
       return find_source(id, object);
     }
     // It may go better next time.
@@ -734,19 +736,20 @@ void ObjectStore::home_gone(NodeId node, TimePoint now) {
   for (const ObjectId& id : of_it) {
     Object& object = objects_.at(id);
     object.lost = why;
+    object.asking = 0;
     const bool whole = object.segment != 0 && object.fetch == Object::Fetch::kNone;
-    if (whole || object.fetch == Object::Fetch::kRuns) {
-      // The copy here may be all that is left, or it is coming from another node.
-      object.standing = Standing::kHome;
-    } else {
-      orphan(id, object, now);
-    }
+    // The copy here may be all that is left, or it is coming from another node.
+    const bool has_bytes = whole || object.fetch == Object::Fetch::kRuns;
+    object.standing = has_bytes ? Standing::kHome : Standing::kOrphan;
+  }
+  // The first fetch may serve what another one of them waits for.
+  for (const ObjectId& id : of_it) {
+    Object& object = objects_.at(id);
+    if (object.standing == Standing::kOrphan) orphaned(id, object, now);
   }
 }
 
-void ObjectStore::orphan(ObjectId id, Object& object, TimePoint now) {
-  object.standing = Standing::kOrphan;
-  object.asking = 0;
+void ObjectStore::orphaned(ObjectId id, Object& object, TimePoint now) {
   std::erase_if(object.getting, [&](const Waiter& waiter) {
     const bool reader = processes_[waiter.process].reader;
     if (reader) fail(waiter, object.lost);

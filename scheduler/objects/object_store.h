@@ -120,7 +120,9 @@ class ObjectStore {
   // False: nobody needs what was written, or read.
   bool spilled(SegmentKey segment, Status status, TimePoint now);
   bool restored(SegmentKey segment, Status status);
-  void fetched(ObjectId object, Status status);
+  // Into the segment. Of an orphan: kObjectLost where nobody has it; anything else, and it may be
+  // tried again.
+  void fetched(ObjectId object, SegmentKey segment, Status status);
 
   // Frees what nobody held when it began, nor since. In between everything is read that had been
   // sent at its beginning; what is read besides counts only to keep objects: of what one process
@@ -288,7 +290,7 @@ class ObjectStore {
   // The home knows nothing of it, or is gone itself.
   void home_lost(ObjectId id, Object& object, const Status& why);
   // Whoever else has it is looked for when somebody gets it.
-  void orphan(ObjectId id, Object& object, TimePoint now);
+  void orphaned(ObjectId id, Object& object, TimePoint now);
   // Into the memory that there is for it.
   void fetch_from(const wire::ObjectSource& source, ObjectId id, Object& object);
 

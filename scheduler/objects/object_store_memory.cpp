@@ -217,7 +217,7 @@ void ObjectStore::revoke(SegmentKey key, Segment& segment, TimePoint now) {
   segment.written_by =
       segment.answer_by + std::chrono::seconds(segment.bytes / kDiskBytesPerSecond);
   segment.unanswered = segment.mapped;
-  revoked_.emplace_back(segment.answer_by, key);
+  if (!segment.unanswered.empty()) revoked_.emplace_back(segment.answer_by, key);
   leaving_bytes_ += segment.bytes;
   for (const ProcessKey process : segment.mapped) {
     tell_process(process, wire::ObjectMessage(wire::RevokeSegments{.segments = {key}}));

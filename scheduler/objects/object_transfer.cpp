@@ -100,14 +100,17 @@ void IdleStreams::give_back(const std::string& address, ByteStream stream) {
 
 namespace {
 
-// Over a connection on which nothing else is under way.
+// Over a connection on which nothing else is under way. `refused`: why there is none, and the
+// connection may be used again.
 Status fetch_over(ByteStream& stream, const std::string& from, ObjectId object, std::uint64_t bytes,
-                  const ReplyHeader& header, ObjectMemory& memory, std::uint64_t* have) {
+                  const ReplyHeader& header, ObjectMemory& memory, std::uint64_t* have,
+                  Status& refused) {
   if (header.code != 0) {
     std::string text(std::min(header.text_bytes, kErrorBytesMax), ' ');
     TROUPE_RETURN_IF_ERROR(receive_all(stream, std::as_writable_bytes(std::span(text)),
                                        Deadline::after(kTransferPatience)));
-    return Status(code_from_number(header.code), std::move(text));
+    refused = Status(code_from_number(header.code), std::move(text));
+    return {};
   }
   if (header.bytes != bytes || bytes > memory.size()) {
     return error(Code::kProtocol, "object {} has {} bytes on the node at {}, and {} elsewhere",
@@ -135,26 +138,28 @@ Status fetch_object(const net::Address& from, const net::Token& token, wire::Rea
   const std::string name = from.to_string();
   const ObjectId object = what.object_id;
   what.offset = *have;
+  Status refused;
   if (ByteStream used = idle.take(name); used.valid()) {
     Result<ReplyHeader> header = Status(Code::kUnavailable, "not asked");
     Status fetched;
     {
       const OpenStreams::Entry entry(streams, used.fd());
       header = ask(used, what);
-      if (header.ok()) fetched = fetch_over(used, name, object, bytes, *header, memory, have);
+      if (header.ok())
+        fetched = fetch_over(used, name, object, bytes, *header, memory, have, refused);
     }
     if (header.ok() && fetched.ok()) idle.give_back(name, std::move(used));
-    if (header.ok()) return fetched;  // else it has ended meanwhile
+    if (header.ok()) return fetched.ok() ? refused : fetched;  // else it has ended meanwhile
   }
   ByteStream stream = TROUPE_TRY(net::connect_blocking(from, wire::kObjectBytesTarget, token,
                                                        Deadline::after(kConnectPatience)));
   {
     const OpenStreams::Entry entry(streams, stream.fd());
     const ReplyHeader header = TROUPE_TRY(ask(stream, what));
-    TROUPE_RETURN_IF_ERROR(fetch_over(stream, name, object, bytes, header, memory, have));
+    TROUPE_RETURN_IF_ERROR(fetch_over(stream, name, object, bytes, header, memory, have, refused));
   }
   idle.give_back(name, std::move(stream));
-  return {};
+  return refused;
 }
 
 namespace {

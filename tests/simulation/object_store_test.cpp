@@ -53,8 +53,16 @@ class Store {
     store_.home_gone(home, now);
     take();
   }
+  // Of the last fetch.
   void fetched(ObjectId object, const Status& status) {
-    store_.fetched(object, status);
+    const auto fetch = std::ranges::find_if(
+        effects_.rbegin(), effects_.rend(),
+        [&](const auto& effect) { return effect.kind == Kind::kFetch && effect.object == object; });
+    REQUIRE(fetch != effects_.rend());
+    fetched(object, fetch->segment, status);
+  }
+  void fetched(ObjectId object, SegmentKey segment, const Status& status) {
+    store_.fetched(object, segment, status);
     take();
   }
   // Where its bytes are to come from, of the last fetch: an empty id is whoever has them.
@@ -212,6 +220,20 @@ TEST_CASE("an object that nobody has is lost with its home, for those who wait a
   CHECK(contains(o.store.answer(98)->status.message(), "no copy of it is found"));
   o.get(99);
   CHECK(o.store.answer(99)->status.code() == Code::kObjectLost);
+  o.store.check();
+}
+
+TEST_CASE("where not all could be asked, an object is looked for again by the next who gets it") {
+  Orphan o;
+  o.get(98);
+  o.store.home_lost(o.home);
+  o.store.fetched(o.object, Status(Code::kUnavailable, "one did not answer"));
+  CHECK(o.store.answer(98)->status.code() == Code::kUnavailable);
+  o.get(99);
+  o.store.fetched(o.object, 1, {});  // of the search before: its memory is gone
+  CHECK_FALSE(o.store.answer(99));
+  o.store.fetched(o.object, {});
+  CHECK(o.store.answer(99)->status.ok());
   o.store.check();
 }
 

@@ -643,6 +643,7 @@ void ObjectWorld::fetch(int at, const ObjectEffect& effect) {
   const SegmentKey segment = effect.segment;
   struct Transfer {
     std::vector<int> from;  // the last one first
+    bool unsure = false;    // one of them could not be asked
     bool begun = false;
     bool located = false;
     std::optional<Status> failed;
@@ -665,7 +666,7 @@ void ObjectWorld::fetch(int at, const ObjectEffect& effect) {
          if (!chance(3)) return false;
          StoreNode& here = nodes_[static_cast<std::size_t>(at)];
          if (transfer->from.empty()) {
-           here.store->fetched(id, Status(Code::kObjectLost, "nobody has it"));
+           here.store->fetched(id, segment, Status(Code::kObjectLost, "nobody has it"));
            carry_out(at);
            return true;
          }
@@ -677,18 +678,22 @@ void ObjectWorld::fetch(int at, const ObjectEffect& effect) {
              source.store->process_gone(transfer->reader);
              carry_out(from);
            }
+           const bool refused = status.ok() || status.code() == Code::kObjectLost;
+           transfer->unsure = transfer->unsure || (is_orphan && !refused);
            if (!status.ok() && transfer->from.size() > 1) {  // the next one may have it
              transfer->from.pop_back();
-             *transfer = Transfer{.from = transfer->from};
+             *transfer = Transfer{.from = transfer->from, .unsure = transfer->unsure};
              return false;
            }
+           if (!status.ok() && transfer->unsure)
+             status = Status(Code::kUnavailable, "not all could be asked");
            if (status.ok()) {
              if (puts_.at(id).node != from) ++result_.fetches_from_copies;
              if (is_orphan) ++result_.orphans_found;
              here.content[segment][0] = id;
              here.fetching.erase(segment);
            }
-           here.store->fetched(id, std::move(status));
+           here.store->fetched(id, segment, std::move(status));
            carry_out(at);
            return true;
          };
@@ -817,7 +822,7 @@ void ObjectWorld::on_answer(ObjectProcess& process, const wire::ObjectAnswer& an
                                   id.low, node.id));
         }
       }
-    } else if (!no_room) {
+    } else if (!no_room && !(home_lost && answer.status.code() == Code::kUnavailable)) {
       violate("a read failed: " + answer.status.to_string());
     }
     return unpin(process, id);

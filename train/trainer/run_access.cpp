@@ -11,23 +11,31 @@ namespace troupe::train {
 
 std::optional<NodeId> node_of(const std::vector<NodeInfo>& nodes,
                               const std::vector<net::InterfaceAddress>& own) {
+  // A loopback address is of this machine where the cluster is nowhere else.
+  const auto is_loopback = [](const std::string& host) {
+    return host.starts_with("127.") || host == "::1";
+  };
+  const bool all_here = std::ranges::all_of(
+      nodes, [&](const NodeInfo& node) { return is_loopback(node.endpoint.host); });
   for (const auto& node : nodes) {
-    const auto is_own = [&](const net::InterfaceAddress& a) {
-      return a.address == node.endpoint.host;
-    };
-    if (node.state == NodeState::kAlive && std::ranges::any_of(own, is_own)) return node.node_id;
+    const std::string& host = node.endpoint.host;
+    const bool is_own = std::ranges::any_of(own, [&](const auto& a) { return a.address == host; });
+    if (node.state == NodeState::kAlive && is_own && (all_here || !is_loopback(host)))
+      return node.node_id;
   }
   return std::nullopt;
 }
 
 namespace {
 
+constexpr auto kNodesTimeout = std::chrono::seconds(5);
+
 // Without an answer of the head or of the kernel any node will do.
 std::optional<NodeId> node_of_this_machine(Cluster& cluster) {
   if (!cluster.node_id().empty()) return cluster.node_id();
   PosixFileSystem files;
   const auto network = net::SystemNetwork(files).read();
-  const auto nodes = cluster.nodes(kControllerTimeout);
+  const auto nodes = cluster.nodes(kNodesTimeout);
   if (!network.ok() || !nodes.ok()) return std::nullopt;
   return node_of(*nodes, network->addresses);
 }

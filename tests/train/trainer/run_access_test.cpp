@@ -23,6 +23,9 @@ TEST_CASE("a driver's own node is the first living one at an address of its mach
   CHECK(node_of({far, gone, here, also_here}, own) == here.node_id);
   CHECK_FALSE(node_of({far, gone}, own));
   CHECK_FALSE(node_of({}, own));
+  // Any machine's driver has that address.
+  CHECK_FALSE(node_of({far, also_here}, own));
+  CHECK(node_of({also_here}, own) == also_here.node_id);
 }
 
 }  // namespace
