@@ -677,17 +677,14 @@ void Service::home_lost(NodeId node, const std::string& why) {
 void Service::watch_homes() {
   if (watching_homes_ || !options_.ask_for_nodes) return;
   const std::set<NodeId> asked = store_.asked_homes();
-  bool silent = !orphans_.empty();
-  for (auto& [node, home] : homes_) {
-    if (!asked.contains(node)) {
-      home.silent_since.reset();
-    } else if (!home.silent_since) {
-      home.silent_since = now();
-    } else {
-      silent = silent || is_silent(home);
-    }
-  }
   if (asked.empty() && orphans_.empty()) return;
+  bool silent = !orphans_.empty();
+  for (const NodeId& node : asked) {
+    const auto home = homes_.find(node);
+    if (home == homes_.end()) continue;
+    if (!home->second.silent_since) home->second.silent_since = now();
+    silent = silent || is_silent(home->second);
+  }
   if (silent) options_.ask_for_nodes();
   watching_homes_ = true;
   after(kHomeSilence, [this] {

@@ -405,8 +405,7 @@ void ObjectStore::get(const Waiter& waiter, ObjectId id, TimePoint now) {
   const bool is_sought = object.standing == Standing::kOrphan;
   if (object.standing == Standing::kLost || (reader && is_sought)) return fail(waiter, object.lost);
   // Two stores that look for it would wait for each other.
-  const bool is_here = object.segment != 0 && object.fetch == Object::Fetch::kNone;
-  if (processes_[waiter.process].whole && !is_here) return fail(waiter, unknown_object(id));
+  if (processes_[waiter.process].whole && !has_all(object)) return fail(waiter, unknown_object(id));
   // Its node holds it, too, but may be taken for lost while it reads.
   if (reader) {
     hold(waiter.process, id, object);
@@ -521,16 +520,15 @@ void ObjectStore::fetched(ObjectId id, SegmentKey segment, Status status) {
   Object& object = found->second;
   if (object.segment != segment) return;  // it has been let go of and got again since
   if (!status.ok()) {
-    const bool orphan = object.standing == Standing::kOrphan;
-    const bool may_come =
-        status.code() == Code::kResourceExhausted || (orphan && status.code() != Code::kObjectLost);
-    if (orphan && !may_come) return lose(id, object, object.lost);
-    // The source that its home had named has failed, too.
-    const bool is_orphan_now = object.standing == Standing::kHome;
-    if (is_orphan_now) object.standing = Standing::kOrphan;
-    if (is_orphan_now && !may_come) return fetch_from({}, id, object);
-    if (!orphan && !may_come && object.failed_sources.size() < kSourcesTriedMax) {
-      return find_source(id, object);
+    const bool was_sought = object.standing == Standing::kOrphan;
+    const bool may_come = status.code() == Code::kResourceExhausted ||
+                          (was_sought && status.code() != Code::kObjectLost);
+    // Its home is lost, and the source that it had named has failed, too.
+    if (object.standing == Standing::kHome) object.standing = Standing::kOrphan;
+    if (!may_come) {
+      if (was_sought) return lose(id, object, object.lost);
+      if (object.standing == Standing::kOrphan) return fetch_from({}, id, object);
+      if (object.failed_sources.size() < kSourcesTriedMax) return find_source(id, object);
     }
     // It may go better next time.
     drop_bytes(id, object);
@@ -737,10 +735,7 @@ void ObjectStore::home_gone(NodeId node, TimePoint now) {
     Object& object = objects_.at(id);
     object.lost = why;
     object.asking = 0;
-    const bool whole = object.segment != 0 && object.fetch == Object::Fetch::kNone;
-    // The copy here may be all that is left, or it is coming from another node.
-    const bool has_bytes = whole || object.fetch == Object::Fetch::kRuns;
-    object.standing = has_bytes ? Standing::kHome : Standing::kOrphan;
+    object.standing = has_or_gets(object) ? Standing::kHome : Standing::kOrphan;
   }
   // The first fetch may serve what another one of them waits for.
   for (const ObjectId& id : of_it) {
@@ -764,10 +759,7 @@ void ObjectStore::orphaned(ObjectId id, Object& object, TimePoint now) {
 }
 
 void ObjectStore::home_lost(ObjectId id, Object& object, const Status& why) {
-  const bool borrowed = object.standing == Standing::kBorrowed;
-  const bool whole = object.segment != 0 && object.fetch == Object::Fetch::kNone;
-  if (borrowed && (whole || object.fetch == Object::Fetch::kRuns)) {
-    // The copy here may be all that is left, or it is coming from another node.
+  if (object.standing == Standing::kBorrowed && has_or_gets(object)) {
     object.standing = Standing::kHome;
     object.lost = why;
     return;

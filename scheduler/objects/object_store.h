@@ -133,7 +133,7 @@ class ObjectStore {
     expected_at_begin_ = expected_;
   }
   void settle();
-  // Whose answer is waited for.
+  // The homes that have not answered a message yet.
   std::set<NodeId> asked_homes() const;
   // Now and then: ends requests that are stuck. True while there are any that wait.
   bool tick(TimePoint now);
@@ -289,7 +289,14 @@ class ObjectStore {
   void borrow(NodeId home, const wire::Endpoint& endpoint, std::vector<ObjectId> ids);
   // The home knows nothing of it, or is gone itself.
   void home_lost(ObjectId id, Object& object, const Status& why);
-  // Whoever else has it is looked for when somebody gets it.
+  static bool has_all(const Object& object) {
+    return object.segment != 0 && object.fetch == Object::Fetch::kNone;
+  }
+  // The copy here may be all that is left, or it is coming from another node.
+  static bool has_or_gets(const Object& object) {
+    return has_all(object) || object.fetch == Object::Fetch::kRuns;
+  }
+  // A copy on another node is looked for when somebody gets the object.
   void orphaned(ObjectId id, Object& object, TimePoint now);
   // Into the memory that there is for it.
   void fetch_from(const wire::ObjectSource& source, ObjectId id, Object& object);

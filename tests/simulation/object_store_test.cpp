@@ -53,7 +53,7 @@ class Store {
     store_.home_gone(home, now);
     take();
   }
-  // Of the last fetch.
+  // The last fetch of the object ends with this status.
   void fetched(ObjectId object, const Status& status) {
     const auto fetch = std::ranges::find_if(
         effects_.rbegin(), effects_.rend(),

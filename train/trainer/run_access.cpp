@@ -5,6 +5,7 @@
 
 #include "runtime/memory/segment.h"
 #include "runtime/memory/segment_transfer.h"
+#include "runtime/net/socket.h"
 #include "troupe/raw_connection.h"
 
 namespace troupe::train {
@@ -13,7 +14,8 @@ std::optional<NodeId> node_of(const std::vector<NodeInfo>& nodes,
                               const std::vector<net::InterfaceAddress>& own) {
   // A loopback address is of this machine where the cluster is nowhere else.
   const auto is_loopback = [](const std::string& host) {
-    return host.starts_with("127.") || host == "::1";
+    const auto address = net::numeric_address(host, 0);
+    return address.ok() && net::is_loopback(*address);
   };
   const bool all_here = std::ranges::all_of(
       nodes, [&](const NodeInfo& node) { return is_loopback(node.endpoint.host); });

@@ -74,14 +74,6 @@ bool same_message(const Family& a, const Family& b) {
   (std::make_index_sequence<std::variant_size_v<Family>>());
 }
 
-#define TROUPE_FAMILY(Family)                                                  \
-  template EveryMessage<wire::Family> every_message<wire::Family>(const Aim*); \
-  template bool same_message<wire::Family>(const wire::Family&, const wire::Family&);
-TROUPE_FAMILY(ControlMessage)
-TROUPE_FAMILY(HostMessage)
-TROUPE_FAMILY(KeeperMessage)
-TROUPE_FAMILY(ObjectMessage)
-TROUPE_FAMILY(CallMessage)
-#undef TROUPE_FAMILY
+TROUPE_OF_FAMILIES()
 
 }  // namespace troupe::tests

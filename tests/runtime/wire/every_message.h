@@ -27,15 +27,16 @@ EveryMessage<Family> every_message(const Aim* aim = nullptr);
 template <typename Family>
 bool same_message(const Family& a, const Family& b);
 
-// Compiled once, for all programs that use them.
-#define TROUPE_FAMILY(Family)                                                         \
-  extern template EveryMessage<wire::Family> every_message<wire::Family>(const Aim*); \
-  extern template bool same_message<wire::Family>(const wire::Family&, const wire::Family&);
-TROUPE_FAMILY(ControlMessage)
-TROUPE_FAMILY(HostMessage)
-TROUPE_FAMILY(KeeperMessage)
-TROUPE_FAMILY(ObjectMessage)
-TROUPE_FAMILY(CallMessage)
-#undef TROUPE_FAMILY
+// Compiled once, in every_message.cpp, for all programs that use them.
+#define TROUPE_OF_FAMILIES(Extern)         \
+  TROUPE_OF_FAMILY(Extern, ControlMessage) \
+  TROUPE_OF_FAMILY(Extern, HostMessage)    \
+  TROUPE_OF_FAMILY(Extern, KeeperMessage)  \
+  TROUPE_OF_FAMILY(Extern, ObjectMessage)  \
+  TROUPE_OF_FAMILY(Extern, CallMessage)
+#define TROUPE_OF_FAMILY(Extern, Family)                                              \
+  Extern template EveryMessage<wire::Family> every_message<wire::Family>(const Aim*); \
+  Extern template bool same_message<wire::Family>(const wire::Family&, const wire::Family&);
+TROUPE_OF_FAMILIES(extern)
 
 }  // namespace troupe::tests
