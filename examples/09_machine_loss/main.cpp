@@ -72,6 +72,17 @@ std::string weights_in(const std::string& folder) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// Waits until the trainer has done this step, wherever its rank is: calls to it wait while it has
+// no process, and those under way when its process was killed fail.
+bool reaches(const troupe::ActorHandle<SequenceTrainer>& trainer, std::int64_t step) {
+  const Deadline deadline = Deadline::after(30s);
+  while (!deadline.passed()) {
+    const auto now = trainer.call<&SequenceTrainer::step>().get(deadline.remaining());
+    if (now.ok() && *now >= step) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -95,15 +106,13 @@ int main(int argc, char** argv) {
 
   auto training = start("struck").value();
   auto trainer = training.trainer<SequenceTrainer>(1, Deadline::after(20s)).value();
-  while (trainer.call<&SequenceTrainer::step>().get(30s).value() < 5) {
-  }
+  const bool began = reaches(trainer, 5);
   const int node = machines.node_of(driver, trainer, Deadline::after(20s)).value();
-  const bool killed = machines.kill_node(node).ok();
-  // Calls to the trainer wait until its rank goes on elsewhere.
+  const bool killed = began && machines.kill_node(node).ok();
   trainer = training.trainer<SequenceTrainer>(1, Deadline::after(20s)).value();
-  while (trainer.call<&SequenceTrainer::step>().get(30s).value_or(0) < 10) {
-  }
-  const bool elsewhere = machines.node_of(driver, trainer, Deadline::after(20s)).value() != node;
+  const bool went_on = reaches(trainer, 10);
+  const bool elsewhere =
+      went_on && machines.node_of(driver, trainer, Deadline::after(20s)).value() != node;
   const auto struck = training.wait(Deadline::after(60s)).value();
   const bool same = !weights_in(quiet.output_dir).empty() &&
                     weights_in(quiet.output_dir) == weights_in(struck.output_dir);

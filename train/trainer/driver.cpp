@@ -347,9 +347,9 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
                           std::vector<RunEvent>& told) {
   const TrainConfig& config = bundle.config;
   const auto controller = TROUPE_TRY(spawn_controller(cluster.cluster, spec));
-  auto lines_link = TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose,
-                                            Deadline::after(kControllerTimeout)));
-  TROUPE_RETURN_IF_ERROR(hand_over(cluster.cluster, controller, bundle));
+  auto lines_link =
+      TROUPE_TRY(open_purpose(controller, kProgressPurpose, Deadline::after(kControllerTimeout)));
+  TROUPE_RETURN_IF_ERROR(hand_over(controller, bundle));
   TROUPE_RETURN_IF_ERROR(controller.call<&TrainController::start>().get(kControllerTimeout));
   note.started();
   // Its wishes count for a controller without its memory, too.
@@ -358,9 +358,7 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
 
   ProgressLinesOptions lines_options{
       .connect = [&](Deadline deadline) -> Result<ByteStream> {
-        return std::move(
-            TROUPE_TRY(open_purpose(cluster.cluster, controller, kProgressPurpose, deadline))
-                .stream);
+        return std::move(TROUPE_TRY(open_purpose(controller, kProgressPurpose, deadline)).stream);
       },
       .process = [&] { return watch.process(); },
       .tell =
@@ -372,7 +370,7 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
                   error(Code::kCancelled, "interrupted by the user")));
             }
           },
-      .hand_over = [&] { return hand_over(cluster.cluster, controller, bundle); },
+      .hand_over = [&] { return hand_over(controller, bundle); },
       .interrupt_fd = environment.interrupt_fd,
       .take_interrupt = environment.take_interrupt,
       .stop_timeout = std::chrono::seconds(config.troupe.stop_timeout_s),

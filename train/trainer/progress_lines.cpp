@@ -197,7 +197,8 @@ Status ProgressLines::connect_again() {
     }
     return {};
   }
-  if (stream.status().code() == Code::kActorDied) {
+  const Code code = stream.status().code();
+  if (code == Code::kActorDied || code == Code::kCancelled) {
     return stream.status().prefixed("the run's controller is gone");
   }
   if (clock_.now() - *away_since_ < options_.reconnect_timeout) return {};
@@ -205,30 +206,33 @@ Status ProgressLines::connect_again() {
                stream.status().to_string());
 }
 
-Result<RunEnd> ProgressLines::follow(std::optional<Deadline> deadline) {
+Result<std::optional<RunEnd>> ProgressLines::follow_once() {
+  wait();
+  if (stream_.valid() && !read_more()) {
+    // Half a line of a process that is gone; its successor tells what matters.
+    if (auto end = TROUPE_TRY(show_lines())) return end;
+    buffer_.clear();
+    stream_.reset();
+    away_since_ = clock_.now();
+  }
+  if (auto end = TROUPE_TRY(show_lines())) return end;
+  if (model_held_ && options_.take_save_wish) {
+    if (const auto folder = options_.take_save_wish()) options_.save_to(*folder);
+  }
+  if (stop_by_ && clock_.now() > *stop_by_) {
+    return std::optional(RunEnd{error(Code::kCancelled, "interrupted")});
+  }
+  if (saved_by_ && clock_.now() > *saved_by_) {
+    return std::optional(RunEnd{
+        error(Code::kCancelled, "the run was told to stop, and its controller does not answer")});
+  }
+  if (!stream_.valid()) TROUPE_RETURN_IF_ERROR(connect_again());
+  return std::optional<RunEnd>();
+}
+
+Result<RunEnd> ProgressLines::follow() {
   for (;;) {
-    wait();
-    if (stream_.valid() && !read_more()) {
-      // Half a line of a process that is gone; its successor tells what matters.
-      if (auto end = TROUPE_TRY(show_lines())) return std::move(*end);
-      buffer_.clear();
-      stream_.reset();
-      away_since_ = clock_.now();
-    }
-    if (auto end = TROUPE_TRY(show_lines())) return std::move(*end);
-    if (model_held_ && options_.take_save_wish) {
-      if (const auto folder = options_.take_save_wish()) options_.save_to(*folder);
-    }
-    if (stop_by_ && clock_.now() > *stop_by_) {
-      return RunEnd{error(Code::kCancelled, "interrupted")};
-    }
-    if (saved_by_ && clock_.now() > *saved_by_) {
-      return RunEnd{
-          error(Code::kCancelled, "the run was told to stop, and its controller does not answer")};
-    }
-    if (!stream_.valid()) TROUPE_RETURN_IF_ERROR(connect_again());
-    if (deadline && deadline->passed(clock_.now()))
-      return error(Code::kDeadlineExceeded, "the run goes on");
+    if (auto end = TROUPE_TRY(follow_once())) return std::move(*end);
   }
 }
 

@@ -34,8 +34,8 @@ struct RunEnd {
 };
 
 struct ProgressLinesOptions {
-  // A new connection of kProgressPurpose, within the deadline. kActorDied: the controller is gone
-  // for good.
+  // A new connection of kProgressPurpose, within the deadline. kActorDied, kCancelled: the
+  // controller is gone for good, or the driver's cluster closed.
   std::function<Result<ByteStream>(Deadline deadline)> connect;
   // The number of the controller's process, as the head has it: a connection with an older one is
   // left, also where nobody closed it (its machine lost its network). Empty: connections end by
@@ -71,8 +71,9 @@ class ProgressLines {
   // Shows progress until the run has ended. A user who interrupts it waits for the controller's
   // word no longer than ProgressLinesOptions::stop_timeout. kActorDied: the controller is gone
   // without one.
-  // kDeadlineExceeded: it goes on behind the deadline; follow() may be called again.
-  Result<RunEnd> follow(std::optional<Deadline> deadline = std::nullopt);
+  Result<RunEnd> follow();
+  // One look, which waits a moment for news; nothing: the run goes on.
+  Result<std::optional<RunEnd>> follow_once();
 
   // Of this run, as far as they were told.
   const std::vector<RunEvent>& events() const { return events_; }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "actors/client.h"
 #include "runtime/memory/segment.h"
 #include "runtime/memory/segment_transfer.h"
 #include "runtime/net/socket.h"
+#include "troupe/detail/access.h"
 #include "troupe/raw_connection.h"
 
 namespace troupe::train {
@@ -71,18 +73,17 @@ ControllerWatch::ControllerWatch(Cluster& cluster, const ActorHandle<TrainContro
         process->store(info.generation);
       })) {}
 
-Result<RawConnection> open_purpose(Cluster& cluster, const ActorHandle<TrainController>& controller,
+Result<RawConnection> open_purpose(const ActorHandle<TrainController>& controller,
                                    const char* purpose, Deadline deadline) {
-  return cluster.connect_to(controller.id(), purpose, deadline);
+  return troupe::detail::Access::client(controller)->connect_to(controller.id(), purpose, deadline);
 }
 
-Status hand_over(Cluster& cluster, const ActorHandle<TrainController>& controller,
-                 const RunBundle& bundle) {
+Status hand_over(const ActorHandle<TrainController>& controller, const RunBundle& bundle) {
   const auto bytes = encode_bundle(bundle);
   auto segment = TROUPE_TRY(memory::Segment::create("troupe-bundle", bytes.size()));
   std::memcpy(segment.data(), bytes.data(), bytes.size());
-  auto connection = TROUPE_TRY(
-      open_purpose(cluster, controller, kBundlePurpose, Deadline::after(kControllerTimeout)));
+  auto connection =
+      TROUPE_TRY(open_purpose(controller, kBundlePurpose, Deadline::after(kControllerTimeout)));
   return memory::send_segment(connection.stream, connection.same_node, segment,
                               Deadline::after(kBundleTimeout));
 }

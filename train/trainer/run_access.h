@@ -36,10 +36,10 @@ class ControllerWatch {
   std::shared_ptr<std::atomic<std::uint64_t>> process_;
   ActorWatch watch_;
 };
-Result<RawConnection> open_purpose(Cluster& cluster, const ActorHandle<TrainController>& controller,
+// Any thread. kCancelled: its cluster was closed.
+Result<RawConnection> open_purpose(const ActorHandle<TrainController>& controller,
                                    const char* purpose, Deadline deadline);
-// Gives it the run's data.
-Status hand_over(Cluster& cluster, const ActorHandle<TrainController>& controller,
-                 const RunBundle& bundle);
+// Gives it the run's data. Any thread.
+Status hand_over(const ActorHandle<TrainController>& controller, const RunBundle& bundle);
 
 }  // namespace troupe::train

@@ -20,8 +20,8 @@
 #include "train/report/run_registry.h"
 #include "train/trainer/own_data.h"
 #include "train/trainer/prepare.h"
-#include "train/trainer/progress_lines.h"
 #include "train/trainer/run_access.h"
+#include "train/trainer/run_follower.h"
 #include "train/trainer/saved_stop.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/trained_part.h"
@@ -217,13 +217,6 @@ TrainingEvent told_event(const json::Value& line, const std::string& text) {
 }  // namespace
 
 struct Training::State {
-  // The program shows what it wants itself.
-  class NoOutput final : public ProgressOutput {
-   public:
-    bool is_terminal() const override { return false; }
-    int width() const override { return 80; }
-    void write(std::string_view) override {}
-  };
   State(Cluster& c, RunSpec s, RunBundle b)
       : cluster(c), spec(std::move(s)), bundle(std::move(b)) {}
   Cluster& cluster;
@@ -231,12 +224,11 @@ struct Training::State {
   const RunBundle bundle;  // for a controller that lost it
   SystemClock clock;
   PosixFileSystem files;
-  NoOutput output;
   std::function<void(const TrainingEvent&)> on_event;
   std::optional<FileLock> lock;
   ActorHandle<TrainController> controller;
   std::optional<ControllerWatch> watch;
-  std::optional<ProgressLines> lines;
+  std::optional<RunFollower> follower;  // uses all of the above
 };
 
 Training::Training(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -258,7 +250,7 @@ Status Training::save_and_stop() {
 
 Result<TrainingResult> Training::wait(Deadline deadline) {
   State& s = *state_;
-  const RunEnd end = TROUPE_TRY(s.lines->follow(deadline));
+  const RunEnd end = TROUPE_TRY(s.follower->wait(deadline, s.on_event));
   // It has told all that it knows. What it still does is ending the trainers, whose places are free
   // behind this.
   if (const auto stopped = s.cluster.stop(s.controller, {.reason = "the training run has ended"});
@@ -323,10 +315,10 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
   Training::State* s = state.get();
   ByteStream progress;
   const auto begin = [&]() -> Status {
-    progress = std::move(TROUPE_TRY(open_purpose(cluster, s->controller, kProgressPurpose,
+    progress = std::move(TROUPE_TRY(open_purpose(s->controller, kProgressPurpose,
                                                  Deadline::after(kControllerTimeout)))
                              .stream);
-    TROUPE_RETURN_IF_ERROR(hand_over(cluster, s->controller, s->bundle));
+    TROUPE_RETURN_IF_ERROR(hand_over(s->controller, s->bundle));
     return s->controller.call<&TrainController::start>().get(kControllerTimeout);
   };
   if (const Status begun = begin(); !begun.ok()) {
@@ -335,23 +327,25 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
     return begun;
   }
   s->watch.emplace(cluster, s->controller);
-  s->lines.emplace(std::move(progress), s->clock, s->output,
-                   ProgressLinesOptions{
-                       .connect = [s](Deadline deadline) -> Result<ByteStream> {
-                         return std::move(TROUPE_TRY(open_purpose(s->cluster, s->controller,
-                                                                  kProgressPurpose, deadline))
-                                              .stream);
-                       },
-                       .process = [s] { return s->watch->process(); },
-                       .tell = [](Interrupt) {},
-                       .hand_over = [s] { return hand_over(s->cluster, s->controller, s->bundle); },
-                       .on_line =
-                           [s](const json::Value& line, const std::string& text) {
-                             if (!s->on_event) return;
-                             const TrainingEvent event = told_event(line, text);
-                             if (event.kind != TrainingEvent::Kind::kOther || !text.empty())
-                               s->on_event(event);
-                           }});
+  RunFollower::MakeEvent make_event;
+  if (s->on_event)
+    make_event = [](const json::Value& line,
+                    const std::string& text) -> std::optional<TrainingEvent> {
+      TrainingEvent event = told_event(line, text);
+      if (event.kind == TrainingEvent::Kind::kOther && text.empty()) return std::nullopt;
+      return event;
+    };
+  s->follower.emplace(
+      std::move(progress), s->clock,
+      ProgressLinesOptions{
+          .connect = [s](Deadline deadline) -> Result<ByteStream> {
+            return std::move(
+                TROUPE_TRY(open_purpose(s->controller, kProgressPurpose, deadline)).stream);
+          },
+          .process = [s] { return s->watch->process(); },
+          .tell = [](Interrupt) {},
+          .hand_over = [s] { return hand_over(s->controller, s->bundle); }},
+      std::move(make_event));
   return Training(std::move(state));
 }
 

@@ -77,7 +77,8 @@ struct TrainingJob {
   std::vector<TrainingSample> samples = {};
   // Which of the program's parts the run takes.
   PartChoices parts = {};
-  // Called in wait(), on its thread; what was told while nobody waited comes then.
+  // Called in wait(), on its thread; what was told while nobody waited comes then, the last 65,536
+  // of it.
   std::function<void(const TrainingEvent& event)> on_event = {};
 };
 
@@ -88,8 +89,9 @@ struct TrainingResult {
 };
 
 // A run that goes on. Its end is that of the last reference to its cluster, whatever becomes of
-// this object; only the lock of its output folder goes with the object, so keep it until wait() has
-// returned where another run might be told to write there. One thread.
+// this object; but keep it until wait() has returned: while it is there a thread of its own gives
+// the run's data to a controller that lost them with its machine, and the output folder is locked
+// against other runs. One thread.
 class Training {
  public:
   // The run's id.
