@@ -243,13 +243,13 @@ constexpr std::uint64_t signature_hash() {
 
 // --- the list
 
+// As template arguments methods can be compared also where they are virtual; `A == B` is
+// unspecified for those, and to Clang no constant.
+template <auto A>
+struct MethodTag {};
 template <auto A, auto B>
 constexpr bool same_method() {
-  if constexpr (std::is_same_v<decltype(A), decltype(B)>) {
-    return A == B;
-  } else {
-    return false;
-  }
+  return std::is_same_v<MethodTag<A>, MethodTag<B>>;
 }
 
 // The position of `Method` in the list, or the list's size.
