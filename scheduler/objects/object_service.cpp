@@ -1,69 +1,40 @@
 #include "scheduler/objects/object_service.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <future>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "runtime/base/limits.h"
-#include "runtime/memory/unix_socket.h"
-#include "runtime/net/connection.h"
 #include "runtime/net/event_loop.h"
 #include "runtime/process/descriptor_limit.h"
-#include "runtime/process/packet_socket.h"
 #include "scheduler/objects/object_memory.h"
 #include "scheduler/objects/object_transfer.h"
 #include "scheduler/objects/spill_folder.h"
+#include "scheduler/objects/store_peers.h"
+#include "scheduler/objects/store_processes.h"
 #include "scheduler/objects/worker_threads.h"
 
 namespace troupe::scheduler {
 namespace {
 
-constexpr Duration kHelloTime = std::chrono::seconds(5);
 constexpr Duration kTickInterval = std::chrono::milliseconds(50);
-constexpr Duration kConnectTime = std::chrono::seconds(3);
-constexpr Duration kConnectPause = std::chrono::milliseconds(100);
-// A home that has not answered for so long may be lost.
-constexpr Duration kHomeSilence = std::chrono::seconds(1);
 // The head has so long to list the nodes that may have a copy, and they to be asked for it.
 constexpr Duration kListTime = std::chrono::seconds(10);
 constexpr Duration kSearchTime = std::chrono::seconds(20);
 // How long a reader of another node waits for an object that is on disk or on its way here: less
 // than it waits itself (kTransferPatience), so that none is waited for whose reader has gone.
 constexpr Duration kFindTime = std::chrono::seconds(15);
-constexpr std::uint32_t kHelloBytesMax = 64u << 10;
-constexpr int kPacketsInTurn = 256;
-// More than a socket's buffer holds: all that was sent when the reading began.
-constexpr int kPacketsQueuedMax = 1 << 14;
-// Answers and notices that a process does not read.
-constexpr std::size_t kUnreadPacketsMax = 100'000;
-
-// Packets that wait until the other end has read some.
-struct Outbox {
-  struct Packet {
-    wire::Bytes bytes;
-    std::shared_ptr<ObjectMemory> memory;  // its descriptor goes with it; may be null
-  };
-  UniqueFd socket;
-  std::deque<Packet> waiting;
-};
-
-struct Client {
-  std::string name;
-  Outbox requests;  // what it sends comes by this one's socket, too
-  Outbox notices;
-};
+constexpr std::uint32_t kTotalsBytesMax = 64u << 10;
 
 class Service final : public ObjectService {
  public:
-  Service(ObjectServiceOptions options, std::unique_ptr<net::LoopThread> thread)
-      : options_(std::move(options)),
-        thread_(std::move(thread)),
-        loop_(thread_->loop()),
-        store_(options_.store),
-        spill_(options_.spill_parent, options_.store.node_id.to_string()) {}
+  Service(ObjectServiceOptions options, std::unique_ptr<net::LoopThread> thread);
   ~Service() override;
 
   void serve(net::AcceptedSocket socket) override;
@@ -74,14 +45,6 @@ class Service final : public ObjectService {
   }
 
  private:
-  struct Home {  // this store's connection to another one, whose objects are held here
-    wire::Endpoint endpoint;
-    std::shared_ptr<net::Connection> connection;
-    bool connecting = false;
-    TimePoint down_since{};
-    std::uint64_t attempt = 0;                   // to connect, the last one
-    std::optional<TimePoint> silent_since = {};  // something was asked, and nothing has come
-  };
   struct Source {
     NodeId node;
     net::Address address;
@@ -99,24 +62,8 @@ class Service final : public ObjectService {
     });
   }
 
-  // Processes.
   void greet(UniqueFd socket);
-  void join(const wire::ObjectHello& hello, UniqueFd requests, UniqueFd notices);
-  void read_client(ProcessKey key, int packets_max);
-  void read_all_clients();
-  void client_gone(ProcessKey key, const Status& why);
-  void send(ProcessKey key, Outbox& outbox, wire::Bytes bytes,
-            std::shared_ptr<ObjectMemory> memory);
-  void flush(ProcessKey key, bool notices);
-
-  // Other nodes.
-  void tell_home(const NodeId& node, const wire::Endpoint& endpoint, wire::ObjectMessage message);
-  void connect_home(const NodeId& node);
-  void home_connected(const NodeId& node, std::uint64_t attempt, Result<ByteStream> stream);
-  void serve_peer(net::AcceptedSocket socket);
-  void on_peer_frame(const std::shared_ptr<NodeId>& node,
-                     const std::weak_ptr<net::Connection>& connection,
-                     std::span<const std::byte> frame);
+  Status on_process(ProcessKey process, const wire::ObjectMessage& message);
   void serve_bytes(ByteStream stream, const std::string& peer);
   Result<ReadableObject> find(const wire::ReadObject& read, const std::string& peer);
 
@@ -129,10 +76,7 @@ class Service final : public ObjectService {
   void restore(ObjectEffect& effect);
   void fetch(const ObjectEffect& effect);
   void fetch(const ObjectEffect& effect, std::vector<Source> sources);
-  void watch_homes();
-  bool is_silent(const Home& home) const;
-  void give_up_orphans();
-  void home_lost(NodeId node, const std::string& why);
+  bool orphans_wait();
   void disk(std::function<void()> work);
   wire::StoreTotals totals(const wire::ReadStoreTotals& asked) const;
   void moved(wire::StoreMove move);
@@ -156,41 +100,64 @@ class Service final : public ObjectService {
   // Loop thread from here on.
   ObjectStore store_;
   SpillFolder spill_;
-  std::map<ProcessKey, std::shared_ptr<Client>> clients_;
+  std::optional<StoreProcesses> processes_;
+  std::optional<StorePeers> peers_;
   std::map<ProcessKey, std::function<void(const wire::ObjectAnswer&)>> readers_;
   std::map<SegmentKey, std::shared_ptr<ObjectMemory>> memories_;
   std::map<SegmentKey, Status> failed_;
   std::map<SegmentKey, std::shared_ptr<const SpillFile>> files_;
   std::map<SegmentKey, std::shared_ptr<std::uint64_t>> fetched_;  // bytes that have arrived
   std::deque<wire::StoreMove> moves_;
-  std::map<NodeId, Home> homes_;
-  std::map<NodeId, std::shared_ptr<net::Connection>> borrowers_;
-  std::map<NodeId, wire::Endpoint> borrower_endpoints_;  // where others fetch what they have
-  std::map<NodeId, std::uint64_t> breaks_;               // the last one of each, by number
-  std::uint64_t breaks_seen_ = 0;
-  std::set<std::shared_ptr<net::Connection>> strangers_;  // have not said who they are
   // Objects whose sources are not known until nodes are listed, and since when they wait.
   std::vector<std::pair<ObjectEffect, TimePoint>> orphans_;
-  std::uint64_t attempts_ = 0;
-  bool watching_homes_ = false;
   bool settling_ = false;
   bool ticking_ = false;
   bool carrying_out_ = false;
 };
 
+Service::Service(ObjectServiceOptions options, std::unique_ptr<net::LoopThread> thread)
+    : options_(std::move(options)),
+      thread_(std::move(thread)),
+      loop_(thread_->loop()),
+      store_(options_.store),
+      spill_(options_.spill_parent, options_.store.node_id.to_string()) {
+  processes_.emplace(
+      loop_,
+      StoreProcesses::Options{
+          .welcome = {.status = {},
+                      .node_id = options_.store.node_id,
+                      .endpoint = options_.store.endpoint,
+                      .memory_max_bytes = options_.store.memory_max_bytes},
+          .node_name = options_.store.node_name,
+          .log = options_.log,
+          .joined = [this](ProcessKey process,
+                           const std::string& name) { store_.process_joined(process, name); },
+          .on_message =
+              [this](ProcessKey process, const wire::ObjectMessage& message) {
+                return on_process(process, message);
+              },
+          .gone = [this](ProcessKey process) { store_.process_gone(process); },
+          .told = [this] { carry_out(); }});
+  peers_.emplace(loop_, store_,
+                 StorePeers::Options{
+                     .node_id = options_.store.node_id,
+                     .endpoint = options_.store.endpoint,
+                     .token = options_.token,
+                     .patience = options_.peer_patience,
+                     .log = options_.log,
+                     .ask_for_nodes = options_.ask_for_nodes,
+                     .others_wait = [this] { return orphans_wait(); },
+                     .read_processes = [this] { processes_->read_all(); },
+                     .totals = [this](const wire::ReadStoreTotals& asked) { return totals(asked); },
+                     .told = [this] { carry_out(); }});
+}
+
 Service::~Service() {
   std::promise<void> done;
   loop_.post([this, &done] {
     alive_.reset();
-    for (auto& [key, client] : clients_) {
-      for (Outbox* outbox : {&client->requests, &client->notices}) {
-        loop_.unwatch(outbox->socket.get());
-      }
-    }
-    clients_.clear();
-    homes_.clear();
-    borrowers_.clear();
-    strangers_.clear();
+    processes_.reset();
+    peers_.reset();
     for (auto& [segment, memory] : memories_) memory->abandon();
     readers_.clear();  // who waits in find() hears of it
     done.set_value();
@@ -216,133 +183,24 @@ void Service::serve(net::AcceptedSocket socket) {
         [this, stream, peer = socket.peer] { serve_bytes(std::move(*stream), peer); });
   } else {
     auto held = std::make_shared<net::AcceptedSocket>(std::move(socket));
-    post([this, held] { serve_peer(std::move(*held)); });
+    post([this, held] { peers_->serve(std::move(*held)); });
   }
 }
-
-// --- processes -----------------------------------------------------------------------------------
 
 // On a thread of its own: whoever connects may be slow.
 void Service::greet(UniqueFd socket) {
-  const OpenStreams::Entry entry(streams_, socket.get());
-  const Deadline deadline = Deadline::after(kHelloTime);
-  std::uint32_t length = 0;
-  auto fds = memory::receive_with_fds(socket.get(), std::as_writable_bytes(std::span(&length, 1)),
-                                      2, deadline);
-  if (!fds.ok() || length == 0 || length > kHelloBytesMax) return;
-  wire::Bytes bytes(length);
-  if (!memory::receive_all(socket.get(), bytes, deadline).ok()) return;
-  auto message = wire::decode_object(bytes);
-  if (!message.ok()) return;
-  auto* hello = get_if<wire::ObjectHello>(&*message);
-  if (hello == nullptr) return;
-  auto held = std::make_shared<std::pair<wire::ObjectHello, std::vector<UniqueFd>>>(
-      std::move(*hello), std::move(*fds));
-  post([this, held] { join(held->first, std::move(held->second[0]), std::move(held->second[1])); });
+  auto greeting = receive_greeting(socket, streams_);
+  if (!greeting.ok()) return;
+  auto held = std::make_shared<StoreGreeting>(std::move(*greeting));
+  post([this, held] { processes_->join(next_key_++, std::move(*held)); });
 }
 
-void Service::join(const wire::ObjectHello& hello, UniqueFd requests, UniqueFd notices) {
-  const ProcessKey key = next_key_++;
-  auto client = std::make_shared<Client>();
-  client->name = hello.name;
-  client->requests.socket = std::move(requests);
-  client->notices.socket = std::move(notices);
-  const int fd = client->requests.socket.get();
-  wire::ObjectWelcome welcome{.status = {},
-                              .node_id = options_.store.node_id,
-                              .endpoint = options_.store.endpoint,
-                              .memory_max_bytes = options_.store.memory_max_bytes};
-  if (hello.protocol_version != wire::kObjectProtocolVersion) {
-    welcome.status =
-        error(Code::kProtocol,
-              "node {} speaks version {} of the object store's protocol, this process "
-              "{}. Install the same build on every node",
-              options_.store.node_name, wire::kObjectProtocolVersion, hello.protocol_version);
-    (void)process::send_packet(fd, wire::encode(wire::ObjectMessage(std::move(welcome))), {},
-                               Deadline::after({}));
-    return;
+Status Service::on_process(ProcessKey process, const wire::ObjectMessage& message) {
+  if (const auto* asked = get_if<wire::ReadStoreTotals>(&message)) {
+    processes_->send(process, /*notice=*/false, wire::encode(wire::ObjectMessage(totals(*asked))));
+    return {};
   }
-  clients_[key] = client;
-  store_.process_joined(key, hello.name);
-  send(key, client->requests, wire::encode(wire::ObjectMessage(std::move(welcome))), nullptr);
-  loop_.watch_readable(fd, [this, key] { read_client(key, kPacketsInTurn); });
-}
-
-void Service::read_client(ProcessKey key, int packets_max) {
-  const auto found = clients_.find(key);
-  if (found == clients_.end()) return;
-  const std::shared_ptr<Client> client = found->second;
-  for (int i = 0; i < packets_max; ++i) {
-    auto packet = process::receive_packet(client->requests.socket.get());
-    if (!packet.ok()) {
-      client_gone(key, packet.status());
-      break;
-    }
-    if (!*packet) break;
-    auto message = wire::decode_object((*packet)->bytes);
-    const auto* asked = message.ok() ? get_if<wire::ReadStoreTotals>(&*message) : nullptr;
-    if (asked != nullptr) {
-      send(key, client->requests, wire::encode(wire::ObjectMessage(totals(*asked))), nullptr);
-      continue;
-    }
-    const Status status = message.ok() ? store_.on_process(key, *message, now()) : message.status();
-    if (!status.ok()) {
-      options_.log.warning("{} is disconnected from the object store: {}", client->name,
-                           status.to_string());
-      client_gone(key, status);
-      break;
-    }
-  }
-  carry_out();
-}
-
-void Service::read_all_clients() {
-  std::vector<ProcessKey> keys;
-  for (const auto& [key, client] : clients_) keys.push_back(key);
-  for (const ProcessKey key : keys) read_client(key, kPacketsQueuedMax);
-}
-
-void Service::client_gone(ProcessKey key, const Status&) {
-  const auto found = clients_.find(key);
-  if (found == clients_.end()) return;
-  loop_.unwatch(found->second->requests.socket.get());
-  loop_.unwatch(found->second->notices.socket.get());
-  clients_.erase(found);
-  store_.process_gone(key);
-}
-
-void Service::send(ProcessKey key, Outbox& outbox, wire::Bytes bytes,
-                   std::shared_ptr<ObjectMemory> memory) {
-  outbox.waiting.push_back({std::move(bytes), std::move(memory)});
-  if (outbox.waiting.size() == 1) {
-    flush(key, &outbox != &clients_.at(key)->requests);
-  } else if (outbox.waiting.size() > kUnreadPacketsMax) {
-    post([this, key] {
-      client_gone(key, Status(Code::kOverloaded, "it does not read what it is told"));
-      carry_out();
-    });
-  }
-}
-
-void Service::flush(ProcessKey key, bool notices) {
-  const auto found = clients_.find(key);
-  if (found == clients_.end()) return;
-  Outbox& outbox = notices ? found->second->notices : found->second->requests;
-  while (!outbox.waiting.empty()) {
-    const Outbox::Packet& packet = outbox.waiting.front();
-    std::vector<int> fds;
-    if (packet.memory) fds.push_back(packet.memory->fd());
-    const auto sent = process::try_send_packet(outbox.socket.get(), packet.bytes, fds);
-    if (!sent.ok()) {  // its end is read on the other socket
-      outbox.waiting.clear();
-      return;
-    }
-    if (!*sent) {
-      loop_.when_writable(outbox.socket.get(), [this, key, notices] { flush(key, notices); });
-      return;
-    }
-    outbox.waiting.pop_front();
-  }
+  return store_.on_process(process, message, now());
 }
 
 // --- what the store decides ----------------------------------------------------------------------
@@ -358,7 +216,7 @@ void Service::carry_out() {
   carrying_out_ = false;
   if (store_.wants_settling()) settle_soon();
   if (store_.totals().waiting > 0) tick_soon();
-  watch_homes();
+  peers_->watch_homes();
 }
 
 void Service::settle_soon() {
@@ -366,7 +224,7 @@ void Service::settle_soon() {
   post([this] {
     settling_ = false;
     store_.begin_settling();
-    read_all_clients();
+    processes_->read_all();
     store_.settle();
     carry_out();
   });
@@ -385,14 +243,9 @@ void Service::carry_out(ObjectEffect& effect) {
   switch (effect.kind) {
     case ObjectEffect::Kind::kTellProcess:
       return tell_process(effect);
-    case ObjectEffect::Kind::kTellPeer: {
-      if (!effect.reply) return tell_home(effect.node, effect.endpoint, std::move(effect.message));
-      const auto borrower = borrowers_.find(effect.node);
-      if (borrower != borrowers_.end()) {
-        (void)borrower->second->send(wire::encode(effect.message));
-      }
-      return;
-    }
+    case ObjectEffect::Kind::kTellPeer:
+      if (effect.reply) return peers_->tell_borrower(effect.node, effect.message);
+      return peers_->tell_home(effect.node, effect.endpoint, std::move(effect.message));
     case ObjectEffect::Kind::kCreateSegment:
       return create(effect);
     case ObjectEffect::Kind::kDropSegment: {
@@ -424,8 +277,7 @@ void Service::tell_process(ObjectEffect& effect) {
     if (const auto* answer = get_if<wire::ObjectAnswer>(&effect.message)) reader->second(*answer);
     return;
   }
-  const auto client = clients_.find(effect.process);
-  if (client == clients_.end()) return;
+  if (!processes_->has(effect.process)) return;
   std::shared_ptr<ObjectMemory> memory;
   if (effect.segment != 0) {
     const auto found = memories_.find(effect.segment);
@@ -439,8 +291,8 @@ void Service::tell_process(ObjectEffect& effect) {
                            : Status(Code::kUnavailable, "the object is being dropped");
     }
   }
-  Outbox& outbox = effect.reply ? client->second->requests : client->second->notices;
-  send(effect.process, outbox, wire::encode(effect.message), std::move(memory));
+  processes_->send(effect.process, /*notice=*/!effect.reply, wire::encode(effect.message),
+                   std::move(memory));
 }
 
 void Service::create(const ObjectEffect& effect) {
@@ -596,110 +448,8 @@ void Service::fetch(const ObjectEffect& effect, std::vector<Source> sources) {
   });
 }
 
-// --- other nodes: what is held here of theirs ----------------------------------------------------
-
-void Service::tell_home(const NodeId& node, const wire::Endpoint& endpoint,
-                        wire::ObjectMessage message) {
-  Home& home = homes_[node];
-  if (!endpoint.host.empty()) home.endpoint = endpoint;
-  if (home.connection) {
-    (void)home.connection->send(wire::encode(message));
-  } else if (!home.connecting) {  // then everything is said again
-    home.down_since = now();
-    connect_home(node);
-  }
-}
-
-void Service::connect_home(const NodeId& node) {
-  Home& home = homes_.at(node);
-  home.connecting = true;
-  home.attempt = ++attempts_;
-  net::connect(loop_, {home.endpoint.host, home.endpoint.port, {}}, wire::kObjectPeersTarget,
-               options_.token, Deadline::after(kConnectTime, loop_.clock()),
-               [this, node, attempt = home.attempt,
-                alive = std::weak_ptr(alive_)](Result<ByteStream> stream) {
-                 if (!alive.expired()) home_connected(node, attempt, std::move(stream));
-               });
-}
-
-void Service::home_connected(const NodeId& node, std::uint64_t attempt, Result<ByteStream> stream) {
-  const auto found = homes_.find(node);
-  if (found == homes_.end() || found->second.attempt != attempt) return;  // it was lost meanwhile
-  Home& home = found->second;
-  if (!stream.ok()) {
-    if (now() - home.down_since >= options_.peer_patience) {
-      return home_lost(node, stream.status().to_string());
-    }
-    after(kConnectPause, [this, node, attempt] {
-      const auto waiting = homes_.find(node);
-      if (waiting != homes_.end() && waiting->second.attempt == attempt) connect_home(node);
-    });
-    return;
-  }
-  home.connecting = false;
-  home.connection = net::make_connection(loop_, std::move(*stream), home.endpoint.to_string());
-  home.connection->start(
-      {.on_frame =
-           [this, node, alive = std::weak_ptr(alive_)](std::span<const std::byte> frame) {
-             if (alive.expired()) return;
-             const auto message = wire::decode_object(frame);
-             const auto found = homes_.find(node);
-             if (!message.ok() || found == homes_.end()) return;
-             found->second.silent_since.reset();
-             store_.on_peer(node, found->second.endpoint, *message, now());
-             carry_out();
-           },
-       .on_close =
-           [this, node, alive = std::weak_ptr(alive_)](Status) {
-             const auto found = alive.expired() ? homes_.end() : homes_.find(node);
-             if (found == homes_.end()) return;
-             Home& closed = found->second;
-             closed.connection.reset();
-             closed.down_since = now();
-             connect_home(node);
-           }});
-  (void)home.connection->send(wire::encode(wire::ObjectMessage(
-      wire::StoreHello{.node_id = options_.store.node_id, .endpoint = options_.store.endpoint})));
-  store_.connected(node);
-  carry_out();
-}
-
-void Service::home_lost(NodeId node, const std::string& why) {
-  options_.log.warning("the object store of node {} at {} is lost: {}", node.brief(),
-                       homes_[node].endpoint.to_string(), why);
-  homes_.erase(node);
-  store_.home_gone(node, now());
-  carry_out();
-}
-
-// A machine without power closes no connection: where a home does not answer, the head is asked
-// whether its node is lost.
-void Service::watch_homes() {
-  if (watching_homes_ || !options_.ask_for_nodes) return;
-  const std::set<NodeId> asked = store_.asked_homes();
-  if (asked.empty() && orphans_.empty()) return;
-  bool silent = !orphans_.empty();
-  for (const NodeId& node : asked) {
-    const auto home = homes_.find(node);
-    if (home == homes_.end()) continue;
-    if (!home->second.silent_since) home->second.silent_since = now();
-    silent = silent || is_silent(home->second);
-  }
-  if (silent) options_.ask_for_nodes();
-  watching_homes_ = true;
-  after(kHomeSilence, [this] {
-    watching_homes_ = false;
-    give_up_orphans();
-    watch_homes();
-  });
-}
-
-bool Service::is_silent(const Home& home) const {
-  return home.silent_since && now() - *home.silent_since >= kHomeSilence;
-}
-
-// Nobody has listed the nodes.
-void Service::give_up_orphans() {
+// Those for which nobody has listed the nodes in time are given up.
+bool Service::orphans_wait() {
   const auto waits = [this](const auto& orphan) { return now() - orphan.second < kListTime; };
   const auto late = std::ranges::stable_partition(orphans_, waits);
   const std::vector<std::pair<ObjectEffect, TimePoint>> given_up(late.begin(), late.end());
@@ -712,21 +462,17 @@ void Service::give_up_orphans() {
                          orphan.object.brief()));
   }
   if (!given_up.empty()) carry_out();
+  return !orphans_.empty();
 }
 
 void Service::nodes_listed(std::vector<wire::NodeInfo> nodes) {
   post([this, nodes = std::move(nodes)] {
+    peers_->nodes_listed(nodes);
     std::vector<Source> well, suspected;
-    const std::set<NodeId> asked = store_.asked_homes();
     for (const wire::NodeInfo& node : nodes) {
-      if (node.state == wire::NodeState::kDead) {
-        const auto home = homes_.find(node.node_id);
-        if (home != homes_.end() && asked.contains(node.node_id) && is_silent(home->second))
-          home_lost(node.node_id, "it does not answer, and the head says that its node is lost");
-      } else if (node.node_id != options_.store.node_id) {
-        auto& sources = node.state == wire::NodeState::kSuspected ? suspected : well;
-        sources.push_back({node.node_id, {node.endpoint.host, node.endpoint.port, {}}});
-      }
+      if (node.state == wire::NodeState::kDead || node.node_id == options_.store.node_id) continue;
+      auto& sources = node.state == wire::NodeState::kSuspected ? suspected : well;
+      sources.push_back({node.node_id, {node.endpoint.host, node.endpoint.port, {}}});
     }
     for (const auto& [orphan, since] : std::exchange(orphans_, {})) {
       // Not all stores ask the same node first.
@@ -741,62 +487,7 @@ void Service::nodes_listed(std::vector<wire::NodeInfo> nodes) {
   });
 }
 
-// --- other nodes: what they hold of ours ---------------------------------------------------------
-
-void Service::serve_peer(net::AcceptedSocket socket) {
-  const auto connection = net::make_connection(loop_, std::move(socket.socket), socket.peer);
-  strangers_.insert(connection);
-  const auto node = std::make_shared<NodeId>();
-  const std::weak_ptr<net::Connection> weak = connection;
-  connection->start(
-      {.on_frame =
-           [this, node, weak, alive = std::weak_ptr(alive_)](std::span<const std::byte> frame) {
-             if (!alive.expired()) on_peer_frame(node, weak, frame);
-           },
-       .on_close =
-           [this, node, weak, alive = std::weak_ptr(alive_)](Status) {
-             if (alive.expired()) return;
-             const auto closed = weak.lock();
-             strangers_.erase(closed);
-             const auto known = borrowers_.find(*node);
-             if (known == borrowers_.end() || known->second != closed) return;
-             borrowers_.erase(known);
-             const std::uint64_t number = breaks_[*node] = ++breaks_seen_;
-             after(options_.peer_patience, [this, gone = *node, number] {
-               // It has come back, or has gone once more since, and has that time.
-               if (borrowers_.contains(gone) || breaks_[gone] != number) return;
-               breaks_.erase(gone);
-               borrower_endpoints_.erase(gone);
-               store_.borrower_gone(gone);
-               carry_out();
-             });
-           }});
-}
-
-void Service::on_peer_frame(const std::shared_ptr<NodeId>& node,
-                            const std::weak_ptr<net::Connection>& connection,
-                            std::span<const std::byte> frame) {
-  const auto message = wire::decode_object(frame);
-  const auto sender = connection.lock();
-  if (!message.ok() || !sender) return;
-  if (const auto* hello = get_if<wire::StoreHello>(&*message)) {
-    *node = hello->node_id;
-    strangers_.erase(sender);
-    borrowers_[*node] = sender;
-    borrower_endpoints_[*node] = hello->endpoint;
-  }
-  if (const auto* asked = get_if<wire::ReadStoreTotals>(&*message)) {
-    (void)sender->send(wire::encode(wire::ObjectMessage(totals(*asked))));
-    return;
-  }
-  if (node->empty()) return;
-  const auto known = borrowers_.find(*node);
-  if (known == borrowers_.end() || known->second != sender) return;  // there is a newer one
-  // What a process here has put and passed on may not have been read yet.
-  if (get_if<wire::BorrowObjects>(&*message) != nullptr) read_all_clients();
-  store_.on_peer(*node, borrower_endpoints_[*node], *message, now());
-  carry_out();
-}
+// --- bytes for other nodes -----------------------------------------------------------------------
 
 void Service::serve_bytes(ByteStream stream, const std::string& peer) {
   const Status status = serve_objects(
@@ -869,7 +560,7 @@ Result<wire::StoreTotals> read_store_totals(const net::Address& node, const net:
   TROUPE_RETURN_IF_ERROR(send_all(stream, question, deadline));
   TROUPE_RETURN_IF_ERROR(
       receive_all(stream, std::as_writable_bytes(std::span(&length, 1)), deadline));
-  if (length > kHelloBytesMax) return Status(Code::kProtocol, "not the answer of an object store");
+  if (length > kTotalsBytesMax) return Status(Code::kProtocol, "not the answer of an object store");
   wire::Bytes answer(length);
   TROUPE_RETURN_IF_ERROR(receive_all(stream, answer, deadline));
   const auto message = TROUPE_TRY(wire::decode_object(answer));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -138,28 +139,28 @@ Status fetch_object(const net::Address& from, const net::Token& token, wire::Rea
   const std::string name = from.to_string();
   const ObjectId object = what.object_id;
   what.offset = *have;
-  Status refused;
-  if (ByteStream used = idle.take(name); used.valid()) {
-    Result<ReplyHeader> header = Status(Code::kUnavailable, "not asked");
-    Status fetched;
+  Status unanswered;
+  // Nothing: the connection ended before the answer.
+  const auto over = [&](ByteStream stream) -> std::optional<Status> {
+    Status refused;
     {
-      const OpenStreams::Entry entry(streams, used.fd());
-      header = ask(used, what);
-      if (header.ok())
-        fetched = fetch_over(used, name, object, bytes, *header, memory, have, refused);
+      const OpenStreams::Entry entry(streams, stream.fd());
+      const auto header = ask(stream, what);
+      unanswered = header.status();
+      if (!header.ok()) return std::nullopt;
+      const Status fetched =
+          fetch_over(stream, name, object, bytes, *header, memory, have, refused);
+      if (!fetched.ok()) return fetched;
     }
-    if (header.ok() && fetched.ok()) idle.give_back(name, std::move(used));
-    if (header.ok()) return fetched.ok() ? refused : fetched;  // else it has ended meanwhile
+    idle.give_back(name, std::move(stream));
+    return refused;
+  };
+  if (ByteStream used = idle.take(name); used.valid()) {
+    if (const auto done = over(std::move(used))) return *done;
   }
-  ByteStream stream = TROUPE_TRY(net::connect_blocking(from, wire::kObjectBytesTarget, token,
-                                                       Deadline::after(kConnectPatience)));
-  {
-    const OpenStreams::Entry entry(streams, stream.fd());
-    const ReplyHeader header = TROUPE_TRY(ask(stream, what));
-    TROUPE_RETURN_IF_ERROR(fetch_over(stream, name, object, bytes, header, memory, have, refused));
-  }
-  idle.give_back(name, std::move(stream));
-  return refused;
+  const auto done = over(TROUPE_TRY(net::connect_blocking(from, wire::kObjectBytesTarget, token,
+                                                          Deadline::after(kConnectPatience))));
+  return done ? *done : unanswered;
 }
 
 namespace {
