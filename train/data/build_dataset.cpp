@@ -1,13 +1,12 @@
 #include "train/data/build_dataset.h"
 
-#include <malloc.h>
+#include <tbb/task_group.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <deque>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include "runtime/base/signal_block.h"
@@ -125,14 +124,16 @@ class SampleMaker {
   // With two there is one to work on while the other one's samples are put together and taken.
   static constexpr std::size_t kBlocksMax = 2;
 
-  // Rows that are tokenised together, by a thread of their own and those that it has help it.
+  // Rows that are tokenised together, by the threads of for_each_row(): as many as there are cores,
+  // each of which finds its remembered words in its core's cache.
   struct Block {
+    ~Block() { work.wait(); }
     std::vector<Conversation> rows;
     std::int64_t bytes = 0;
-    // The thread's until it is joined.
+    // The work's until it was waited for.
     std::optional<Result<TokenDataset>> samples;
     EncodeReport report;
-    std::jthread thread;
+    tbb::task_group work;
   };
 
   Status begin_block() {
@@ -143,7 +144,7 @@ class SampleMaker {
     const std::int64_t before = rows_begun_;
     rows_begun_ += std::ssize(block.rows);
     const SignalBlock signals;  // Ctrl-C is the caller's
-    block.thread = std::jthread([this, &block, before] {
+    block.work.run([this, &block, before] {
       block.samples = encode_rows(block.rows, before, options_, module_, block.report);
     });
     return {};
@@ -151,7 +152,7 @@ class SampleMaker {
   // Takes the samples of the first one.
   Status end_block() {
     Block& block = blocks_.front();
-    block.thread.join();
+    block.work.wait();
     const TokenDataset samples = TROUPE_TRY(*std::move(block.samples));
     if (samples.size() > 0) TROUPE_RETURN_IF_ERROR(sink_(samples));
     samples_ += samples.size();
@@ -165,8 +166,6 @@ class SampleMaker {
     made_.tokens = report_.tokens;
     made_.text_bytes += block.bytes;
     blocks_.pop_front();
-    // Freed in the heaps of threads that have ended, which the next ones need not take.
-    ::malloc_trim(0);
     if (progress_) progress_(made_);
     return {};
   }

@@ -4,10 +4,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -16,7 +16,9 @@ namespace troupe::train {
 // Short words of few tokens, nearly all of a text, lie in a table that a processor's cache holds:
 // one slot a word, half a cache line with key and ids, so that a word is found with one memory
 // access and nothing is allocated. A word takes the slot of the one that was there. Longer words
-// are kept beside in an ordinary map, which is emptied when full.
+// are kept beside in a table of their own, with their bytes and ids in two arrays, and all of it is
+// emptied when full: nothing here is allocated word by word, which would keep pages that lie
+// between texts from being given back.
 class WordCache {
  public:
   static constexpr std::size_t kWordBytesMax = 64;
@@ -34,7 +36,8 @@ class WordCache {
   static constexpr std::size_t kShortBytesMax = 15;
   static constexpr std::size_t kShortIdsMax = 3;
   static constexpr int kSlotBits = 15;  // 1 MiB
-  static constexpr std::size_t kLongWordsMax = 100'000;
+  static constexpr int kLongSlotBits = 13;
+  static constexpr std::size_t kLongWordsMax = 1 << 12;  // half of the slots
 
   // The bytes of a short word, zeros behind them, its length in the last byte; all zero: none.
   struct Key {
@@ -47,19 +50,27 @@ class WordCache {
     std::uint32_t count = 0;
   };
   static_assert(sizeof(Slot) == 32);
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const {
-      return std::hash<std::string_view>()(text);
-    }
+  struct LongSlot {
+    std::uint32_t hash = 0;
+    std::uint32_t text = 0;  // where in `long_text_`
+    std::uint32_t bytes = 0;
+    std::uint32_t ids = 0;    // where in `long_ids_`
+    std::uint32_t count = 0;  // of ids; 0: nothing is here
   };
 
   static Key key_of(std::string_view word);
   static std::size_t slot_of(const Key& key);
+  // The slot of a long word, or the empty one where it belongs.
+  std::size_t long_slot_of(std::string_view word, std::uint32_t hash) const;
+  static std::uint32_t hash_of(std::string_view word) {
+    return static_cast<std::uint32_t>(std::hash<std::string_view>()(word));
+  }
 
-  std::vector<Slot> slots_;  // made by the first insert: a tokenizer may never encode
-  std::unordered_map<std::string, std::pair<std::uint32_t, std::uint32_t>, Hash, std::equal_to<>>
-      long_words_;  // where in `long_ids_`, how many
+  // Both are made by the first insert: a tokenizer may never encode.
+  std::vector<Slot> slots_;
+  std::vector<LongSlot> long_slots_;
+  std::size_t long_words_ = 0;
+  std::string long_text_;
   std::vector<std::int32_t> long_ids_;
 };
 
@@ -102,9 +113,19 @@ inline std::span<const std::int32_t> WordCache::find(std::string_view word) cons
     const Slot& slot = slots_[slot_of(key)];
     if (slot.key == key) return {slot.ids.data(), slot.count};
   }
-  const auto at = long_words_.find(word);
-  if (at == long_words_.end()) return {};
-  return {long_ids_.data() + at->second.first, at->second.second};
+  const LongSlot& slot = long_slots_[long_slot_of(word, hash_of(word))];
+  return {long_ids_.data() + slot.ids, slot.count};
+}
+
+inline std::size_t WordCache::long_slot_of(std::string_view word, std::uint32_t hash) const {
+  constexpr std::size_t mask = (std::size_t{1} << kLongSlotBits) - 1;
+  std::size_t at = hash & mask;
+  for (;; at = (at + 1) & mask) {
+    const LongSlot& slot = long_slots_[at];
+    if (slot.count == 0) return at;
+    if (slot.hash == hash && std::string_view(long_text_).substr(slot.text, slot.bytes) == word)
+      return at;
+  }
 }
 
 template <typename Encode>
