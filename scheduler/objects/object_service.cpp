@@ -451,9 +451,9 @@ void Service::fetch(const ObjectEffect& effect, std::vector<Source> sources) {
 // Those for which nobody has listed the nodes in time are given up.
 bool Service::orphans_wait() {
   const auto waits = [this](const auto& orphan) { return now() - orphan.second < kListTime; };
-  const auto late = std::ranges::stable_partition(orphans_, waits);
-  const std::vector<std::pair<ObjectEffect, TimePoint>> given_up(late.begin(), late.end());
-  orphans_.erase(late.begin(), late.end());
+  const auto late = std::stable_partition(orphans_.begin(), orphans_.end(), waits);
+  const std::vector<std::pair<ObjectEffect, TimePoint>> given_up(late, orphans_.end());
+  orphans_.erase(late, orphans_.end());
   for (const auto& [orphan, since] : given_up) {
     store_.fetched(orphan.object, orphan.segment,
                    error(Code::kUnavailable,
@@ -479,7 +479,7 @@ void Service::nodes_listed(std::vector<wire::NodeInfo> nodes) {
       std::vector<Source> sources = well;
       if (!sources.empty()) {
         const auto first = static_cast<std::ptrdiff_t>(orphan.object.low % sources.size());
-        std::ranges::rotate(sources, sources.begin() + first);
+        std::rotate(sources.begin(), sources.begin() + first, sources.end());
       }
       sources.insert(sources.end(), suspected.begin(), suspected.end());
       fetch(orphan, std::move(sources));

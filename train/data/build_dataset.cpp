@@ -1,7 +1,5 @@
 #include "train/data/build_dataset.h"
 
-#include <tbb/task_group.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -9,7 +7,6 @@
 #include <numeric>
 #include <utility>
 
-#include "runtime/base/signal_block.h"
 #include "runtime/base/text.h"
 #include "train/data/load_conversations.h"
 #include "train/data/row_dataset.h"
@@ -124,16 +121,15 @@ class SampleMaker {
   // With two there is one to work on while the other one's samples are put together and taken.
   static constexpr std::size_t kBlocksMax = 2;
 
-  // Rows that are tokenised together, by the threads of for_each_row(): as many as there are cores,
-  // each of which finds its remembered words in its core's cache.
+  // Rows that are tokenised together, by as many threads as there are cores: each of them finds its
+  // remembered words in its core's cache.
   struct Block {
-    ~Block() { work.wait(); }
     std::vector<Conversation> rows;
     std::int64_t bytes = 0;
     // The work's until it was waited for.
     std::optional<Result<TokenDataset>> samples;
     EncodeReport report;
-    tbb::task_group work;
+    RowWork work;  // ends before the rest of this does
   };
 
   Status begin_block() {
@@ -143,7 +139,6 @@ class SampleMaker {
     block.bytes = std::exchange(bytes_, 0);
     const std::int64_t before = rows_begun_;
     rows_begun_ += std::ssize(block.rows);
-    const SignalBlock signals;  // Ctrl-C is the caller's
     block.work.run([this, &block, before] {
       block.samples = encode_rows(block.rows, before, options_, module_, block.report);
     });
