@@ -52,7 +52,7 @@ class Service final : public ObjectService {
 
   TimePoint now() const { return loop_.clock().now(); }
   void post(std::function<void()> work) {
-    loop_.post([this, alive = std::weak_ptr(alive_), work = std::move(work)] {
+    loop_.post([alive = std::weak_ptr(alive_), work = std::move(work)] {
       if (!alive.expired()) work();
     });
   }

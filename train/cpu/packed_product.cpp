@@ -26,6 +26,17 @@ std::int64_t depth_of(std::int64_t k) {
   return std::min(k, ceil_to(ceil_div(k, ceil_div(k, kDepthMax)), 16));
 }
 
+// The elements of `left` and `right`, which count on from it, that `which` names.
+template <int Lanes, typename Vector, typename Mask>
+TROUPE_INLINE void choose(const Vector& left, const Vector& right, const Mask& which, Vector& out) {
+#if defined(__clang__)
+  for (int i = 0; i < Lanes; ++i)
+    out[i] = which[i] < Lanes ? left[which[i]] : right[which[i] - Lanes];
+#else
+  out = __builtin_shuffle(left, right, which);
+#endif
+}
+
 // Lanes × Lanes elements, rows to columns, by exchanges at distances 1, 2, 4 ….
 template <int Lanes>
 TROUPE_INLINE void transpose_block(const float* from, std::int64_t from_stride, float* to,
@@ -47,8 +58,8 @@ TROUPE_INLINE void transpose_block(const float* from, std::int64_t from_stride, 
     for (int i = 0; i < Lanes; ++i) {
       if ((i & distance) != 0) continue;
       const Vector upper = rows[i], lower = rows[i + distance];
-      rows[i] = __builtin_shuffle(upper, lower, low);
-      rows[i + distance] = __builtin_shuffle(upper, lower, high);
+      choose<Lanes>(upper, lower, low, rows[i]);
+      choose<Lanes>(upper, lower, high, rows[i + distance]);
     }
   }
 #pragma GCC unroll 16

@@ -8,13 +8,19 @@
 #include "train/cpu/vectors.h"
 #include "train/tensor/vectorize.h"
 
+// Clang refuses registers of an instruction set that the template itself is not compiled for, and
+// makes good code of the expressions.
+#if defined(__x86_64__) && !defined(__clang__)
+#define TROUPE_NAMES_INSTRUCTIONS
+#endif
+
 namespace troupe::train::kernels {
 
 // sum += left·right, rounded once. By name where there is an instruction: of the expression, GCC 12
 // makes forms that overwrite a factor, and then copies and spills for what it overwrote.
 template <int Lanes, typename Vector>
 TROUPE_INLINE void add_product(Vector& sum, const Vector& left, const Vector& right) {
-#if defined(__x86_64__)
+#if defined(TROUPE_NAMES_INSTRUCTIONS)
   if constexpr (Lanes >= 8) {
     Vector own = sum;
     asm volatile("vfmadd231ps %2, %1, %0" : "+v"(own) : "v"(left), "v"(right));
@@ -28,7 +34,7 @@ TROUPE_INLINE void add_product(Vector& sum, const Vector& left, const Vector& ri
 // All lanes *from.
 template <int Lanes, typename Vector>
 TROUPE_INLINE void fill(const float* from, Vector& to) {
-#if defined(__x86_64__)
+#if defined(TROUPE_NAMES_INSTRUCTIONS)
   if constexpr (Lanes >= 8) {
     Vector own;
     asm volatile("vbroadcastss %1, %0" : "=v"(own) : "m"(*from));

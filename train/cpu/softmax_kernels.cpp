@@ -244,7 +244,7 @@ void softmax_columns(float* scores, const KeyLimits& limits, std::int64_t column
     const auto k = static_cast<std::int32_t>(key);
     for (int lane = 0; lane < kLanes; ++lane) {
       const float e = fast_exp(x[lane] * scale - greatest[lane]);
-      const float seen = (k >= first[lane]) & (k <= last[lane]) ? e : 0.0f;
+      const float seen = ((k >= first[lane]) & (k <= last[lane])) ? e : 0.0f;
       x[lane] = seen;
       sums[lane] += seen;
     }
@@ -271,11 +271,11 @@ void softmax_backward_columns(float* scores, float* dscores, const KeyLimits& li
     const auto k = static_cast<std::int32_t>(key);
     for (int lane = 0; lane < kLanes; ++lane) {
       const float e = fast_exp(p[lane] * scale - lse[lane]);
-      const float seen = (k >= first[lane]) & (k <= last[lane]) ? e : 0.0f;
+      const float seen = ((k >= first[lane]) & (k <= last[lane])) ? e : 0.0f;
       // A score outside was computed from whatever lies there: it must not become a NaN here.
       const float ds = seen * (d[lane] - deltas[lane]) * scale;
       p[lane] = seen;
-      d[lane] = (k >= first[lane]) & (k <= last[lane]) ? ds : 0.0f;
+      d[lane] = ((k >= first[lane]) & (k <= last[lane])) ? ds : 0.0f;
     }
   }
 }

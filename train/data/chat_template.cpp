@@ -333,7 +333,8 @@ Result<std::vector<EncodedTurn>> encode_conversation(const ChatTemplate& chat,
   auto encoded = TROUPE_TRY(encode_messages(chat, tokenizer, messages, conversation, options));
   std::vector<EncodedTurn> out;
   for (std::size_t i = 0; i + 1 < encoded.size(); i += 2) {
-    auto& turn = out.emplace_back(std::move(encoded[i]), std::move(encoded[i + 1]));
+    out.push_back({std::move(encoded[i]), std::move(encoded[i + 1])});
+    EncodedTurn& turn = out.back();
     if (reasoning && (i + 2 >= encoded.size() || !last_only)) {
       TROUPE_RETURN_IF_ERROR(add_thought(chat, tokenizer, messages[i + 1].content,
                                          options.enable_thinking == true, turn));

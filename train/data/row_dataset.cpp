@@ -213,12 +213,13 @@ class RowReader {
       return {};
     };
     std::int64_t number = 0;
-    TROUPE_RETURN_IF_ERROR(read_records(
-        files_, split.files, last, [&](const Record& record, const std::string& where) -> Status {
-          if (number++ < first) return {};
-          rows.push_back({record, where, {}, {}});
-          return rows.size() < kRecordsAtOnce ? Status() : encode();
-        }));
+    TROUPE_RETURN_IF_ERROR(
+        read_records(files_, split.files, last,
+                     [&, first = first](const Record& record, const std::string& where) -> Status {
+                       if (number++ < first) return {};
+                       rows.push_back({record, where, {}, {}});
+                       return rows.size() < kRecordsAtOnce ? Status() : encode();
+                     }));
     const std::int64_t read = std::max<std::int64_t>(number - first, 0);
     TROUPE_RETURN_IF_ERROR(encode());
     if (out.size() > samples_before) return {};

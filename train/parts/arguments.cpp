@@ -63,7 +63,7 @@ Status Arguments::used() const {
 json::Object to_json(const Arguments& arguments) {
   json::Object object;
   for (const auto& [name, value] : arguments.values())
-    std::visit([&](const auto& one) { object[name] = one; }, value);
+    std::visit([&object, &key = name](const auto& one) { object[key] = one; }, value);
   return object;
 }
 
