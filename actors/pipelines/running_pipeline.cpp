@@ -200,11 +200,9 @@ std::string RunningPipeline::unbound_locked() const {
 }
 
 void RunningPipeline::closed(const Status& why) {
-  {
-    MutexLock lock(mutex_);
-    client_gone_ = true;
-  }
-  fail(why);
+  fail(why);  // its sockets are unwatched by the loop, which is there still
+  MutexLock lock(mutex_);
+  client_gone_ = true;
 }
 
 void RunningPipeline::fail(Status why) {
@@ -503,11 +501,7 @@ void RunningPipeline::unbind_locked(Seat& seat) {
   seat.waker = {};
   if (seat.line) std::exchange(seat.line, nullptr)->close();
   if (!seat.socket.valid()) return;
-  // On the loop's thread, which may be about to look at it; or after the loop.
-  if (client_gone_) {
-    last_sockets_.push_back(std::move(seat.socket));
-    return;
-  }
+  // On the loop's thread, which may be about to look at it.
   auto socket = std::make_shared<UniqueFd>(std::move(seat.socket));
   net::EventLoop& loop = client_->loop();
   loop.post([&loop, socket] {

@@ -177,7 +177,6 @@ class RunningPipeline final : public PipelineCore,
   Status over_why_ TROUPE_GUARDED_BY(mutex_);
   bool closing_ TROUPE_GUARDED_BY(mutex_) = false;
   bool client_gone_ TROUPE_GUARDED_BY(mutex_) = false;
-  std::vector<UniqueFd> last_sockets_ TROUPE_GUARDED_BY(mutex_);  // the loop may watch them still
   bool ended_ TROUPE_GUARDED_BY(mutex_) = false;
   std::size_t waiting_ TROUPE_GUARDED_BY(mutex_) = 0;  // for room, or the end
   Continuations continuations_ TROUPE_GUARDED_BY(mutex_);

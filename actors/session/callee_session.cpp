@@ -275,7 +275,9 @@ CalleeSession::Admission CalleeSession::admit(ClientId caller, std::uint64_t seq
                                               std::uint32_t method, TimePoint deadline,
                                               const wire::Bytes& arguments) {
   Caller* const known = find(caller);
-  if (known == nullptr) return {};
+  // What was said over a link that has ended since, as an item that was taken from a pipeline's
+  // memory, is said again over the next one, which says what the methods' numbers mean.
+  if (known == nullptr || !known->link) return {};
   if (sequence <= known->highest && !TROUPE_CANARY("runs-again-what-is-sent-again")) {
     if (known->given_back.contains(sequence)) {
       give_back(*known, sequence, arguments);  // the link that was to carry it has broken

@@ -147,7 +147,7 @@ class CalleeSession {
   enum class Verdict : std::uint8_t {
     kRun,
     kRefused,  // it is to be answered with Admission::refusal
-    kNothing,  // it has been answered, given back, or runs already
+    kNothing,  // it has been answered, given back, runs already, or its caller's link has ended
   };
   struct Admission {
     Verdict verdict = Verdict::kNothing;

@@ -266,6 +266,17 @@ TEST_CASE_FIXTURE(Fixture, "callee session: the end of a link that was replaced 
   CHECK(session.unbind(kCaller, *newer, kNow));
 }
 
+// An item of a pipeline that was in hand when the line ended was answered with "there is no
+// method": what a method's number means had gone with the line.
+TEST_CASE_FIXTURE(Fixture,
+                  "callee session: what a link said that has ended runs when it is said again") {
+  const auto link = bind();
+  REQUIRE(session.unbind(kCaller, *link, kNow));
+  CHECK(admit(1) == Verdict::kNothing);
+  bind();
+  CHECK(admit(1) == Verdict::kRun);
+}
+
 // A stream whose link broke before its first credit was heard waited for ever, and its actor with
 // it.
 TEST_CASE_FIXTURE(Fixture,
