@@ -319,7 +319,7 @@ void RunningPipeline::on_actor(std::size_t index, const Result<wire::ActorInfo>&
 
 void RunningPipeline::connect_locked(std::size_t index) {
   Seat& seat = seats_[index];
-  if (over() || client_gone_ || seat.bound || seat.connecting || seat.socket.valid() || seat.line ||
+  if (over() || seat.bound || seat.connecting || seat.socket.valid() || seat.line ||
       seat.info.state != wire::ActorState::kAlive) {
     return;
   }
@@ -334,7 +334,7 @@ void RunningPipeline::connect_locked(std::size_t index) {
 }
 
 void RunningPipeline::retry_later_locked(std::size_t index) {
-  if (over() || client_gone_) return;
+  if (over()) return;
   client_->loop().call_after(kRebindPause, [weak = weak_from_this(), index] {
     const auto self = weak.lock();
     if (!self) return;

@@ -277,7 +277,6 @@ void Service::tell_process(ObjectEffect& effect) {
     if (const auto* answer = get_if<wire::ObjectAnswer>(&effect.message)) reader->second(*answer);
     return;
   }
-  if (!processes_->has(effect.process)) return;
   std::shared_ptr<ObjectMemory> memory;
   if (effect.segment != 0) {
     const auto found = memories_.find(effect.segment);

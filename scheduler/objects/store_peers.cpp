@@ -188,7 +188,7 @@ void StorePeers::on_borrower_frame(const std::shared_ptr<NodeId>& node,
   if (node->empty()) return;
   const auto known = borrowers_.find(*node);
   if (known == borrowers_.end() || known->second != sender) return;  // there is a newer one
-  // What a process here has put and passed on may not have been read yet.
+  // The PutObject of an object that a process here has passed on may still be in its socket.
   if (get_if<wire::BorrowObjects>(&*message) != nullptr) options_.read_processes();
   store_.on_peer(*node, borrower_endpoints_[*node], *message, now());
   options_.told();

@@ -35,7 +35,8 @@ class StorePeers {
     std::function<void()> ask_for_nodes;
     // Whether something else waits for a list of nodes; asked once a second while something does.
     std::function<bool()> others_wait;
-    // What the processes of this node have sent is to be read before an answer.
+    // Reads all messages that processes of this node have sent. Called before a BorrowObjects is
+    // answered, which may be about an object whose PutObject is still in a socket.
     std::function<void()> read_processes;
     std::function<wire::StoreTotals(const wire::ReadStoreTotals& asked)> totals;
     // `store` was told something: its effects are to be carried out.

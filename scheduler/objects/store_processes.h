@@ -41,7 +41,7 @@ class StoreProcesses {
     std::function<void(ProcessKey process, const std::string& name)> joined;
     std::function<Status(ProcessKey process, const wire::ObjectMessage& message)> on_message;
     std::function<void(ProcessKey process)> gone;
-    // Behind some of these.
+    // Called when the store was told something: its effects are to be carried out.
     std::function<void()> told;
   };
   StoreProcesses(net::EventLoop& loop, Options options)
@@ -51,10 +51,10 @@ class StoreProcesses {
   StoreProcesses& operator=(const StoreProcesses&) = delete;
 
   void join(ProcessKey process, StoreGreeting greeting);
-  bool has(ProcessKey process) const { return clients_.contains(process); }
   // What came meanwhile; told() follows for each process.
   void read_all();
-  // `notice`: on the socket for those; else on that for requests. With the descriptor of `memory`
+  // Nothing happens where the process has gone. `notice`: on the socket for those; else on that for
+  // requests. With the descriptor of `memory`
   // where there is one.
   void send(ProcessKey process, bool notice, wire::Bytes bytes,
             std::shared_ptr<ObjectMemory> memory = nullptr);

@@ -11,14 +11,7 @@
 #include <vector>
 
 #include "runtime/base/check.h"
-
-#if defined(__SANITIZE_THREAD__)
-#define TROUPE_SEES_THREADS_ONLY
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TROUPE_SEES_THREADS_ONLY
-#endif
-#endif
+#include "runtime/base/uninstrumented_tbb.h"
 
 namespace troupe::train {
 
@@ -42,8 +35,6 @@ Arena::Arena(int threads) : threads_(threads) {
 Arena::~Arena() = default;
 
 #if defined(TROUPE_SEES_THREADS_ONLY)
-// The distribution's TBB is not instrumented: the thread sanitizer does not see how it hands out
-// work and takes every tile for a race. Under it, threads of the standard library run the tiles.
 void Arena::run(std::int64_t tile_count, void (*call)(void*, std::int64_t, int), void* context) {
   std::atomic<std::int64_t> next{0};
   const auto work = [&](int slot) {

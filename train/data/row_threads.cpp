@@ -7,16 +7,7 @@
 #include <utility>
 
 #include "runtime/base/signal_block.h"
-
-// The distribution's TBB is not instrumented: the thread sanitizer does not see how it hands out
-// work, and takes every row for a race. Under it there are threads of the standard library.
-#if defined(__SANITIZE_THREAD__)
-#define TROUPE_SEES_THREADS_ONLY
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TROUPE_SEES_THREADS_ONLY
-#endif
-#endif
+#include "runtime/base/uninstrumented_tbb.h"
 
 #if defined(TROUPE_SEES_THREADS_ONLY)
 #include <atomic>

@@ -30,7 +30,6 @@
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/stream_setup.h"
 #include "train/trainer/tokenising_lines.h"
-#include "troupe/raw_connection.h"
 
 namespace troupe::train {
 namespace {
@@ -347,8 +346,7 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
                           std::vector<RunEvent>& told) {
   const TrainConfig& config = bundle.config;
   const auto controller = TROUPE_TRY(spawn_controller(cluster.cluster, spec));
-  auto lines_link =
-      TROUPE_TRY(open_purpose(controller, kProgressPurpose, Deadline::after(kControllerTimeout)));
+  ByteStream progress = TROUPE_TRY(open_progress(controller, Deadline::after(kControllerTimeout)));
   TROUPE_RETURN_IF_ERROR(hand_over(controller, bundle));
   TROUPE_RETURN_IF_ERROR(controller.call<&TrainController::start>().get(kControllerTimeout));
   note.started();
@@ -357,9 +355,7 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
   const ControllerWatch watch(cluster.cluster, controller);
 
   ProgressLinesOptions lines_options{
-      .connect = [&](Deadline deadline) -> Result<ByteStream> {
-        return std::move(TROUPE_TRY(open_purpose(controller, kProgressPurpose, deadline)).stream);
-      },
+      .connect = [&](Deadline deadline) { return open_progress(controller, deadline); },
       .process = [&] { return watch.process(); },
       .tell =
           [&](Interrupt wish) {
@@ -382,7 +378,7 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
           [&](const std::string& folder) {
             static_cast<void>(surely.call<&TrainController::save_to>(folder));
           }};
-  ProgressLines lines(std::move(lines_link.stream), environment.clock, environment.output,
+  ProgressLines lines(std::move(progress), environment.clock, environment.output,
                       std::move(lines_options));
   auto end = lines.follow();
   told = lines.events();

@@ -73,9 +73,18 @@ ControllerWatch::ControllerWatch(Cluster& cluster, const ActorHandle<TrainContro
         process->store(info.generation);
       })) {}
 
+namespace {
+
 Result<RawConnection> open_purpose(const ActorHandle<TrainController>& controller,
                                    const char* purpose, Deadline deadline) {
   return troupe::detail::Access::client(controller)->connect_to(controller.id(), purpose, deadline);
+}
+
+}  // namespace
+
+Result<ByteStream> open_progress(const ActorHandle<TrainController>& controller,
+                                 Deadline deadline) {
+  return std::move(TROUPE_TRY(open_purpose(controller, kProgressPurpose, deadline)).stream);
 }
 
 Status hand_over(const ActorHandle<TrainController>& controller, const RunBundle& bundle) {

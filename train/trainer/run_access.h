@@ -11,6 +11,7 @@
 #include "train/trainer/controller.h"
 #include "train/trainer/run_bundle.h"
 #include "train/trainer/run_spec.h"
+#include "troupe/byte_stream.h"
 #include "troupe/cluster.h"
 
 namespace troupe::train {
@@ -36,9 +37,8 @@ class ControllerWatch {
   std::shared_ptr<std::atomic<std::uint64_t>> process_;
   ActorWatch watch_;
 };
-// Any thread. kCancelled: its cluster was closed.
-Result<RawConnection> open_purpose(const ActorHandle<TrainController>& controller,
-                                   const char* purpose, Deadline deadline);
+// A connection of kProgressPurpose. Any thread. kCancelled: its cluster was closed.
+Result<ByteStream> open_progress(const ActorHandle<TrainController>& controller, Deadline deadline);
 // Gives it the run's data. Any thread.
 Status hand_over(const ActorHandle<TrainController>& controller, const RunBundle& bundle);
 

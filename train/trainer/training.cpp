@@ -25,7 +25,6 @@
 #include "train/trainer/saved_stop.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/trained_part.h"
-#include "troupe/raw_connection.h"
 
 namespace troupe::train {
 namespace {
@@ -315,9 +314,7 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
   Training::State* s = state.get();
   ByteStream progress;
   const auto begin = [&]() -> Status {
-    progress = std::move(TROUPE_TRY(open_purpose(s->controller, kProgressPurpose,
-                                                 Deadline::after(kControllerTimeout)))
-                             .stream);
+    progress = TROUPE_TRY(open_progress(s->controller, Deadline::after(kControllerTimeout)));
     TROUPE_RETURN_IF_ERROR(hand_over(s->controller, s->bundle));
     return s->controller.call<&TrainController::start>().get(kControllerTimeout);
   };
@@ -338,10 +335,7 @@ Result<Training> start_training(Cluster& cluster, TrainingJob job, const Trainin
   s->follower.emplace(
       std::move(progress), s->clock,
       ProgressLinesOptions{
-          .connect = [s](Deadline deadline) -> Result<ByteStream> {
-            return std::move(
-                TROUPE_TRY(open_purpose(s->controller, kProgressPurpose, deadline)).stream);
-          },
+          .connect = [s](Deadline deadline) { return open_progress(s->controller, deadline); },
           .process = [s] { return s->watch->process(); },
           .tell = [](Interrupt) {},
           .hand_over = [s] { return hand_over(s->controller, s->bundle); }},
