@@ -76,7 +76,7 @@ class Service final : public ObjectService {
   void restore(ObjectEffect& effect);
   void fetch(const ObjectEffect& effect);
   void fetch(const ObjectEffect& effect, std::vector<Source> sources);
-  bool orphans_wait();
+  void give_up_late_orphans();
   void disk(std::function<void()> work);
   wire::StoreTotals totals(const wire::ReadStoreTotals& asked) const;
   void moved(wire::StoreMove move);
@@ -146,7 +146,11 @@ Service::Service(ObjectServiceOptions options, std::unique_ptr<net::LoopThread> 
                      .patience = options_.peer_patience,
                      .log = options_.log,
                      .ask_for_nodes = options_.ask_for_nodes,
-                     .others_wait = [this] { return orphans_wait(); },
+                     .others_wait =
+                         [this] {
+                           give_up_late_orphans();
+                           return !orphans_.empty();
+                         },
                      .read_processes = [this] { processes_->read_all(); },
                      .totals = [this](const wire::ReadStoreTotals& asked) { return totals(asked); },
                      .told = [this] { carry_out(); }});
@@ -448,7 +452,7 @@ void Service::fetch(const ObjectEffect& effect, std::vector<Source> sources) {
 }
 
 // Those for which nobody has listed the nodes in time are given up.
-bool Service::orphans_wait() {
+void Service::give_up_late_orphans() {
   const auto waits = [this](const auto& orphan) { return now() - orphan.second < kListTime; };
   const auto late = std::stable_partition(orphans_.begin(), orphans_.end(), waits);
   const std::vector<std::pair<ObjectEffect, TimePoint>> given_up(late, orphans_.end());
@@ -461,7 +465,6 @@ bool Service::orphans_wait() {
                          orphan.object.brief()));
   }
   if (!given_up.empty()) carry_out();
-  return !orphans_.empty();
 }
 
 void Service::nodes_listed(std::vector<wire::NodeInfo> nodes) {
