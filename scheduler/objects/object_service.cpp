@@ -451,7 +451,7 @@ void Service::fetch(const ObjectEffect& effect, std::vector<Source> sources) {
   });
 }
 
-// Those for which nobody has listed the nodes in time are given up.
+// Fetches of orphans for which nobody has listed the nodes in time end with an error.
 void Service::give_up_late_orphans() {
   const auto waits = [this](const auto& orphan) { return now() - orphan.second < kListTime; };
   const auto late = std::stable_partition(orphans_.begin(), orphans_.end(), waits);

@@ -54,8 +54,7 @@ class StoreProcesses {
   // What came meanwhile; told() follows for each process.
   void read_all();
   // Nothing happens where the process has gone. `notice`: on the socket for those; else on that for
-  // requests. With the descriptor of `memory`
-  // where there is one.
+  // requests. The descriptor of `memory` goes with it, where there is one.
   void send(ProcessKey process, bool notice, wire::Bytes bytes,
             std::shared_ptr<ObjectMemory> memory = nullptr);
 
