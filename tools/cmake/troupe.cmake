@@ -312,6 +312,34 @@ function(troupe_long_cases folder timeout_s)
     ENVIRONMENT "TROUPE_SOURCE_DIR=${PROJECT_SOURCE_DIR};TROUPE_BIN_DIR=${PROJECT_BINARY_DIR}/bin")
 endfunction()
 
+# Targets that only a machine with a GPU runs, and their tests: `tools/test` leaves them out elsewhere.
+# A `troupe_test` among them has the label gpu-parts.
+function(troupe_gpu_parts)
+  set_target_properties(${ARGN} PROPERTIES TROUPE_GPU_PART TRUE)
+endfunction()
+
+# The target default_suite: all that is built by default, but the GPU's parts.
+function(_troupe_built_by_default out folder)
+  get_directory_property(targets DIRECTORY ${folder} BUILDSYSTEM_TARGETS)
+  get_directory_property(below DIRECTORY ${folder} SUBDIRECTORIES)
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    get_target_property(left_out ${target} EXCLUDE_FROM_ALL)
+    get_target_property(gpu ${target} TROUPE_GPU_PART)
+    if(type MATCHES "EXECUTABLE|SHARED_LIBRARY|MODULE_LIBRARY" AND NOT left_out AND NOT gpu)
+      list(APPEND ${out} ${target})
+    endif()
+  endforeach()
+  foreach(each IN LISTS below)
+    _troupe_built_by_default(${out} ${each})
+  endforeach()
+  set(${out} "${${out}}" PARENT_SCOPE)
+endfunction()
+function(troupe_default_suite)
+  _troupe_built_by_default(targets ${PROJECT_SOURCE_DIR})
+  add_custom_target(default_suite DEPENDS ${targets})
+endfunction()
+
 # Writes FOLDER: DEPS lines for tools/check-includes.
 function(troupe_write_dependency_list)
   get_property(lines GLOBAL PROPERTY TROUPE_DEPENDENCY_LINES)
