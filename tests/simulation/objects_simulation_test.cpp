@@ -13,7 +13,7 @@ using namespace troupe::simulation;
 
 TEST_CASE("whatever fails, no object is freed while it is held, and none is left afterwards") {
   ObjectsResult total;
-  for (std::uint64_t seed = 1; seed <= seeds_wanted(50); ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds_wanted(30); ++seed) {
     CAPTURE(seed);
     ObjectsOptions options;
     options.seed = seed;

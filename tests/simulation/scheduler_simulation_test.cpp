@@ -34,7 +34,7 @@ bool scheduler_notices(std::string_view mistake, SchedulerOptions& options) {
 
 TEST_CASE("whatever fails, actors run once, leases fit, requests are answered, all settles") {
   SchedulerResult total;
-  for (std::uint64_t seed = 1; seed <= seeds_wanted(200); ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds_wanted(80); ++seed) {
     CAPTURE(seed);
     const SchedulerResult result = simulate_scheduler(scheduler_seed(seed));
     REQUIRE_MESSAGE(result.violation.empty(), result.violation);

@@ -257,7 +257,7 @@ TEST_CASE(
       points = machines.run_and_lose({0, 1, 2}, 1, -1);
     }
     // Of eight steps the hand-over and the first ones.
-    const std::int64_t stride = std::getenv("TROUPE_EVERY_POINT") ? 1 : points / 40 | 1;
+    const std::int64_t stride = std::getenv("TROUPE_EVERY_POINT") ? 1 : points / 16 | 1;
     int turn = 0;
     for (std::int64_t point = 1; point < points / 4; point += stride, ++turn) {
       CAPTURE(point);

@@ -136,10 +136,12 @@ void check_kill(const World& world, const Oracle& oracle, const std::vector<std:
   CHECK(history_of(dir.file("out")) == oracle.history);
 }
 
+bool at_every_point() { return std::getenv("TROUPE_EVERY_POINT") != nullptr; }
+
 // From one point of those that are struck to the next: about `count` of them, or, with
 // TROUPE_EVERY_POINT in the environment, all.
 std::int64_t stride_of(const Oracle& oracle, std::int64_t count) {
-  if (std::getenv("TROUPE_EVERY_POINT") != nullptr) return 1;
+  if (at_every_point()) return 1;
   // It has nothing in common with the rhythm of steps and units.
   return oracle.points[0] / count | 1;
 }
@@ -151,7 +153,7 @@ TEST_CASE("a rank killed at any point: no step is lost, and the bits are the sam
     troupe::tests::TemporaryDirectory dir;
     const Oracle oracle = undisturbed(dir.file("oracle"), world);
     const int last = world.ranks - 1;
-    const std::int64_t stride = stride_of(oracle, 14);
+    const std::int64_t stride = stride_of(oracle, 7);
     int turn = 0;
     for (std::int64_t point = 1 + stride / 2; point < oracle.points[0]; point += stride, ++turn) {
       CAPTURE(point);
@@ -168,7 +170,7 @@ TEST_CASE("a machine lost at any point: where another holds the same, no step is
     CAPTURE(world.strategy);
     troupe::tests::TemporaryDirectory dir;
     const Oracle oracle = undisturbed(dir.file("oracle"), world);
-    const std::int64_t stride = stride_of(oracle, 12);
+    const std::int64_t stride = stride_of(oracle, 6);
     int turn = 0;
     for (std::int64_t point = 1 + stride / 2; point < oracle.points[0]; point += stride, ++turn) {
       CAPTURE(point);
@@ -195,7 +197,7 @@ TEST_CASE("a machine lost at any point: where a buddy keeps a copy, no step is l
     World alone = world;
     alone.machines = 1;
     CHECK(undisturbed(dir.file("alone"), alone).model == oracle.model);
-    const std::int64_t stride = stride_of(oracle, 12);
+    const std::int64_t stride = stride_of(oracle, 6);
     int turn = 0;
     for (std::int64_t point = 1 + stride / 2; point < oracle.points[0]; point += stride, ++turn) {
       CAPTURE(point);
@@ -216,7 +218,7 @@ TEST_CASE("the same with optimizers of blocks, whole tensors and one layer, of a
     const World world{.strategy = "zero3", .ranks = 2, .machines = 2, .optim = optim};
     troupe::tests::TemporaryDirectory dir;
     const Oracle oracle = undisturbed(dir.file("oracle"), world);
-    const std::int64_t stride = stride_of(oracle, 5);
+    const std::int64_t stride = stride_of(oracle, 3);
     int turn = 0;
     for (std::int64_t point = 1 + stride / 2; point < oracle.points[0]; point += stride, ++turn) {
       CAPTURE(point);
@@ -235,10 +237,10 @@ TEST_CASE("machines lost one after the other: what they kept for others is there
   int from_buddies = 0, from_checkpoint = 0;
   // The rank that takes its state over, its buddy, or the other one; at once, while states are
   // copied, or steps later; with its machine or without.
-  for (int turn = 0; turn < 30; ++turn) {
+  for (int turn = 0; turn < 30; turn += at_every_point() ? 1 : 2) {
     CAPTURE(turn);
     const auto second = static_cast<std::size_t>(turn % 3);
-    const bool machine = turn % 2 == 0;
+    const bool machine = turn % 4 < 2;
     troupe::tests::TemporaryDirectory dir;
     auto ranks = make_ranks_of(dir.file("out"), world);
     const auto restart = [&](std::size_t rank, bool empty) {
@@ -359,7 +361,7 @@ TEST_CASE("a machine lost while states are copied: what is half copied counts fo
   for (int turn = 0; turn < 12; ++turn) {
     CAPTURE(turn);
     const std::size_t second = turn % 3;
-    const bool machine = turn % 2 == 0;
+    const bool machine = turn % 4 < 2;
     troupe::tests::TemporaryDirectory dir;
     auto ranks = make_ranks(dir.file("out"), change);
     const auto restart = [&](std::size_t rank, bool empty) {
@@ -424,7 +426,7 @@ TEST_CASE("a copy in which a single bit was changed is found out, named, and nev
                rank, 1 - rank)) &&
            warnings[0].find(" (elements ") != std::string::npos;
   };
-  for (int place = 0; place < 100; ++place) {
+  for (int place = 0; place < (at_every_point() ? 100 : 40); ++place) {
     CAPTURE(place);
     const World world{.strategy = "zero3",
                       .ranks = 2,
