@@ -18,7 +18,7 @@ thread_local bool only_checking = false;
 // What a launch may not have left in its scratch, or expect there. Of large scratch both ends
 // alone: the products ask for tens of MiB, and to fill them took a third of what the suites
 // compute.
-void spoil(void* scratch, std::int64_t bytes) {
+void spoil_scratch(void* scratch, std::int64_t bytes) {
   constexpr std::int64_t end = 64 << 10;
   auto* const at = static_cast<char*>(scratch);
   const std::int64_t first = std::min(bytes, end);
@@ -91,7 +91,7 @@ int Launch::run(std::function<void(train::Operators&)> work) {
                         [work = std::move(work), first = std::move(first_), scratch = scratch_,
                          bytes = scratch_bytes_] {
                           if (first) first();
-                          if (scratch) spoil(scratch, bytes);
+                          if (scratch) spoil_scratch(scratch, bytes);
                           if (work) work(cpu_operators());
                         },
                     .function = function_,
