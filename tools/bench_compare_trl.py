@@ -3,11 +3,12 @@
 4 pairs of 128 random tokens each (64 of the question), the whole model trained beside a frozen copy,
 nothing computed again in the backward pass.
 
-    tools/bench compare-trl [--only ROW,…] [--steps 7] [--json]
+    tools/bench compare-trl [--only ROW,…] [--precomputed] [--steps 7] [--json]
 
 Rows: gpt2 (GPT-2 124 M), A (a Llama of 15 M). fp32, β 0.1, sigmoid loss. A row runs Troupe for half of the
 steps, TRL, and Troupe again; a step is the median of all timed ones, behind 3 for warming up. Memory: the most
-that the process has had resident. The first step's loss must be ln 2 on both sides.
+that the process has had resident. The first step's loss must be ln 2 on both sides. --precomputed: both sides ask
+the reference before they train (troupe.precompute_ref_log_probs, TRL's precompute_ref_log_probs).
 
 Fair: PyTorch as its packages come, with fused AdamW and scaled_dot_product_attention. Troupe does more in a step: it
 keeps what recovery needs.
@@ -56,8 +57,8 @@ def pairs_of(place, name, count=64):
     return folder, path
 
 
-def compare(figures, python, bin_folder, row, steps):
-    name = training.NAMES[row]
+def compare(figures, python, bin_folder, row, steps, precomputed):
+    name = training.NAMES[row] + (", reference asked before" if precomputed else "")
     with Workplace() as place:
         folder = training.model(place, row)
         run_peer(place, python, ["make", folder], PROGRAM)
@@ -67,9 +68,12 @@ def compare(figures, python, bin_folder, row, steps):
         chosen.update({"stage": "dpo", "dataset": "pairs", "dataset_dir": data, "template": "empty",
                        "cutoff_len": QUESTION + ANSWER, "per_device_train_batch_size": PAIRS, "pref_beta": 0.1,
                        "learning_rate": RATE})
+        if precomputed:
+            chosen["troupe.precompute_ref_log_probs"] = "true"
         before = training.measure(place, bin_folder, "before", chosen, timeout_s=300)
         results = place.file("trl.json")
-        run_peer(place, python, ["run", folder, path, str(PAIRS), RATE, str(training.WARM_UP), str(steps), results], PROGRAM)
+        run_peer(place, python, ["run", folder, path, str(PAIRS), RATE, str(training.WARM_UP), str(steps), results,
+                                 "before" if precomputed else "beside"], PROGRAM)
         after = training.measure(place, bin_folder, "after", chosen, timeout_s=300)
         with open(results, encoding="utf-8") as file:
             theirs = json.load(file)
@@ -96,6 +100,7 @@ def parse(arguments):
     parser = script.parser("tools/bench compare-trl", __doc__)
     parser.add_argument("--only", type=script.some_of(ROWS_OF_MODELS), default=["gpt2"],
                         help="these rows, with commas between them (gpt2)")
+    parser.add_argument("--precomputed", action="store_true", help="the reference is asked before training, on both sides")
     parser.add_argument("--steps", type=int, default=7, help="timed steps of a run, at least 7 for a report (7)")
     return parser.parse_args(arguments)
 
@@ -111,7 +116,7 @@ def main():
             peers.into_namespaces(__file__, arguments)
         peers.loopback_up()
         for row in options.only:
-            compare(figures, python, bin_folder, row, options.steps)
+            compare(figures, python, bin_folder, row, options.steps, options.precomputed)
 
     return script.run("compare-trl", options, measured)
 

@@ -1,9 +1,9 @@
 """DPO in TRL, timed: train_trl.py make MODEL_FOLDER
-                   train_trl.py run MODEL_FOLDER PAIRS ROWS RATE WARM_UP STEPS RESULTS
+                   train_trl.py run MODEL_FOLDER PAIRS ROWS RATE WARM_UP STEPS RESULTS beside|before
 
 `make` puts random weights beside the folder's config.json, for both sides to begin from. `run` trains with TRL's DPOTrainer
 on PAIRS, a jsonl file of prompt, chosen and rejected, and writes RESULTS: the seconds of the timed steps, the losses, the
-most memory that the process has had.
+most memory that the process has had. `before`: the reference is asked before training.
 """
 
 import json
@@ -43,7 +43,7 @@ class Clock(TrainerCallback):
             self.losses.append(logs["loss"])
 
 
-def run(folder, pairs, rows, rate, warm_up, steps, results):
+def run(folder, pairs, rows, rate, warm_up, steps, results, reference):
     from datasets import Dataset
     from trl import DPOConfig, DPOTrainer
 
@@ -57,7 +57,8 @@ def run(folder, pairs, rows, rate, warm_up, steps, results):
                          learning_rate=rate, lr_scheduler_type="linear", weight_decay=0.0, beta=0.1, max_length=None,
                          max_prompt_length=None, gradient_checkpointing=False, optim="adamw_torch_fused", bf16=False,
                          use_cpu=True, logging_steps=1, save_strategy="no", report_to=[], disable_tqdm=True,
-                         remove_unused_columns=False, seed=42)
+                         remove_unused_columns=False, seed=42,
+                         precompute_ref_log_probs=reference == "before")
     clock = Clock()
     trainer = DPOTrainer(model=model, args=settings, train_dataset=data, processing_class=tokenizer, callbacks=[clock])
     trainer.train()
@@ -70,8 +71,8 @@ def main():
     torch.set_num_threads(1)
     if sys.argv[1] == "make":
         return make(sys.argv[2])
-    folder, pairs, rows, rate, warm_up, steps, results = sys.argv[2:]
-    return run(folder, pairs, int(rows), float(rate), int(warm_up), int(steps), results)
+    folder, pairs, rows, rate, warm_up, steps, results, reference = sys.argv[2:]
+    return run(folder, pairs, int(rows), float(rate), int(warm_up), int(steps), results, reference)
 
 
 main()

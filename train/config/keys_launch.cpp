@@ -132,6 +132,17 @@ void add_troupe_keys(KeyTable& t) {
   t.optional("troupe.sample_prompt", ValueType::kText)
       .implemented("a continuation of this text is printed at the end",
                    TROUPE_FIELD(troupe.sample_prompt));
+  t.boolean("troupe.precompute_ref_log_probs", false)
+      .implemented(
+          "dpo, kto: what the reference says of the data is worked out once, before training, and "
+          "kept in output_dir; trainers hold no reference then (as TRL's key of that name)",
+          TROUPE_FIELD(troupe.precompute_ref_log_probs))
+      .only_where(
+          [](const TrainConfig& config) {
+            return config.method.has_reference() &&
+                   config.method.stage != TrainingStage::kSupervised;
+          },
+          "it belongs to stage: kto, and to dpo but for orpo and simpo");
   t.boolean("troupe.allow_data_change", false)
       .implemented(
           "go on from a checkpoint although the data, the seed of their order or what makes "

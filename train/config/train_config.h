@@ -383,6 +383,7 @@ struct TroupeSection {
   std::optional<double> loss_limit;  // so many steps in a row with a loss above end the run
   std::int64_t loss_limit_steps = 3;
   bool operator_times = false;        // of rank 0, in steps.jsonl
+  bool precompute_ref_log_probs = false;  // once, before training, and kept in output_dir
   bool allow_data_change = false;     // go on from a checkpoint with other samples than its own
   std::int64_t join_timeout_s = 300;  // for a machine, or a rank's place
   // Of nodes that may come and go: how long the run waits for more once there are enough.

@@ -43,20 +43,31 @@ Result<TokenDataset> TokenDataset::over(Kind kind, TokenId pad_id, const Columns
   return out;
 }
 
+void TokenDataset::set_reference(Reference log_probabilities) {
+  TROUPE_CHECK(!log_probabilities || std::ssize(*log_probabilities) == token_count());
+  reference_ = std::move(log_probabilities);
+}
+
+std::span<const float> TokenDataset::reference(std::int64_t sample) const {
+  if (!reference_) return {};
+  const auto [at, size] = range(sample);
+  return std::span(*reference_).subspan(at, size);
+}
+
 TokenDataset::Columns TokenDataset::columns() const {
   if (owner_) return mapped_;
   return {.ids = ids_, .labels = labels_, .ends = ends_, .parts = parts_, .part_ends = part_ends_};
 }
 
 void TokenDataset::append(std::span<const TokenId> ids) {
-  TROUPE_CHECK(kind_ == Kind::kPretrain && !owner_);
+  TROUPE_CHECK(kind_ == Kind::kPretrain && !owner_ && !reference_);
   ids_.insert(ids_.end(), ids.begin(), ids.end());
   ends_.push_back(ids_.size());
 }
 
 void TokenDataset::append(std::span<const TokenId> ids, std::span<const std::int32_t> labels,
                           std::span<const std::int32_t> part_lengths) {
-  TROUPE_CHECK(kind_ != Kind::kPretrain && !owner_ && ids.size() == labels.size());
+  TROUPE_CHECK(kind_ != Kind::kPretrain && !owner_ && !reference_ && ids.size() == labels.size());
   ids_.insert(ids_.end(), ids.begin(), ids.end());
   labels_.insert(labels_.end(), labels.begin(), labels.end());
   ends_.push_back(ids_.size());
@@ -233,6 +244,10 @@ TokenBatch collate_answers(const TokenDataset& dataset, std::span<const std::uin
     const auto labels = dataset.labels(sample).subspan(begin, length);
     out.ids.insert(out.ids.end(), ids.begin(), ids.end());
     out.labels.insert(out.labels.end(), labels.begin(), labels.end());
+    if (const auto reference = dataset.reference(sample); !reference.empty())
+      out.reference.insert(out.reference.end(),
+                           reference.begin() + static_cast<std::ptrdiff_t>(begin),
+                           reference.begin() + static_cast<std::ptrdiff_t>(begin + length));
     const auto segment = static_cast<std::int32_t>(out.desirable.size()) + 1;
     for (std::size_t i = 0; i < length; ++i)
       out.position_ids.push_back(static_cast<std::int32_t>(i)), out.segment_ids.push_back(segment);
@@ -275,6 +290,9 @@ TokenBatch collate_ragged(const TokenDataset& dataset, std::span<const std::uint
       out.labels.insert(out.labels.end(), labels.begin(), labels.end());
     }
     if (length > 0) out.labels[start] = kIgnoredLabel;
+    if (const auto reference = dataset.reference(sample); !reference.empty())
+      out.reference.insert(out.reference.end(), reference.begin(),
+                           reference.begin() + static_cast<std::ptrdiff_t>(length));
     // Parts of packed samples begin at 0 each; only the neat ones do not see one another.
     const std::int32_t whole[] = {static_cast<std::int32_t>(length)};
     const auto parts = dataset.part_lengths(sample);

@@ -71,6 +71,14 @@ class TokenDataset {
   std::span<const std::int32_t> labels(std::int64_t sample) const;
   std::span<const std::int32_t> part_lengths(std::int64_t sample) const;
 
+  // Of each label of all samples its log-probability by a reference model, as many as ids; null:
+  // none are known. Nothing can be appended then.
+  using Reference = std::shared_ptr<const std::vector<float>>;
+  void set_reference(Reference log_probabilities);
+  const Reference& reference() const { return reference_; }
+  // Empty where none are known.
+  std::span<const float> reference(std::int64_t sample) const;
+
  private:
   std::pair<std::size_t, std::size_t> range(std::int64_t sample) const;
 
@@ -84,6 +92,7 @@ class TokenDataset {
   Columns mapped_;                        // instead of these, with an owner
   std::shared_ptr<const void> owner_;
   std::optional<std::uint64_t> xxh3_;
+  Reference reference_;
 };
 
 // kDataLoss where an id or a label of these samples is none of `vocab_size` tokens: what is mapped
@@ -101,6 +110,7 @@ struct TokenBatch {
   std::vector<std::int32_t> segment_ids;   // (rows, length), or empty; parts 1…n, padding 0
   // (rows, length), or empty: each token's sample and place in it, as add_places() says.
   std::vector<std::int32_t> samples, places;
+  std::vector<float> reference;         // (rows, length), of each label, or empty: of the data set
   std::vector<std::uint8_t> desirable;  // of kFeedback: whether each sequence is a good answer
 };
 

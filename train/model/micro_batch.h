@@ -39,6 +39,8 @@ struct MicroBatch {
   DropoutTokens dropout = {};
   // Of sequences that are judged: whether each is a good answer, in order. Else none.
   std::span<const std::uint8_t> desirable = {};
+  // Optional: of each label its log-probability by a reference model, worked out before.
+  std::span<const float> reference = {};
   // The last token of each sequence has a target, whatever labels say, and no other: value heads.
   bool targets_ends = false;
 

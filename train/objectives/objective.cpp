@@ -201,8 +201,10 @@ MicroBatch seen_by(const Objective& objective, MicroBatch batch) {
   return batch;
 }
 
-Result<std::vector<float>> log_probabilities(Model& model, const MicroBatch& batch,
-                                             UnitAccess& units, Activations& activations) {
+}  // namespace
+
+Result<std::vector<float>> target_log_probabilities(Model& model, const MicroBatch& batch,
+                                                    UnitAccess& units, Activations& activations) {
   std::vector<float> values;
   TROUPE_RETURN_IF_ERROR(
       model.forward(batch, units, KeptCrossEntropy(values), activations).status());
@@ -210,7 +212,15 @@ Result<std::vector<float>> log_probabilities(Model& model, const MicroBatch& bat
   return values;
 }
 
-}  // namespace
+Asked known_answers(const MicroBatch& batch) {
+  Asked asked;
+  for (std::int64_t i = 0; i < batch.tokens(); ++i) {
+    if (!batch.has_target(i)) continue;
+    TROUPE_CHECK(!batch.reference.empty(), "neither a reference nor what it says");
+    asked.reference.push_back(batch.reference[static_cast<std::size_t>(i) + 1]);
+  }
+  return asked;
+}
 
 std::vector<SequenceTargets> targets_by_sequence(const MicroBatch& batch,
                                                  std::span<const std::int64_t> tokens) {
@@ -235,11 +245,12 @@ Result<Asked> Objective::ask(const AskedModels& models, const MicroBatch& batch,
                              const MicroBatch& others) const {
   Asked asked;
   if (!asks()) return asked;
-  TROUPE_CHECK(models.reference, "{} without a reference", name());
-  const auto by_reference = [&](const MicroBatch& of) {
-    return log_probabilities(*models.reference, of, models.units, models.activations);
+  const auto by_reference = [&](const MicroBatch& of) -> Result<std::vector<float>> {
+    if (!models.reference) return known_answers(of).reference;
+    return target_log_probabilities(*models.reference, of, models.units, models.activations);
   };
   if (asks_reference_logits()) {
+    TROUPE_CHECK(models.reference, "{} without a reference", name());
     asked.reference_logits.reserve(
         static_cast<std::size_t>(count_targets(batch) * models.model.config().vocab_size));
     TROUPE_RETURN_IF_ERROR(
@@ -251,7 +262,7 @@ Result<Asked> Objective::ask(const AskedModels& models, const MicroBatch& batch,
   asked.reference = TROUPE_TRY(by_reference(batch));
   if (!asks_drift()) return asked;
   const auto policy =
-      TROUPE_TRY(log_probabilities(models.model, others, models.units, models.activations));
+      TROUPE_TRY(target_log_probabilities(models.model, others, models.units, models.activations));
   const auto reference = TROUPE_TRY(by_reference(others));
   if (!policy.empty()) {
     double sum = 0;

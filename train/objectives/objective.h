@@ -103,7 +103,8 @@ class Objective {
   // Ok, or why these operators, or a model of this configuration, cannot be trained by it.
   Status check(const Operators& operators, const ModelConfig& model) const;
 
-  // Forward passes alone, before the pass that trains; none where asks() says so. `others`: the
+  // Forward passes alone, before the pass that trains; none where asks() says so. Without a
+  // reference, what it says is known: of each label, in MicroBatch::reference. `others`: the
   // answers to other questions, of objectives that ask for the drift, with no targets where this
   // rank has no sample. Collective where `models.units` are.
   Result<Asked> ask(const AskedModels& models, const MicroBatch& batch,
@@ -118,6 +119,13 @@ class Objective {
                                Activations& activations, const Asked& asked = {},
                                std::vector<bool>* hits = nullptr) const;
 };
+
+// The log-probabilities of a micro-batch's targets, in order. Collective where `units` are.
+Result<std::vector<float>> target_log_probabilities(Model& model, const MicroBatch& batch,
+                                                    UnitAccess& units, Activations& activations);
+
+// What is asked of a reference whose answers are known (MicroBatch::reference).
+Asked known_answers(const MicroBatch& batch);
 
 // The targets [first, end) of each sequence of a batch (a row, or a segment of one), in order.
 struct SequenceTargets {

@@ -24,6 +24,7 @@
 #include "train/trainer/loaded_model.h"
 #include "train/trainer/prediction.h"
 #include "train/trainer/prepare.h"
+#include "train/trainer/reference_log_probs.h"
 #include "train/trainer/run_access.h"
 #include "train/trainer/run_plan.h"
 #include "train/trainer/saved_stop.h"
@@ -671,6 +672,11 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
       TROUPE_RETURN_IF_ERROR(check_optimizer_settings(files, *good, config));
     }
   }
+  // Before signals are caught: Ctrl-C ends it at once.
+  std::vector<std::string> of_reference;
+  TROUPE_RETURN_IF_ERROR(add_reference_log_probs(
+      environment.files, prepared.bundle, static_cast<int>(environment.cores), say, of_reference));
+  for (const std::string& note : of_reference) say(note);
   auto cluster = TROUPE_TRY(environment.make_cluster(world_size));
   // Where signals are caught by now, so that no lock is left behind.
   const auto lock = TROUPE_TRY(lock_output_dir(run, config.training.output_dir, environment));

@@ -48,7 +48,8 @@ MicroBatch view(const TokenBatch& tokens) {
           .labels = tokens.labels,
           .position_ids = tokens.position_ids,
           .segment_ids = tokens.segment_ids,
-          .desirable = tokens.desirable};
+          .desirable = tokens.desirable,
+          .reference = tokens.reference};
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace troupe::train {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x32444e4250525454;  // "TTRPBND2"
+constexpr std::uint64_t kMagic = 0x33444e4250525454;  // "TTRPBND3"
 
 class Writer {
  public:
@@ -163,6 +163,27 @@ Result<TokenDataset> read_dataset(Reader& in) {
   return dataset;
 }
 
+void write_reference(Writer& out, const TokenDataset::Reference& reference) {
+  out.array(reference ? std::span<const float>(*reference) : std::span<const float>());
+}
+
+Result<TokenDataset::Reference> read_reference(Reader& in) {
+  auto values = TROUPE_TRY(in.array<float>());
+  if (values.empty()) return TokenDataset::Reference();
+  return std::make_shared<const std::vector<float>>(std::move(values));
+}
+
+Status attach_references(RunBundle& bundle) {
+  const auto attach = [](TokenDataset& dataset, const TokenDataset::Reference& reference) {
+    if (reference && std::ssize(*reference) != dataset.token_count())
+      return error(Code::kDataLoss, "what the reference says is of other samples");
+    dataset.set_reference(reference);
+    return Status();
+  };
+  TROUPE_RETURN_IF_ERROR(attach(bundle.dataset, bundle.reference));
+  return bundle.eval ? attach(*bundle.eval, bundle.eval_reference) : Status();
+}
+
 }  // namespace
 
 bool makes_samples(const RunBundle& bundle) {
@@ -214,6 +235,8 @@ std::vector<std::byte> encode_bundle(const RunBundle& bundle) {
   write_dataset(body, cached ? none_of(bundle.dataset) : bundle.dataset);
   body.number(bundle.eval ? 1 : 0);
   if (bundle.eval) write_dataset(body, cached ? none_of(*bundle.eval) : *bundle.eval);
+  write_reference(body, bundle.reference);
+  write_reference(body, bundle.eval_reference);
   Writer out;
   out.number(kMagic);
   out.number(xxh3_64(body.bytes));
@@ -258,12 +281,15 @@ Result<RunBundle> decode_bundle(std::span<const std::byte> bytes) {
                    .length_max = json::find_integer(head, "source_length_max").value_or(0)};
   bundle.dataset = TROUPE_TRY(read_dataset(in));
   if (TROUPE_TRY(in.number()) != 0) bundle.eval = TROUPE_TRY(read_dataset(in));
+  bundle.reference = TROUPE_TRY(read_reference(in));
+  bundle.eval_reference = TROUPE_TRY(read_reference(in));
   if (!in.left().empty()) return error(Code::kDataLoss, "bytes follow the run's bundle");
   if (const json::Value* cached = json::find(head, "token_cache"); cached && cached->is_object()) {
     bundle.token_cache = json::find_string(*cached, "folder").value_or("");
     bundle.dataset.set_hash(hash_in(*cached, "train").value_or(0));
     if (bundle.eval) bundle.eval->set_hash(hash_in(*cached, "eval").value_or(0));
   }
+  if (bundle.token_cache.empty()) TROUPE_RETURN_IF_ERROR(attach_references(bundle));
   return bundle;
 }
 
@@ -280,7 +306,8 @@ Status map_samples(FileSystem& files, RunBundle& bundle) {
     return {};
   };
   TROUPE_RETURN_IF_ERROR(map("train", bundle.dataset));
-  return bundle.eval ? map("eval", *bundle.eval) : Status();
+  if (bundle.eval) TROUPE_RETURN_IF_ERROR(map("eval", *bundle.eval));
+  return attach_references(bundle);
 }
 
 }  // namespace troupe::train

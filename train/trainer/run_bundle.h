@@ -60,6 +60,9 @@ struct RunBundle {
   SourceFacts source;
   // What is evaluated on; absent where nothing is.
   std::optional<TokenDataset> eval;
+  // What a reference model says of the samples' labels, where that was worked out before
+  // (reference_log_probs.h); decode_bundle() and map_samples() give it to the data sets.
+  TokenDataset::Reference reference = {}, eval_reference = {};
   std::vector<EvalPart> eval_parts = {};  // each has a loss of its own; none: all have one
 };
 
@@ -72,7 +75,8 @@ std::int64_t length_max(const RunBundle& bundle);
 bool lengths_differ(const RunBundle& bundle);
 
 // Layout: u64 magic, u64 XXH3 of what follows, u64 size of the JSON, the JSON, the data set's
-// arrays each behind its u64 element count, u64 1 and another data set to evaluate on, or u64 0.
+// arrays each behind its u64 element count, u64 1 and another data set to evaluate on, or u64 0,
+// and what a reference says of both, as arrays of f32, empty where there is none.
 std::vector<std::byte> encode_bundle(const RunBundle& bundle);
 // kDataLoss for bytes that are not as they were encoded.
 // Samples in a token cache are not there yet.

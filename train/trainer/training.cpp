@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,6 +21,7 @@
 #include "train/report/run_registry.h"
 #include "train/trainer/own_data.h"
 #include "train/trainer/prepare.h"
+#include "train/trainer/reference_log_probs.h"
 #include "train/trainer/run_access.h"
 #include "train/trainer/run_follower.h"
 #include "train/trainer/saved_stop.h"
@@ -127,6 +129,10 @@ Result<Given> from_files(FileSystem& files, const TrainConfig& config, TrainingJ
                  "folder, and name that as model_name_or_path");
   PreparedRun prepared = TROUPE_TRY(prepare_run(files, config, [](const std::string&) {}));
   prepared.bundle.parts = std::move(job.parts);
+  std::vector<std::string> notes;
+  TROUPE_RETURN_IF_ERROR(add_reference_log_probs(
+      files, prepared.bundle, static_cast<int>(std::max(1u, std::thread::hardware_concurrency())),
+      [](const std::string&) {}, notes));
   return Given{std::move(prepared.bundle), std::move(prepared.resume_path)};
 }
 

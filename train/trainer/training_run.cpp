@@ -122,6 +122,10 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   bundle.trainables = with_rule(std::move(bundle.trainables), config, bundle.model);
   const auto objective = own.objective ? TROUPE_TRY(make_objective(options.parts, *own.objective))
                                        : objective_of(config);
+  if (config.troupe.precompute_ref_log_probs && !bundle.dataset.reference())
+    return error(Code::kInvalidArgument,
+                 "troupe.precompute_ref_log_probs: nobody has asked the reference about these "
+                 "samples, which the program brings or makes itself; leave the key out");
   auto compute = carried.compute ? std::move(carried.compute)
                                  : TROUPE_TRY(open_compute(bundle, objective, options, log));
   TROUPE_RETURN_IF_ERROR(check_operators(bundle.model, compute->operators()));

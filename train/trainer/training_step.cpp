@@ -36,7 +36,8 @@ MicroBatch view(const TokenBatch& batch, std::int64_t seed, std::int64_t epoch) 
                       .epoch = static_cast<std::uint32_t>(epoch),
                       .samples = batch.samples,
                       .places = batch.places},
-          .desirable = batch.desirable};
+          .desirable = batch.desirable,
+          .reference = batch.reference};
 }
 
 // The last micro-batch of a rank that has none left: it takes part in the collectives of
@@ -50,6 +51,7 @@ TokenBatch empty_batch() {
           .segment_ids = {},
           .samples = {0},
           .places = {0},
+          .reference = {},
           .desirable = {}};
 }
 
@@ -89,6 +91,9 @@ TrainingStep::Batches TrainingStep::batches_of(const StepPlan& plan,
 Result<Asked> TrainingStep::ask(const StepPlan& plan, const Batches& batches,
                                 StepSeconds& seconds) {
   if (!tools_.objective.asks()) return Asked();
+  const MicroBatch own = micro_batch(plan, batches.own);
+  // What the reference says is known.
+  if (!tools_.reference && !tools_.objective.asks_drift()) return known_answers(own);
   tools_.engine.units().begin_pass(ShardedUnits::Pass::kForwardOnly);
   ComputedUnits computed(tools_.engine.units(), tools_.compute);
   ObservedUnits units(computed, tools_.progress, device_operators());
@@ -97,7 +102,7 @@ Result<Asked> TrainingStep::ask(const StepPlan& plan, const Batches& batches,
                                  .reference = tools_.reference,
                                  .units = units,
                                  .activations = tools_.activations},
-                                micro_batch(plan, batches.own), micro_batch(plan, batches.others));
+                                own, micro_batch(plan, batches.others));
   }));
   TROUPE_RETURN_IF_ERROR(end_pass(seconds));
   return asked;

@@ -60,5 +60,19 @@ TEST_CASE("what preference stages do not do is refused by name") {
                  "leave all but one out"));
 }
 
+TEST_CASE("what the reference cannot be asked about before training is refused") {
+  const std::string key = "troupe.precompute_ref_log_probs: true\n";
+  for (const char* name : {"stage=dpo", "stage=kto"})
+    CHECK(accepted(load_with(key, {name, "template=llama3", "finetuning_type=full",
+                                   "train_from_scratch=false"}))
+              .config.troupe.precompute_ref_log_probs);
+  CHECK(contains(refusal(stage("dpo", key + "streaming: true\n")),
+                 "a stream's samples are not known before training"));
+  CHECK(contains(refusal(stage("dpo", key)), "a model that is trained from scratch has no files"));
+  CHECK(contains(refusal(load_with(key + "quantization_bit: 4\n",
+                                   {"stage=dpo", "template=llama3", "finetuning_type=lora"})),
+                 "beside adapters a reference takes no memory"));
+}
+
 }  // namespace
 }  // namespace troupe::train

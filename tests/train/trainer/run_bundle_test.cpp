@@ -40,9 +40,21 @@ Status arrival_of(Change change) {
   return decode_bundle(bytes).status();
 }
 
-// Where the last bytes are: … the parts (a count, 1, 2), and the count of evaluation data sets.
+// Where the last bytes are: … the parts (a count, 1, 2), the count of evaluation data sets, and the
+// counts of what a reference says of both.
 void set_last_part(std::vector<std::byte>& bytes, std::int32_t length) {
-  std::memcpy(bytes.data() + bytes.size() - 8 - sizeof length, &length, sizeof length);
+  std::memcpy(bytes.data() + bytes.size() - 24 - sizeof length, &length, sizeof length);
+}
+
+TEST_CASE("what a reference says travels with the samples, and fits them") {
+  RunBundle bundle = packed_bundle();
+  bundle.reference = std::make_shared<const std::vector<float>>(std::vector<float>{0, -1, -2, -3});
+  const RunBundle arrived = decode_bundle(encode_bundle(bundle)).value();
+  REQUIRE(arrived.dataset.reference());
+  CHECK(*arrived.dataset.reference() == *bundle.reference);
+  CHECK_FALSE(decode_bundle(encode_bundle(packed_bundle())).value().dataset.reference());
+  bundle.reference = std::make_shared<const std::vector<float>>(3);
+  CHECK(decode_bundle(encode_bundle(bundle)).status().code() == Code::kDataLoss);
 }
 
 TEST_CASE("a bundle whose parts do not fit into their samples is refused") {
