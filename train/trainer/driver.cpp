@@ -16,6 +16,7 @@
 #include "train/data/byte_model.h"
 #include "train/data/dataset_info.h"
 #include "train/report/format.h"
+#include "train/report/queued_output.h"
 #include "train/report/story.h"
 #include "train/trainer/controller.h"
 #include "train/trainer/device_choice.h"
@@ -343,7 +344,7 @@ std::jthread hash_program() {
 
 // From the controller's start to the run's end, the cluster closed. `told`: the run's events.
 Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const RunBundle& bundle,
-                          DriverEnvironment& environment, RunNote& note,
+                          DriverEnvironment& environment, ProgressOutput& output, RunNote& note,
                           std::vector<RunEvent>& told) {
   const TrainConfig& config = bundle.config;
   const auto controller = TROUPE_TRY(spawn_controller(cluster.cluster, spec));
@@ -379,8 +380,7 @@ Result<RunEnd> follow_run(TrainingCluster& cluster, const RunSpec& spec, const R
           [&](const std::string& folder) {
             static_cast<void>(surely.call<&TrainController::save_to>(folder));
           }};
-  ProgressLines lines(std::move(progress), environment.clock, environment.output,
-                      std::move(lines_options));
+  ProgressLines lines(std::move(progress), environment.clock, output, std::move(lines_options));
   auto end = lines.follow();
   told = lines.events();
   return end;
@@ -724,13 +724,17 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   RunNote note(environment, spec);
   note.begin();
   std::vector<RunEvent> told;
-  auto followed = follow_run(cluster, spec, prepared.bundle, environment, note, told);
+  // Nobody waits for who reads: not a controller for the driver, nor the cluster's other users.
+  QueuedOutput output(environment.output);
+  auto followed = follow_run(cluster, spec, prepared.bundle, environment, output, note, told);
   Status predicted;
   if (to_predict && followed.ok() && followed->status.ok()) {
+    output.finish();
     predicted = predict_after(config, prepared, *to_predict, cluster, spec,
                               model_saved_elsewhere(told), environment);
   }
   close_cluster(cluster, followed, spec, environment);
+  output.finish();
   if (!followed.ok() || !followed->status.ok()) {
     // A trainer that was ended while it saved could not tidy up.
     const Status cleared = clear_unfinished_saves(environment.files, config.training.output_dir);
