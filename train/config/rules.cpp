@@ -223,15 +223,16 @@ void check_data(const TrainConfig& config, const json::Object& values, Problems&
     if (config.data.tokenized_path)
       wrong("tokenized_path", "Turn off `streaming` when saving dataset to disk.");
   }
-  if (config.troupe.precompute_ref_log_probs) {
+  if (config.asks_reference_before()) {
     const char* key = "troupe.precompute_ref_log_probs";
     if (is_true(values, "streaming"))
       wrong(key, "a stream's samples are not known before training; leave one of the two out");
-    if (config.model.quantization_bit)
+    const bool is_other = config.method.ref_model.has_value();
+    if (config.model.quantization_bit && !is_other)
       wrong(key,
             "the reference would be the model as its files have it, not with quantization_bit; "
             "leave it out: beside adapters a reference takes no memory");
-    if (config.model.train_from_scratch)
+    if (config.model.train_from_scratch && !is_other)
       wrong(key, "a model that is trained from scratch has no files to read the reference from");
   }
   if (given(values, "interleave_probs")) {

@@ -382,10 +382,10 @@ struct TroupeSection {
   std::optional<std::string> sample_prompt;
   std::optional<double> loss_limit;  // so many steps in a row with a loss above end the run
   std::int64_t loss_limit_steps = 3;
-  bool operator_times = false;        // of rank 0, in steps.jsonl
+  bool operator_times = false;            // of rank 0, in steps.jsonl
   bool precompute_ref_log_probs = false;  // once, before training, and kept in output_dir
-  bool allow_data_change = false;     // go on from a checkpoint with other samples than its own
-  std::int64_t join_timeout_s = 300;  // for a machine, or a rank's place
+  bool allow_data_change = false;         // go on from a checkpoint with other samples than its own
+  std::int64_t join_timeout_s = 300;      // for a machine, or a rank's place
   // Of nodes that may come and go: how long the run waits for more once there are enough.
   std::int64_t last_call_s = 30;
   std::int64_t stop_timeout_s = 10;  // from SIGTERM to the end
@@ -437,6 +437,12 @@ struct TrainConfig {
   // Whether evaluations have eval_accuracy.
   bool measures_accuracy() const {
     return evaluation.compute_accuracy && method.stage == TrainingStage::kSupervised;
+  }
+  // The reference is asked before training (troupe.precompute_ref_log_probs), and no trainer has
+  // it.
+  bool asks_reference_before() const {
+    return troupe.precompute_ref_log_probs && method.has_reference() &&
+           method.stage != TrainingStage::kSupervised;
   }
   // Or only predicts.
   bool trains() const { return prediction.do_train.value_or(!prediction.do_predict); }

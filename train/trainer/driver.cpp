@@ -673,6 +673,14 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
     }
   }
   // Before signals are caught: Ctrl-C ends it at once.
+  if (const auto bytes = reference_pass_bytes(prepared.bundle);
+      environment.memory && bytes > environment.memory->available_bytes)
+    return error(Code::kResourceExhausted,
+                 "troupe.precompute_ref_log_probs: the reference takes {} here while it is asked, "
+                 "and {} are free; leave the key out, or start the run on a larger machine",
+                 format_bytes(static_cast<std::uint64_t>(bytes)),
+                 format_bytes(static_cast<std::uint64_t>(
+                     std::max<std::int64_t>(0, environment.memory->available_bytes))));
   std::vector<std::string> of_reference;
   TROUPE_RETURN_IF_ERROR(add_reference_log_probs(
       environment.files, prepared.bundle, static_cast<int>(environment.cores), say, of_reference));

@@ -15,6 +15,7 @@
 #include "train/cpu/arena.h"
 #include "train/cpu/cpu_operators.h"
 #include "train/data/sample_stream.h"
+#include "train/model/model_layout.h"
 #include "train/objectives/objective.h"
 #include "train/tensor/convert.h"
 #include "train/trainer/adapted_model.h"
@@ -73,7 +74,7 @@ Result<std::uint64_t> key_of(FileSystem& files, const RunBundle& bundle,
     folders.push_back(TROUPE_TRY(stamps_of(files, adapter)));
   const json::Object key{
       {"folders", std::move(folders)},
-      {"bf16", compute_dtype(bundle.config) == DType::kBF16},
+      {"arithmetic", static_cast<std::int64_t>(arithmetic_of(bundle.config))},
       {"train", hash_text(hash_of(bundle.dataset))},
       {"eval", bundle.eval ? json::Value(hash_text(hash_of(*bundle.eval))) : json::Value()}};
   const std::string text = json::write(key);
@@ -129,14 +130,32 @@ Status keep(FileSystem& files, const std::string& path, std::uint64_t key,
   return write_file_atomically(files, path, bytes);
 }
 
+// Products in fp16 of parameters in fp32, as a run in fp16 has them.
+class Fp16Units final : public UnitAccess {
+ public:
+  explicit Fp16Units(UnitAccess& inner) : inner_(inner) {}
+  Result<UnitParameters> acquire(int unit, Phase phase) override {
+    UnitParameters parameters = TROUPE_TRY(inner_.acquire(unit, phase));
+    parameters.fp16 = true;
+    return parameters;
+  }
+  void release(int unit, Phase phase) override { inner_.release(unit, phase); }
+  Result<UnitGradient> gradient(int unit) override { return inner_.gradient(unit); }
+  Status gradient_done(int unit) override { return inner_.gradient_done(unit); }
+
+ private:
+  UnitAccess& inner_;
+};
+
 // A reference for forward passes: parameters, and nothing else that training has.
 class ReferencePasses {
  public:
   static Result<std::unique_ptr<ReferencePasses>> open(FileSystem& files,
-                                                       const ReferenceSource& source, DType compute,
-                                                       int threads) {
+                                                       const ReferenceSource& source,
+                                                       Arithmetic arithmetic, int threads) {
     const auto files_of = TROUPE_TRY(AdaptedModel::open(files, source.folder, source.adapters));
-    std::unique_ptr<ReferencePasses> out(new ReferencePasses(files_of.config(), compute, threads));
+    std::unique_ptr<ReferencePasses> out(
+        new ReferencePasses(files_of.config(), arithmetic, threads));
     TROUPE_RETURN_IF_ERROR(out->load(files_of));
     return out;
   }
@@ -184,11 +203,12 @@ class ReferencePasses {
   }
 
  private:
-  ReferencePasses(const ModelConfig& config, DType compute, int threads)
+  ReferencePasses(const ModelConfig& config, Arithmetic arithmetic, int threads)
       : arena_(threads),
         operators_(make_cpu_operators(arena_)),
         model_(make_model(config, *operators_)),
-        compute_(compute) {}
+        arithmetic_(arithmetic),
+        compute_(arithmetic == Arithmetic::kBf16 ? DType::kBF16 : DType::kF32) {}
 
   Status load(const AdaptedModel& from) {
     const ParameterLayout& layout = model_->layout();
@@ -228,7 +248,10 @@ class ReferencePasses {
                                     .training = false,
                                     .compute = compute_};
     Activations activations(model_->config(), options, *operators_);
-    const auto found = TROUPE_TRY(target_log_probabilities(*model_, batch, *units_, activations));
+    Fp16Units in_fp16(*units_);
+    UnitAccess& units =
+        arithmetic_ == Arithmetic::kFp16 ? static_cast<UnitAccess&>(in_fp16) : *units_;
+    const auto found = TROUPE_TRY(target_log_probabilities(*model_, batch, units, activations));
     std::vector<float> out(static_cast<std::size_t>(batch.tokens()));
     auto next = found.begin();
     for (std::int64_t i = 0; i < batch.tokens(); ++i)
@@ -240,6 +263,7 @@ class ReferencePasses {
   Arena arena_;
   std::unique_ptr<Operators> operators_;
   std::unique_ptr<Model> model_;
+  Arithmetic arithmetic_;
   DType compute_;
   std::vector<float> fp32_;
   std::vector<std::uint16_t> bf16_;
@@ -248,11 +272,18 @@ class ReferencePasses {
 
 }  // namespace
 
+std::int64_t reference_pass_bytes(const RunBundle& bundle) {
+  if (!bundle.config.asks_reference_before()) return 0;
+  const std::int64_t element =
+      compute_dtype(bundle.config) == DType::kBF16 ? sizeof(std::uint16_t) : sizeof(float);
+  return element * ModelLayout(bundle.model, Trainables{}).trained().total_elements();
+}
+
 Status add_reference_log_probs(FileSystem& files, RunBundle& bundle, int threads,
                                const std::function<void(const std::string&)>& say,
                                std::vector<std::string>& notes) {
-  if (!bundle.config.troupe.precompute_ref_log_probs) return {};
-  if (bundle.grown)
+  if (!bundle.config.asks_reference_before()) return {};
+  if (bundle.grown && !bundle.config.method.ref_model)
     return error(Code::kUnsupported,
                  "the model gets rows for new tokens, which its files do not have: leave "
                  "troupe.precompute_ref_log_probs out")
@@ -268,7 +299,7 @@ Status add_reference_log_probs(FileSystem& files, RunBundle& bundle, int threads
   say(fmt::format("the reference ({}) is asked once about {}", source.folder,
                   count_of(samples, "sample")));
   const auto passes =
-      TROUPE_TRY(ReferencePasses::open(files, source, compute_dtype(bundle.config), threads));
+      TROUPE_TRY(ReferencePasses::open(files, source, arithmetic_of(bundle.config), threads));
   std::int64_t before = 0, told = 0;
   const auto done = [&](std::int64_t number) {
     // Of what takes long, every tenth.
@@ -283,8 +314,13 @@ Status add_reference_log_probs(FileSystem& files, RunBundle& bundle, int threads
   };
   bundle.reference = TROUPE_TRY(ask(bundle.dataset));
   if (bundle.eval) bundle.eval_reference = TROUPE_TRY(ask(*bundle.eval));
-  TROUPE_RETURN_IF_ERROR(keep(files, path, key, bundle));
-  notes.push_back(fmt::format("what the reference says of the data is kept in {}", path));
+  const Status kept = keep(files, path, key, bundle);
+  notes.push_back(
+      kept.ok()
+          ? fmt::format("what the reference says of the data is kept in {}", path)
+          : fmt::format("warning: what the reference says of the data could not be kept, and the "
+                        "next start asks again: {}",
+                        kept.message()));
   return {};
 }
 

@@ -19,11 +19,15 @@ namespace troupe::train {
 // 0 where a label is not trained on), u64 XXH3 of all before.
 inline constexpr const char* kReferenceFile = "reference_log_probs.bin";
 
+// What the passes hold beside the samples, at least: the reference's parameters. 0: none are to be
+// made.
+std::int64_t reference_pass_bytes(const RunBundle& bundle);
+
 // Gives the bundle what the reference says: out of output_dir where it was worked out for the same
 // samples and the same reference, else by passes of it on `threads` threads. The reference is
 // ref_model with its adapters, or the model's folder with the adapters that are merged into it, and
-// is computed in bf16 where the run is, else in fp32. Nothing where the configuration does not ask
-// for it. `notes`: for the user.
+// is computed in bf16 or fp16 where the run is, else in fp32. Nothing where the configuration does
+// not ask for it. `notes`: for the user.
 Status add_reference_log_probs(FileSystem& files, RunBundle& bundle, int threads,
                                const std::function<void(const std::string&)>& say,
                                std::vector<std::string>& notes);

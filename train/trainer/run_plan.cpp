@@ -141,6 +141,12 @@ PlanFacts facts_of(const RunBundle& bundle, const LoadedConfig& loaded, std::int
   facts.ragged = lengths_differ(bundle) || (evaluation && !equal_lengths(*evaluation));
   facts.dataset_bytes = memory_bytes(bundle.dataset);
   if (evaluation) facts.dataset_bytes += memory_bytes(*evaluation);
+  // Every trainer's own, whatever is mapped.
+  if (bundle.config.asks_reference_before()) {
+    constexpr std::int64_t kFloatBytes = sizeof(float);
+    facts.dataset_bytes += kFloatBytes * bundle.dataset.token_count();
+    if (evaluation) facts.dataset_bytes += kFloatBytes * evaluation->token_count();
+  }
   return facts;
 }
 

@@ -136,10 +136,10 @@ Status add_stage_part(FileSystem& files, const TrainConfig& config, const ModelC
       part.notes.push_back(
           "the reference is the model without the adapter that is trained on, not with it as it "
           "is: as in LLaMA-Factory");
-    if (config.troupe.precompute_ref_log_probs) part.trainables.reference = Reference::kNone;
+    if (config.asks_reference_before()) part.trainables.reference = Reference::kNone;
     return {};
   }
-  if (config.troupe.precompute_ref_log_probs) part.trainables.reference = Reference::kNone;
+  if (config.asks_reference_before()) part.trainables.reference = Reference::kNone;
   key = "ref_model";
   TROUPE_RETURN_IF_ERROR(check_model_folder(files, *method.ref_model));
   const std::string path = join_path(*method.ref_model, "config.json");

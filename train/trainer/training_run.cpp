@@ -122,7 +122,7 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   bundle.trainables = with_rule(std::move(bundle.trainables), config, bundle.model);
   const auto objective = own.objective ? TROUPE_TRY(make_objective(options.parts, *own.objective))
                                        : objective_of(config);
-  if (config.troupe.precompute_ref_log_probs && !bundle.dataset.reference())
+  if (config.asks_reference_before() && !bundle.dataset.reference())
     return error(Code::kInvalidArgument,
                  "troupe.precompute_ref_log_probs: nobody has asked the reference about these "
                  "samples, which the program brings or makes itself; leave the key out");

@@ -69,6 +69,11 @@ TEST_CASE("what the reference cannot be asked about before training is refused")
   CHECK(contains(refusal(stage("dpo", key + "streaming: true\n")),
                  "a stream's samples are not known before training"));
   CHECK(contains(refusal(stage("dpo", key)), "a model that is trained from scratch has no files"));
+  // Another model has files, whatever is done to this one; and where there is no reference the key
+  // has no effect, and refuses nothing.
+  CHECK(accepted(stage("dpo", key + "ref_model: r\n")).config.asks_reference_before());
+  CHECK_FALSE(accepted(stage("dpo", key + "pref_loss: orpo\n")).config.asks_reference_before());
+  CHECK_FALSE(accepted(stage("sft", key + "use_asft_loss: true\n")).config.asks_reference_before());
   CHECK(contains(refusal(load_with(key + "quantization_bit: 4\n",
                                    {"stage=dpo", "template=llama3", "finetuning_type=lora"})),
                  "beside adapters a reference takes no memory"));

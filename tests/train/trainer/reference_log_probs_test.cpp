@@ -142,6 +142,47 @@ TEST_CASE("the answers are kept, and asked for again where they would be others"
   CHECK(*renewed.reference != *bundle.reference);
 }
 
+TEST_CASE("in fp16 the policy begins as its reference, too") {
+  troupe::tests::TemporaryDirectory dir;
+  train(dir.file("base"), {});
+  Asking asking{.base = dir.file("base")};
+  RunChange change = asking.change({.lora = false}, true);
+  change.change = [change = change.change](RunBundle& bundle) {
+    bundle.config.model.compute = Precision::kFloat16;
+    change(bundle);
+  };
+  train(dir.file("run"), change);
+  const auto records = steps(dir.file("run"));
+  const json::Value* metrics = records[0].extra.if_contains("metrics");
+  REQUIRE(metrics);
+  CHECK(json::find(*metrics, "rewards/chosen")->as_array()[0].to_number<double>() ==
+        doctest::Approx(0).epsilon(1e-6));
+}
+
+TEST_CASE("stages without a reference ask nobody") {
+  troupe::tests::TemporaryDirectory dir;
+  Asking asking{.base = dir.file("nowhere")};
+  for (const char* loss : {"orpo", "simpo"}) {
+    RunBundle bundle = asked_bundle(asking, dir.file("run"), {.loss = loss});
+    CHECK(asking.ask(bundle).ok());
+    CHECK_FALSE(bundle.reference);
+  }
+  CHECK(asking.said.empty());
+}
+
+TEST_CASE("what cannot be kept is told, and used") {
+  troupe::tests::TemporaryDirectory dir;
+  train(dir.file("base"), {});
+  Asking asking{.base = dir.file("base")};
+  RunBundle bundle = asked_bundle(asking, dir.file("run"));
+  PosixFileSystem files;
+  REQUIRE(files.create_directories(dir.file("run") + "/" + kReferenceFile).ok());
+  CHECK(asking.ask(bundle).ok());
+  CHECK(bundle.reference);
+  REQUIRE(asking.notes.size() == 1);
+  CHECK(asking.notes[0].starts_with("warning: "));
+}
+
 TEST_CASE("what nobody can ask the reference about is refused") {
   troupe::tests::TemporaryDirectory dir;
   train(dir.file("base"), {});
