@@ -51,13 +51,6 @@ std::string describe(const DatasetAttributes& a) {
   return text + "\n";
 }
 
-std::uint64_t hash_of(const TokenDataset& dataset) {
-  if (const auto known = dataset.known_hash()) return *known;
-  Xxh3Stream hash;
-  add_to_hash(hash, dataset);
-  return hash.digest();
-}
-
 // How the samples follow each other.
 void add_order(json::Object& settings, const StreamOrigin& origin) {
   settings["disable_shuffling"] = !origin.shuffle;
@@ -196,6 +189,13 @@ std::optional<std::uint64_t> hash_in(const json::Value& value, std::string_view 
   return hash;
 }
 
+std::uint64_t samples_hash(const TokenDataset& dataset) {
+  if (const auto known = dataset.known_hash()) return *known;
+  Xxh3Stream hash;
+  add_to_hash(hash, dataset);
+  return hash.digest();
+}
+
 void add_to_hash(Xxh3Stream& hash, const TokenDataset& samples) {
   const auto add = [&hash](auto values) {
     const std::uint64_t count = values.size();
@@ -301,7 +301,7 @@ Result<SampleStream> describe_stream(FileSystem& files, const DataOptions& optio
                                      const StreamOrigin& origin, const TokenDataset& dataset,
                                      std::span<const StreamFile> known) {
   SampleStream stream{
-      .samples = dataset.size(), .tokens = dataset.token_count(), .xxh3 = hash_of(dataset)};
+      .samples = dataset.size(), .tokens = dataset.token_count(), .xxh3 = samples_hash(dataset)};
   for (const std::string& path : TROUPE_TRY(training_files(files, options)))
     stream.files.push_back(TROUPE_TRY(describe_file(files, path, known)));
   stream.settings = TROUPE_TRY(stream_settings(files, options, origin));
@@ -311,7 +311,7 @@ Result<SampleStream> describe_stream(FileSystem& files, const DataOptions& optio
 SampleStream own_stream(std::string_view source, std::int64_t samples, const TokenDataset& dataset,
                         std::uint32_t order_seed, bool shuffle) {
   SampleStream stream{
-      .samples = samples, .tokens = dataset.token_count(), .xxh3 = hash_of(dataset)};
+      .samples = samples, .tokens = dataset.token_count(), .xxh3 = samples_hash(dataset)};
   stream.settings = {
       {"data source", source}, {"samples in an epoch", samples}, {"disable_shuffling", !shuffle}};
   if (shuffle) stream.settings["data_seed (else seed)"] = order_seed;
@@ -324,7 +324,7 @@ SampleStream taken_stream(const StreamOrigin& origin, const TokenDataset& datase
                       .settings = {},
                       .samples = dataset.size(),
                       .tokens = dataset.token_count(),
-                      .xxh3 = hash_of(dataset)};
+                      .xxh3 = samples_hash(dataset)};
   add_order(stream.settings, origin);
   return stream;
 }

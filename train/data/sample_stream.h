@@ -46,6 +46,8 @@ Result<std::string> columns_of(FileSystem& files, const DataOptions& options,
 
 // Adds samples to the hash that SampleStream has of them.
 void add_to_hash(Xxh3Stream& hash, const TokenDataset& samples);
+// That of all samples of a data set; not worked out where it is known.
+std::uint64_t samples_hash(const TokenDataset& dataset);
 
 struct SampleStream {
   std::vector<StreamFile> files;  // in the order in which they are read

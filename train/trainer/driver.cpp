@@ -732,7 +732,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   RunNote note(environment, spec);
   note.begin();
   std::vector<RunEvent> told;
-  // Nobody waits for who reads: not a controller for the driver, nor the cluster's other users.
+  // A terminal that is stopped holds up neither a new controller, which waits for the driver, nor
+  // the closing of the cluster.
   QueuedOutput output(environment.output);
   auto followed = follow_run(cluster, spec, prepared.bundle, environment, output, note, told);
   Status predicted;

@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "train/trainer/batch_view.h"
+
 namespace troupe::train {
 namespace {
 
@@ -39,17 +41,6 @@ MetricSums accuracy_of(const MicroBatch& batch, std::span<const std::int32_t> sa
 
 bool has_room(const ActivationOptions& have, const ActivationOptions& need) {
   return have.rows_max >= need.rows_max && have.length_max >= need.length_max;
-}
-
-MicroBatch view(const TokenBatch& tokens) {
-  return {.rows = tokens.rows,
-          .length = tokens.length,
-          .ids = tokens.ids,
-          .labels = tokens.labels,
-          .position_ids = tokens.position_ids,
-          .segment_ids = tokens.segment_ids,
-          .desirable = tokens.desirable,
-          .reference = tokens.reference};
 }
 
 }  // namespace
@@ -175,11 +166,11 @@ Result<EvalBatch> Evaluator::run_batch(std::int64_t batch, const Objective& obje
                           : collate_ragged(*dataset_, samples);
   const TokenBatch others =
       judged ? collate_answers(*dataset_, samples, Answers::kOfOthers) : TokenBatch();
-  ObjectiveSum sum = TROUPE_TRY(pass(view(own), view(others)));
+  ObjectiveSum sum = TROUPE_TRY(pass(view_of(own), view_of(others)));
   if (options_.accuracy) {
     // By their places in the batch.
     add_places(*dataset_, samples, own, -static_cast<std::int64_t>(samples.front()));
-    sum.metrics = accuracy_of(view(own), own.samples, samples.size(), hits);
+    sum.metrics = accuracy_of(view_of(own), own.samples, samples.size(), hits);
   }
   // Of an objective that gives a batch's mean there is nothing to divide.
   const bool is_mean = objective.division() != Objective::Division::kTargets;

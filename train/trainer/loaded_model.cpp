@@ -6,6 +6,7 @@
 
 #include "train/cpu/cpu_operators.h"
 #include "train/trainer/adapted_model.h"
+#include "train/trainer/batch_view.h"
 
 namespace troupe::train {
 
@@ -117,13 +118,7 @@ Result<LoadedModel::Likelihood> LoadedModel::likelihood(const TokenDataset& data
     std::vector<std::uint32_t> samples(rows);
     std::iota(samples.begin(), samples.end(), static_cast<std::uint32_t>(begin));
     const TokenBatch batch = collate(dataset, samples);
-    const LossSum sum = TROUPE_TRY(model_->forward({.rows = batch.rows,
-                                                    .length = batch.length,
-                                                    .ids = batch.ids,
-                                                    .labels = batch.labels,
-                                                    .position_ids = batch.position_ids,
-                                                    .segment_ids = batch.segment_ids},
-                                                   *units_, loss, activations));
+    const LossSum sum = TROUPE_TRY(model_->forward(view_of(batch), *units_, loss, activations));
     result.nll += sum.loss_sum;
     result.tokens += sum.target_count;
     for (std::int64_t i = 0; i < batch.rows * batch.length; ++i) {

@@ -11,7 +11,6 @@
 #include "runtime/base/hash.h"
 #include "runtime/base/json.h"
 #include "runtime/base/text.h"
-#include "train/checkpoint/weights.h"
 #include "train/cpu/arena.h"
 #include "train/cpu/cpu_operators.h"
 #include "train/data/sample_stream.h"
@@ -19,6 +18,7 @@
 #include "train/objectives/objective.h"
 #include "train/tensor/convert.h"
 #include "train/trainer/adapted_model.h"
+#include "train/trainer/batch_view.h"
 #include "train/trainer/sharding_setup.h"
 
 namespace troupe::train {
@@ -39,13 +39,6 @@ ReferenceSource source_of(const RunBundle& bundle) {
   const MethodSection& method = bundle.config.method;
   if (method.ref_model) return {*method.ref_model, method.ref_model_adapters};
   return {bundle.config.model.model_name_or_path, bundle.merged_adapters};
-}
-
-std::uint64_t hash_of(const TokenDataset& dataset) {
-  if (dataset.known_hash()) return *dataset.known_hash();
-  Xxh3Stream hash;
-  add_to_hash(hash, dataset);
-  return hash.digest();
 }
 
 // Which files a folder's numbers come from, by their stamps: no weights are read to compare them.
@@ -75,8 +68,8 @@ Result<std::uint64_t> key_of(FileSystem& files, const RunBundle& bundle,
   const json::Object key{
       {"folders", std::move(folders)},
       {"arithmetic", static_cast<std::int64_t>(arithmetic_of(bundle.config))},
-      {"train", hash_text(hash_of(bundle.dataset))},
-      {"eval", bundle.eval ? json::Value(hash_text(hash_of(*bundle.eval))) : json::Value()}};
+      {"train", hash_text(samples_hash(bundle.dataset))},
+      {"eval", bundle.eval ? json::Value(hash_text(samples_hash(*bundle.eval))) : json::Value()}};
   const std::string text = json::write(key);
   return xxh3_64(std::as_bytes(std::span(text)));
 }
@@ -237,12 +230,7 @@ class ReferencePasses {
 
   // Of the labels of a batch; 0 where there is no target.
   Result<std::vector<float>> of_labels(const TokenBatch& tokens) {
-    const MicroBatch batch{.rows = tokens.rows,
-                           .length = tokens.length,
-                           .ids = tokens.ids,
-                           .labels = tokens.labels,
-                           .position_ids = tokens.position_ids,
-                           .segment_ids = tokens.segment_ids};
+    const MicroBatch batch = view_of(tokens);
     const ActivationOptions options{.rows_max = tokens.rows,
                                     .length_max = tokens.length,
                                     .training = false,

@@ -9,6 +9,7 @@
 #include "train/optimizer/random_rounding.h"
 #include "train/progress/abandon.h"
 #include "train/progress/observed_units.h"
+#include "train/trainer/batch_view.h"
 #include "train/trainer/computed_units.h"
 #include "train/trainer/gradient_probe.h"
 #include "train/trainer/own_data.h"
@@ -26,18 +27,12 @@ constexpr std::int64_t kSkippedInARowMax = 10;
 // Masks of dropout are counted by the epoch and a sample's number in the data set, which a step
 // that is done again, by whatever ranks, has in common with the first.
 MicroBatch view(const TokenBatch& batch, std::int64_t seed, std::int64_t epoch) {
-  return {.rows = batch.rows,
-          .length = batch.length,
-          .ids = batch.ids,
-          .labels = batch.labels,
-          .position_ids = batch.position_ids,
-          .segment_ids = batch.segment_ids,
-          .dropout = {.seed = static_cast<std::uint32_t>(seed),
-                      .epoch = static_cast<std::uint32_t>(epoch),
-                      .samples = batch.samples,
-                      .places = batch.places},
-          .desirable = batch.desirable,
-          .reference = batch.reference};
+  MicroBatch out = view_of(batch);
+  out.dropout = {.seed = static_cast<std::uint32_t>(seed),
+                 .epoch = static_cast<std::uint32_t>(epoch),
+                 .samples = batch.samples,
+                 .places = batch.places};
+  return out;
 }
 
 // The last micro-batch of a rank that has none left: it takes part in the collectives of
@@ -92,7 +87,7 @@ Result<Asked> TrainingStep::ask(const StepPlan& plan, const Batches& batches,
                                 StepSeconds& seconds) {
   if (!tools_.objective.asks()) return Asked();
   const MicroBatch own = micro_batch(plan, batches.own);
-  // What the reference says is known.
+  // The reference was asked before training: no pass is needed.
   if (!tools_.reference && !tools_.objective.asks_drift()) return known_answers(own);
   tools_.engine.units().begin_pass(ShardedUnits::Pass::kForwardOnly);
   ComputedUnits computed(tools_.engine.units(), tools_.compute);
