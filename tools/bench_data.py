@@ -4,13 +4,15 @@ into a run's token cache, by two trainers of model A.
 
     tools/bench data [--gib N] [--set KEY=VALUE]... [--json]
 
-Prints one thread's rate of the tokenizer (a pass of bench_tokenizer over part of the same texts), the rate of the
+Prints one thread's rate of the tokenizer (a pass of bench_tokenizer over part of the same texts), what as many such
+processes as there are cores reach side by side, which is what the machine allows, the rate of the
 start (all text over the time from the command to the line that tells the samples), the time of a second start to that
 line, and the private memory (not mapped files) of driver, controller and trainers, beside a run on 100 MB. 1 GiB of
 text; --gib 10 is what the bars are meant for. --set: a key of both runs, such as val_size=0.01, with which rows are
 kept in a file before they are tokenised.
 """
 
+import concurrent.futures
 import json
 import os
 import resource
@@ -87,8 +89,9 @@ def follow(place, bin_folder, name, settings):
     return told - run.started_at, cpu_s, {what: kib / 1024 for what, kib in held.items()}
 
 
-def one_thread(place, bin_folder, model):
-    """Bytes of text per second, and per second of processor time, loading included."""
+def tokenizer_alone(place, bin_folder, model):
+    """Bytes of text per second of one thread, of it per second of processor time, loading included, and of as many
+    processes as there are cores, together."""
     texts, base = [], documents(english_like())
     while sum(len(text) for text in texts) < SAMPLE_BYTES:
         texts += [f"{len(texts) + i} {text}" for i, text in enumerate(base)]
@@ -96,12 +99,19 @@ def one_thread(place, bin_folder, model):
     with open(path, "w", encoding="utf-8") as file:
         json.dump(texts, file, ensure_ascii=False)
     size = sum(len(text.encode()) for text in texts)
+
+    def rate(number=0):
+        took = json.loads(output_of([f"{bin_folder}/bench_tokenizer", model, path, place.file(f"ids{number}"), "1"],
+                                    "bench_tokenizer", RUN_S))
+        return size / took["first"][0]
+
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    took = json.loads(output_of([f"{bin_folder}/bench_tokenizer", model, path, place.file("ids"), "1"],
-                                "bench_tokenizer", RUN_S))
+    alone = rate()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return size / took["first"][0], size / cpu_s
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        together = sum(threads.map(rate, range(os.cpu_count())))
+    return alone, size / cpu_s, together
 
 
 def measure(figures, place, bin_folder, options):
@@ -115,10 +125,11 @@ def measure(figures, place, bin_folder, options):
     begun = time.monotonic()
     size = write_texts(text, options.gib * 2**30)
     figures.note(f"{size / 1e9:.2f} GB of text, written in {time.monotonic() - begun:.0f} s")
-    rate, cpu_rate = one_thread(place, bin_folder, model)
-    figures.add("tokenizer, one thread", rate / 1e6, "MB/s")
-    took, cpu_s, large = follow(place, bin_folder, "large", settings)
+    rate, cpu_rate, together = tokenizer_alone(place, bin_folder, model)
     cores = os.cpu_count()
+    figures.add("tokenizer, one thread", rate / 1e6, "MB/s")
+    figures.add(f"tokenizer, {cores} processes of one thread", together / 1e6, "MB/s")
+    took, cpu_s, large = follow(place, bin_folder, "large", settings)
     figures.add("start: samples told after", took, "s")
     figures.add(f"start: {cores} threads", size / took / 1e6, "MB/s")
     # Where others compute on this machine, too, these tell more.
@@ -126,6 +137,7 @@ def measure(figures, place, bin_folder, options):
     figures.add("start: of processor time", size / cpu_s / 1e6, "MB/s")
     figures.bar(f"start: {size / took / rate / cores:.2f} of {cores} × one thread's rate, at least {BAR_RATE}",
                 size / took >= BAR_RATE * cores * rate)
+    figures.note(f"of what {cores} processes that only tokenise reach side by side: {size / took / together:.2f}")
     again, _, _ = follow(place, bin_folder, "large", {**settings, "overwrite_output_dir": "true"})
     figures.add("second start: samples told after", again, "s")
     figures.bar(f"second start within {BAR_SECOND_S} s", again < BAR_SECOND_S)

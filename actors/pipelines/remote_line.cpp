@@ -8,7 +8,7 @@
 namespace troupe::detail {
 namespace {
 
-constexpr std::uint64_t kRemoteLineMagic = 0x3245504950525252;
+constexpr std::uint64_t kRemoteLineMagic = 0x3345504950525252;
 
 struct RemoteHead {
   std::uint64_t magic = kRemoteLineMagic;

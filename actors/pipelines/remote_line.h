@@ -1,8 +1,9 @@
 #pragma once
 // What a pipeline's owner and the process of a stage's actor on another node tell each other:
-// frames over an authenticated connection (target "actor/ID/.pipeline") that lives as long as the
-// binding. Items go here, too, as no memory is shared: the owner passes a stage what it takes and
-// is given what it makes; each side keeps them as pipeline_memory.h says.
+// frames over an authenticated connection (target "actor/ID/.pipeline"). Items go here, too, as no
+// memory is shared: the owner passes a stage what it takes and is given what it makes; each side
+// keeps them as pipeline_memory.h says. The binding outlives a connection that breaks: over the
+// next one each side sends what the other may have missed, and leaves out what it has.
 
 #include <cstdint>
 #include <memory>
@@ -23,10 +24,11 @@ struct RemoteStageFrame {
     kInput,     // owner → stage: an item of `channel`
     kGiven,     // owner → stage: what the stage makes of the item, an earlier process has made
     kOutput,    // stage → owner: an item that the stage has made
+    kOver,      // owner → stage: the pipeline is over, and the binding with it
   };
   Kind kind = Kind::kBind;
   std::uint32_t channel = 0;
-  std::uint64_t number = 0;  // of the item; of kBound a number that no other process has
+  std::uint64_t number = 0;  // of the item; of kBound a number that no other binding has
   bool failed = false;       // its bytes are a Status
   // Of kOutput: so many of its bytes, the last ones, say to which objects the item refers.
   std::uint32_t reference_bytes = 0;

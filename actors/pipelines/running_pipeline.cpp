@@ -22,6 +22,8 @@ using std::chrono::milliseconds;
 
 constexpr Duration kConnectTimeout = std::chrono::seconds(5);
 constexpr Duration kRebindPause = milliseconds(20);
+// For the word that the pipeline is over to get through.
+constexpr std::int64_t kFarewellMs = 100;
 // How long results may lie that nobody waits for in get(), while somebody did a moment ago.
 constexpr Duration kLookPause = std::chrono::microseconds(300);
 constexpr Duration kReaderSleepMax = std::chrono::seconds(1);
@@ -499,7 +501,11 @@ void RunningPipeline::unbind_locked(Seat& seat) {
   seat.bound = false;
   seat.page = {};
   seat.waker = {};
-  if (seat.line) std::exchange(seat.line, nullptr)->close();
+  if (seat.line) {
+    if (over())
+      (void)send_stage_frame(*seat.line, {.kind = RemoteStageFrame::Kind::kOver, .number = 0});
+    std::exchange(seat.line, nullptr)->close(over() ? kFarewellMs : 0);
+  }
   if (!seat.socket.valid()) return;
   // On the loop's thread, which may be about to look at it.
   auto socket = std::make_shared<UniqueFd>(std::move(seat.socket));
@@ -561,16 +567,18 @@ void RunningPipeline::on_frame(std::size_t index, std::uint64_t attempt,
     Status good = frame.status();
     if (frame.ok() && frame->kind == Kind::kRefused) {
       refused = of_stage(failure_of(bytes), seat.stage);
-    } else if (frame.ok() && frame->kind == Kind::kBound && seat.process == frame->number) {
-      // The process lives, and what it gave by the connection before may be lost.
+    } else if (frame.ok() && frame->kind == Kind::kBound && !seat.bound && seat.binding != 0 &&
+               seat.bound_generation == seat.info.generation && seat.binding != frame->number) {
+      // The process lives, and has forgotten what it was passed and gave.
       refused =
           of_stage(error(Code::kUnavailable,
-                         "the connection to its actor on node {} broke, and the pipeline ends "
-                         "with it: what was under way may have run. Build it anew",
+                         "the connection to its actor on node {} was broken for longer than it "
+                         "waits, and the pipeline ends with it: what was under way may have run. "
+                         "Build it anew",
                          seat.info.node_id.brief()),
                    seat.stage);
     } else if (frame.ok() && frame->kind == Kind::kBound && !seat.bound) {
-      seat.process = frame->number;
+      seat.binding = frame->number;
       seat.waker = memory::Waker(&relay_page_->page().host_word);
       introduce_locked(seat);
     } else if (frame.ok()) {

@@ -73,7 +73,7 @@ class RunningPipeline final : public PipelineCore,
     UniqueFd socket = {};
     std::shared_ptr<net::Connection> line = {};  // in its place, to another node
     bool remote = false;
-    std::uint64_t process = 0;  // of one on another node: which process was bound last; 0: none
+    std::uint64_t binding = 0;  // of one on another node: kBound's number of the last; 0: none
     std::uint64_t next = 0;     // of one on another node: the item that is to be sent to it next
     bool bound = false;
     std::uint64_t bound_generation = 0;  // the last process that was bound

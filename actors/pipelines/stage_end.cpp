@@ -46,12 +46,12 @@ StageEnd::StageEnd(StageBinding binding, memory::Segment segment, GiveFar give_f
     : binding_(std::move(binding)),
       segment_(std::move(segment)),
       memory_(segment_.data(), binding_.plan),
-      give_far_(std::move(give_far)),
       keeps_(keeps),
       clock_(clock),
       output_(binding_.stage + 1),
       gives_result_(binding_.plan.output == output_),
       progress_(binding_.plan, memory_, binding_.stage, binding_.actor, binding_.first),
+      give_far_(std::move(give_far)),
       owner_waker_(&memory_.page().owner_word),
       kept_(binding_.plan.in_flight) {
   for (const std::uint32_t stage : binding_.plan.takers(output_)) {
@@ -67,8 +67,23 @@ Status StageEnd::input(std::uint32_t channel, std::uint64_t number, bool failed,
       bytes.size() > binding_.plan.item_bytes_max) {
     return error(Code::kProtocol, "an item that the stage does not take");
   }
-  memory_.publish(channel, number, failed, bytes);
+  // What came by an earlier connection may be read just now.
+  if (!memory_.given(channel, number)) memory_.publish(channel, number, failed, bytes);
   return {};
+}
+
+void StageEnd::go_on(GiveFar give_far, std::uint64_t first) {
+  {
+    MutexLock lock(giving_);
+    give_far_ = std::move(give_far);
+  }
+  // What is given from here on goes there by itself; what the owner has twice it leaves out.
+  for (std::uint64_t number = first; number < first + binding_.plan.in_flight; ++number) {
+    if (!memory_.has(output_, number)) continue;
+    const wire::Bytes references = references_of(number);
+    MutexLock lock(giving_);
+    give_far_locked(number, references);
+  }
 }
 
 Status StageEnd::set_page(std::uint32_t stage, std::uint32_t actor, UniqueFd fd) {
@@ -132,7 +147,7 @@ std::optional<QueuedCall> StageEnd::next() {
 void StageEnd::publish(std::uint64_t number, bool failed, std::span<const std::byte> bytes) {
   MutexLock lock(giving_);
   memory_.publish(output_, number, failed, bytes);
-  if (give_far_) return give_far_(number, failed, bytes, 0);
+  if (give_far_) return give_far_locked(number, {});
   for (Taker& taker : takers_) {
     Taker::Page& page = taker.actors[number % taker.actors.size()];
     if (page.segment.valid()) (void)page.waker.wake();
@@ -146,13 +161,19 @@ void StageEnd::offer(std::uint64_t number, std::span<const std::byte> bytes,
   MutexLock lock(giving_);
   if (give_far_) {
     memory_.publish(output_, number, false, bytes);
-    wire::Bytes both(bytes.begin(), bytes.end());
-    both.insert(both.end(), references.begin(), references.end());
-    return give_far_(number, false, both, static_cast<std::uint32_t>(references.size()));
+    return give_far_locked(number, references);
   }
   if (memory_.offered(output_, number)) return;
   memory_.offer(output_, number, bytes, references);
   (void)owner_waker_.wake();
+}
+
+void StageEnd::give_far_locked(std::uint64_t number, std::span<const std::byte> references) {
+  const PipelineMemory::Item item = memory_.read(output_, number);
+  if (references.empty()) return give_far_(number, item.failed, item.bytes, 0);
+  wire::Bytes both(item.bytes.begin(), item.bytes.end());
+  both.insert(both.end(), references.begin(), references.end());
+  give_far_(number, item.failed, both, static_cast<std::uint32_t>(references.size()));
 }
 
 // Nothing where it refers to no objects.

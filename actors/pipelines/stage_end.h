@@ -34,7 +34,7 @@ class StageEnd final : public ItemSource, public std::enable_shared_from_this<St
                                                   const Clock& clock);
 
   // What the stage has made of item `number`; the last `reference_bytes` of it say to which objects
-  // it refers. Any thread.
+  // it refers. Where it cannot be sent it is given again to the next connection. Any thread.
   using GiveFar =
       std::function<void(std::uint64_t number, bool failed, std::span<const std::byte> bytes,
                          std::uint32_t reference_bytes)>;
@@ -42,11 +42,16 @@ class StageEnd final : public ItemSource, public std::enable_shared_from_this<St
                                                          bool keeps, const Clock& clock);
 
   const StageBinding& binding() const { return binding_; }
+  // Of one on another node: its owner has another connection, and wants what was made of the items
+  // from `first` on. Loop thread.
+  void go_on(GiveFar give_far, std::uint64_t first) TROUPE_EXCLUDES(giving_);
   // Of one on another node: an item that it takes has come, or what it makes of it is there
   // already. kProtocol. Loop thread.
   Status input(std::uint32_t channel, std::uint64_t number, bool failed,
                std::span<const std::byte> bytes);
-  void given(std::uint64_t number) { memory_.publish(output_, number, false, {}); }
+  void given(std::uint64_t number) {
+    if (!memory_.given(output_, number)) memory_.publish(output_, number, false, {});
+  }
   // The HostPage of a taker of what this stage gives; wakes it.
   Status set_page(std::uint32_t stage, std::uint32_t actor, UniqueFd page) TROUPE_EXCLUDES(giving_);
   // No item is taken any more.
@@ -81,12 +86,13 @@ class StageEnd final : public ItemSource, public std::enable_shared_from_this<St
       TROUPE_EXCLUDES(giving_);
   void offer(std::uint64_t number, std::span<const std::byte> bytes,
              std::span<const std::byte> references) TROUPE_EXCLUDES(giving_);
+  void give_far_locked(std::uint64_t number, std::span<const std::byte> references)
+      TROUPE_REQUIRES(giving_);
   wire::Bytes references_of(std::uint64_t number) TROUPE_EXCLUDES(giving_);
 
   const StageBinding binding_;
   memory::Segment segment_;
   const PipelineMemory memory_;
-  const GiveFar give_far_;  // null on the owner's node
   const bool keeps_;
   const Clock& clock_;
   const std::uint32_t output_;
@@ -95,6 +101,7 @@ class StageEnd final : public ItemSource, public std::enable_shared_from_this<St
   StageProgress progress_;  // the actor's thread
 
   Mutex giving_;
+  GiveFar give_far_ TROUPE_GUARDED_BY(giving_);  // null on the owner's node
   std::vector<Taker> takers_ TROUPE_GUARDED_BY(giving_);
   memory::Waker owner_waker_ TROUPE_GUARDED_BY(giving_);
   // By slot: what the output of an item refers to, as long as it may be read.

@@ -1,5 +1,6 @@
 #include "actors/pipelines/stage_host.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "troupe/serialize.h"
@@ -8,6 +9,8 @@ namespace troupe::detail {
 namespace {
 
 constexpr std::size_t kPipelineLinesMax = 256;
+// For a cable to be joined again; the items' memory is kept until then.
+constexpr Duration kOwnerAwayMax = std::chrono::seconds(60);
 
 }  // namespace
 
@@ -36,9 +39,9 @@ Status StageHost::take(Line& line, ArrivedStageMessage arrived) {
   if (message.kind != StageMessage::Kind::kBind || line.end) {
     return error(Code::kProtocol, "a pipeline's owner said something out of turn");
   }
-  const Status bound = bind(line, message.bytes, [this, &arrived](StageBinding binding) {
-    return StageEnd::create(std::move(binding), std::move(arrived.fd), keeps_answers_,
-                            loop_.clock());
+  StageBinding binding = TROUPE_TRY(decode_value<StageBinding>(message.bytes));
+  const Status bound = bind(line, std::move(binding), [this, &arrived](StageBinding to) {
+    return StageEnd::create(std::move(to), std::move(arrived.fd), keeps_answers_, loop_.clock());
   });
   const StageMessage answer{
       .kind = bound.ok() ? StageMessage::Kind::kBound : StageMessage::Kind::kRefused,
@@ -47,9 +50,8 @@ Status StageHost::take(Line& line, ArrivedStageMessage arrived) {
   return bound;
 }
 
-Status StageHost::bind(Line& line, std::span<const std::byte> bytes,
+Status StageHost::bind(Line& line, StageBinding binding,
                        const std::function<Result<std::shared_ptr<StageEnd>>(StageBinding)>& make) {
-  StageBinding binding = TROUPE_TRY(decode_value<StageBinding>(bytes));
   const auto message = TROUPE_TRY(wire::decode_call(binding.bind));
   const auto* const bind = std::get_if<wire::Bind>(&message);
   if (bind == nullptr || bind->caller != binding.caller || bind->methods.size() != 1) {
@@ -102,10 +104,26 @@ Status StageHost::take_frame(std::uint64_t number, std::span<const std::byte> en
     line.end->given(frame.number);
     return {};
   }
+  if (frame.kind == Kind::kOver && line.end) {
+    unbind(std::exchange(line.end, nullptr));
+    return {};
+  }
   if (frame.kind != Kind::kBind || line.end) {
     return error(Code::kProtocol, "a pipeline's owner said something out of turn");
   }
-  // What cannot be sent is asked for again over the owner's next connection.
+  return bind_remote(number, bytes);
+}
+
+Status StageHost::bind_remote(std::uint64_t number, std::span<const std::byte> bytes) {
+  using Kind = RemoteStageFrame::Kind;
+  Line& line = lines_.at(number);
+  StageBinding binding = TROUPE_TRY(decode_value<StageBinding>(bytes));
+  // That its earlier connection has broken may not be known here yet.
+  const auto earlier = std::find_if(lines_.begin(), lines_.end(), [&](const auto& one) {
+    const Line& other = one.second;
+    return other.connection && other.end && other.end->binding().caller == binding.caller;
+  });
+  if (earlier != lines_.end()) end_line(earlier->first);
   const auto give_far = [weak = weak_from_this(), far = std::weak_ptr(line.connection),
                          &loop = loop_,
                          number](std::uint64_t item, bool failed, std::span<const std::byte> made,
@@ -123,13 +141,24 @@ Status StageHost::take_frame(std::uint64_t number, std::span<const std::byte> en
       if (const auto self = weak.lock()) self->end_line(number);
     });
   };
-  const Status bound = bind(line, bytes, [&](StageBinding binding) {
-    return StageEnd::create_remote(std::move(binding), give_far, keeps_answers_, loop_.clock());
-  });
-  TROUPE_RETURN_IF_ERROR(send_stage_frame(
-      *line.connection, {.kind = bound.ok() ? Kind::kBound : Kind::kRefused, .number = process_},
-      bound.ok() ? wire::Bytes() : encode_value(bound)));
+  const std::uint64_t first = binding.first;
+  Status bound;
+  const auto known = away_.extract(binding.caller);
+  if (known) {
+    line.end = std::move(known.mapped().end);
+    line.end_number = known.mapped().end_number;
+  } else {
+    line.end_number = SystemRandom().next_u64() | 1;
+    bound = bind(line, std::move(binding), [&](StageBinding to) {
+      return StageEnd::create_remote(std::move(to), give_far, keeps_answers_, loop_.clock());
+    });
+  }
   // One that was refused is told so before its connection ends: the owner closes it.
+  TROUPE_RETURN_IF_ERROR(send_stage_frame(
+      *line.connection,
+      {.kind = bound.ok() ? Kind::kBound : Kind::kRefused, .number = line.end_number},
+      bound.ok() ? wire::Bytes() : encode_value(bound)));
+  if (known) line.end->go_on(give_far, first);
   return {};
 }
 
@@ -138,12 +167,32 @@ void StageHost::end_line(std::uint64_t number) {
   if (!line) return;
   if (line.mapped().socket.valid()) loop_.unwatch(line.mapped().socket.get());
   if (!line.mapped().end) return;
-  line.mapped().end->detach();
-  server_->unbind_items(line.mapped().end, line.mapped().end->binding().caller);
+  if (line.mapped().connection) return wait_for_owner(std::move(line.mapped()));
+  unbind(line.mapped().end);
+}
+
+// The actor goes on with what it was passed.
+void StageHost::wait_for_owner(Line line) {
+  line.connection = nullptr;
+  const ClientId owner = line.end->binding().caller;
+  loop_.call_after(kOwnerAwayMax, [weak = weak_from_this(), owner, end = std::weak_ptr(line.end)] {
+    const auto self = weak.lock();
+    if (!self) return;
+    const auto found = self->away_.find(owner);
+    if (found == self->away_.end() || found->second.end != end.lock()) return;
+    self->unbind(self->away_.extract(found).mapped().end);
+  });
+  away_.insert_or_assign(owner, std::move(line));
+}
+
+void StageHost::unbind(const std::shared_ptr<StageEnd>& end) {
+  end->detach();
+  server_->unbind_items(end, end->binding().caller);
 }
 
 void StageHost::close() {
   while (!lines_.empty()) end_line(lines_.begin()->first);
+  for (const auto& [owner, line] : std::exchange(away_, {})) unbind(line.end);
 }
 
 }  // namespace troupe::detail

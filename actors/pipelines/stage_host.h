@@ -33,7 +33,8 @@ class StageHost : public std::enable_shared_from_this<StageHost> {
 
   // A local socket of a pipeline's owner. Where it ends, so does the binding.
   void accept(UniqueFd socket);
-  // A connection of an owner on another node.
+  // A connection of an owner on another node. Where it breaks, the owner has kOwnerAwayMax for the
+  // next one: until then the binding stands.
   void accept_remote(ByteStream stream, std::string peer);
   void close();
 
@@ -42,24 +43,27 @@ class StageHost : public std::enable_shared_from_this<StageHost> {
     UniqueFd socket;
     std::shared_ptr<net::Connection> connection;  // in its place, to another node
     std::shared_ptr<StageEnd> end;
+    std::uint64_t end_number = 0;  // that no other binding has; of a local one 0
   };
   void on_readable(std::uint64_t number);
   Status take(Line& line, ArrivedStageMessage arrived);
-  // `make`: the end, of a binding that was decoded.
-  Status bind(Line& line, std::span<const std::byte> bytes,
+  // `make`: the end.
+  Status bind(Line& line, StageBinding binding,
               const std::function<Result<std::shared_ptr<StageEnd>>(StageBinding)>& make);
   Status take_frame(std::uint64_t number, std::span<const std::byte> frame,
                     std::span<const std::byte> bytes);
+  Status bind_remote(std::uint64_t number, std::span<const std::byte> bytes);
   void end_line(std::uint64_t number);
+  void wait_for_owner(Line line);
+  void unbind(const std::shared_ptr<StageEnd>& end);
 
   net::EventLoop& loop_;
   const std::shared_ptr<CallServer> server_;
   const std::shared_ptr<HostPageSegment> host_page_;
   const bool keeps_answers_;
-  // Tells this process from one in its place.
-  const std::uint64_t process_ = SystemRandom().next_u64() | 1;
   memory::Waker waker_;  // of the actor's thread, for what comes by connections
   std::map<std::uint64_t, Line> lines_;
+  std::map<ClientId, Line> away_;  // whose owners' connections broke
   std::uint64_t next_line_ = 0;
 };
 

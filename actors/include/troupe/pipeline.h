@@ -34,7 +34,8 @@
 //   not made again: an item that refers to objects which went with it ends with kObjectLost.)
 // - The actors stay yours, and have processes of their own. Those on the node of the process that
 //   builds the pipeline share its memory; to those on other nodes items go over the network, by way
-//   of that process. A connection to one of them that breaks ends the pipeline (kUnavailable).
+//   of that process. A connection to one of them that breaks is made again, and no item is lost or
+//   run twice for it; one that cannot be for a minute ends the pipeline (kUnavailable).
 //
 // Thread-safe. Futures as those of calls: cancelling one stops nothing.
 

@@ -3,6 +3,6 @@
 
 int main(int argc, char** argv) {
   using namespace troupe::tests;
-  return troupe::host_main(argc, argv, troupe::actors<Square, Adder, Blob, Maker, Taker>)
+  return troupe::host_main(argc, argv, troupe::actors<Square, Adder, Tally, Blob, Maker, Taker>)
       .value_or(2);
 }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -56,6 +57,29 @@ class Adder {
 
  private:
   std::int64_t sum_ = 0;
+};
+
+// Counts in its process alone: an item that is run twice shows.
+class Tally {
+ public:
+  std::int64_t add(int n) { return sum_ += n; }
+  std::int64_t pass(std::int64_t n) {
+    ++count_;
+    return n;
+  }
+  std::int64_t count() const { return count_; }
+  // Waits for the file; says that it has begun by one beside it.
+  std::int64_t wait_for(const std::string& file) {
+    ++count_;
+    std::ofstream(file + ".begun") << count_;
+    while (::access(file.c_str(), F_OK) != 0) ::usleep(1000);
+    return count_;
+  }
+  static constexpr auto methods =
+      troupe::methods<&Tally::add, &Tally::pass, &Tally::count, &Tally::wait_for>;
+
+ private:
+  std::int64_t sum_ = 0, count_ = 0;
 };
 
 // Large items, read where they lie.
