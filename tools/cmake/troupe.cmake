@@ -214,10 +214,11 @@ endfunction()
 
 # A library: the sources of one folder. Without SOURCES it is header-only. NO_UNITY: sources that
 # cannot share a translation unit; PRECOMPILED: they are compiled with the precompiled headers even so.
-# COLD: nothing of it is run for each call, row or number. APART: sources that the simulator replaces
+# COLD: nothing of it is run for each call, row or number. IO_BOUND: it is run for each call, and its time is
+# that of the kernel and of other processes: calls take as long with -O1 (tools/bench actors). APART: sources that the simulator replaces
 # by its own build of them, with planted mistakes, and that are objects of their own therefore.
 function(troupe_library folder)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_UNITY;PRECOMPILED;COLD" "" "SOURCES;APART;DEPS;EXTERNAL;PRIVATE_EXTERNAL")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_UNITY;PRECOMPILED;COLD;IO_BOUND" "" "SOURCES;APART;DEPS;EXTERNAL;PRIVATE_EXTERNAL")
   troupe_target_name(target ${folder})
   if(arg_SOURCES)
     add_library(${target} STATIC ${arg_SOURCES} ${arg_APART})
@@ -242,6 +243,8 @@ function(troupe_library folder)
     endif()
     if(arg_COLD)
       _troupe_cold(${target})
+    elseif(arg_IO_BOUND AND CMAKE_BUILD_TYPE STREQUAL "Release")
+      target_compile_options(${target} PRIVATE -O1)
     endif()
   else()
     add_library(${target} INTERFACE)
