@@ -45,6 +45,9 @@ def write_texts(path, size_wanted):
                 file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
                 size += len(text.encode())
                 number += 1
+        # The disk has it, as it has a user's data: what the run writes would wait for it.
+        file.flush()
+        os.fsync(file.fileno())
     return size
 
 

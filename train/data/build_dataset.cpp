@@ -118,8 +118,8 @@ class SampleMaker {
   // data and little.
   static constexpr std::int64_t kBytesAtOnce = std::int64_t{4} << 20;
   static constexpr std::size_t kRowsOfBlock = 4096;
-  // With two there is one to work on while the other one's samples are put together and taken.
-  static constexpr std::size_t kBlocksMax = 2;
+  // One is worked on while another one's samples are put together and those of a third are taken.
+  static constexpr std::size_t kBlocksMax = 3;
 
   // Rows that are tokenised together, by as many threads as there are cores: each of them finds its
   // remembered words in its core's cache.

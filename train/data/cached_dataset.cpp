@@ -3,9 +3,9 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <future>
 #include <initializer_list>
 #include <optional>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -325,6 +325,20 @@ class CachedMaking {
     for (const auto& path : wanted_.paths) before.push_back(file_stamp(path).value_or(FileStamp()));
     std::int64_t file_bytes = 0;
     for (const FileStamp& stamp : before) file_bytes += static_cast<std::int64_t>(stamp.size_bytes);
+    // Rows and ids come and go by the MiB: given back to the kernel and taken anew, they are a
+    // twentieth of the work. The limits are those to which glibc itself goes up.
+    ::mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    ::mallopt(M_TRIM_THRESHOLD, 64 << 20);
+    // The files' hashes are read beside: the disk would be waited for twice.
+    std::vector<Result<StreamFile>> described;
+    std::jthread describing;
+    {
+      const SignalBlock block;  // signals are other threads'
+      describing = std::jthread([this, &described](const std::stop_token& stop) {
+        for (const auto& path : wanted_.paths)
+          described.push_back(describe_file(files_, path, {}, stop));
+      });
+    }
     const SampleProgress progress = [&](SamplesMade now) {
       now.file_bytes = file_bytes;
       if (request_.progress) request_.progress(now);
@@ -342,14 +356,9 @@ class CachedMaking {
                      .notes = {made.notes.begin() + std::ssize(prepared_->notes), made.notes.end()},
                      .sets = {},
                      .eval_parts = made.eval_parts};
-    // The disk writes while the files are read for their hashes.
-    std::future<Status> synced;
-    {
-      const SignalBlock block;  // signals are other threads'
-      synced = std::async(std::launch::async, [&writer] { return writer.sync(); });
-    }
+    describing.join();
     for (std::size_t i = 0; i < before.size(); ++i) {
-      about.files.push_back(TROUPE_TRY(describe_file(files_, wanted_.paths[i], {})));
+      about.files.push_back(TROUPE_TRY(std::move(described[i])));
       if (about.files.back().stamp == before[i] &&
           file_stamp(wanted_.paths[i]).value_or(FileStamp()) == before[i])
         continue;
@@ -357,7 +366,6 @@ class CachedMaking {
                    "{} changed while it was read; start again when nobody writes it any more",
                    wanted_.paths[i]);
     }
-    TROUPE_RETURN_IF_ERROR(synced.get());
     // Freed by threads that have ended: whoever tokenised lives as long as the run.
     ::malloc_trim(0);
     return writer.finish(std::move(about), request_.folder);

@@ -164,11 +164,13 @@ Result<StreamFile> file_from_json(const json::Value& value, std::string_view nam
 }
 
 // Read, not mapped: a file that becomes shorter meanwhile is an error then, not a signal.
-Result<std::uint64_t> hash_of_file(FileSystem& files, const std::string& path) {
+Result<std::uint64_t> hash_of_file(FileSystem& files, const std::string& path,
+                                   const std::stop_token& stop) {
   const auto file = TROUPE_TRY(files.open_readable(path));
   Xxh3Stream hash;
   std::vector<std::byte> piece;
   for (std::uint64_t at = 0; at < file->size(); at += piece.size()) {
+    if (stop.stop_requested()) return error(Code::kCancelled, "nobody wants the hash of {}", path);
     piece.resize(std::min<std::uint64_t>(std::size_t{1} << 20, file->size() - at));
     const Status read = file->read_at(at, piece);
     if (!read.ok()) return read.prefixed(fmt::format("{} changed while it was read", path));
@@ -210,7 +212,7 @@ void add_to_hash(Xxh3Stream& hash, const TokenDataset& samples) {
 }
 
 Result<StreamFile> describe_file(FileSystem& files, const std::string& path,
-                                 std::span<const StreamFile> known) {
+                                 std::span<const StreamFile> known, std::stop_token stop) {
   StreamFile file{.path = path};
   // Before the bytes are read: what is written meanwhile has another stamp.
   if (const auto stamp = file_stamp(path); stamp.ok()) {
@@ -219,7 +221,7 @@ Result<StreamFile> describe_file(FileSystem& files, const std::string& path,
       if (one.path == path && one.stamp == *stamp) return one;
     }
   }
-  file.xxh3 = TROUPE_TRY(hash_of_file(files, path));
+  file.xxh3 = TROUPE_TRY(hash_of_file(files, path, stop));
   return file;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,8 +36,9 @@ json::Array files_to_json(std::span<const StreamFile> files);
 Result<std::vector<StreamFile>> files_from_json(const json::Value& list, std::string_view name);
 
 // A file as it is now: its hash is read, but for one with the same path and stamp in `known`.
+// kCancelled once `stop` is asked for.
 Result<StreamFile> describe_file(FileSystem& files, const std::string& path,
-                                 std::span<const StreamFile> known);
+                                 std::span<const StreamFile> known, std::stop_token stop = {});
 // The data files of `options` that are trained on, in order.
 Result<std::vector<std::string>> training_files(FileSystem& files, const DataOptions& options);
 

@@ -296,6 +296,8 @@ Status TokenCacheWriter::write(Column& column, std::span<const std::byte> bytes)
     TROUPE_RETURN_IF_ERROR(column.file->append(piece));
     column.hash.update(piece);
   }
+  // The disk writes while the next ones are made.
+  column.file->begin_sync();
   column.size_bytes += bytes.size();
   return {};
 }
@@ -324,12 +326,6 @@ Status TokenCacheWriter::append(const std::string& name, const TokenDataset& sam
       std::as_bytes(more.parts), std::as_bytes(std::span(part_ends))};
   for (std::size_t i = 0; i < set.columns.size(); ++i)
     TROUPE_RETURN_IF_ERROR(write(set.columns[i], columns[i]));
-  return {};
-}
-
-Status TokenCacheWriter::sync() {
-  for (auto& [name, set] : sets_)
-    for (Column& column : set.columns) TROUPE_RETURN_IF_ERROR(column.file->sync());
   return {};
 }
 

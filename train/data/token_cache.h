@@ -82,8 +82,6 @@ class TokenCacheWriter {
 
   // Behind what the set has.
   Status append(const std::string& set, const TokenDataset& samples);
-  // What was appended is on the disk when it returns: finish() has less to wait for.
-  Status sync();
   // Puts all of it on the disk, and instead of the cache that is in `folder`, if any. Sets of
   // `about` that were not appended are files that are in `building` already.
   Status finish(TokenCache about, const std::string& folder);
