@@ -14,8 +14,12 @@ constexpr Duration kOwnerAwayMax = std::chrono::seconds(60);
 
 }  // namespace
 
+bool StageHost::full() const {
+  return !host_page_ || lines_.size() + away_.size() >= kPipelineLinesMax;
+}
+
 void StageHost::accept(UniqueFd socket) {
-  if (!host_page_ || lines_.size() >= kPipelineLinesMax) return;
+  if (full()) return;
   const std::uint64_t number = ++next_line_;
   const int fd = socket.get();
   lines_[number].socket = std::move(socket);
@@ -66,7 +70,7 @@ Status StageHost::bind(Line& line, StageBinding binding,
 // --- owners on other nodes -----------------------------------------------------------------------
 
 void StageHost::accept_remote(ByteStream stream, std::string peer) {
-  if (!host_page_ || lines_.size() >= kPipelineLinesMax) return;
+  if (full()) return;
   const std::uint64_t number = ++next_line_;
   const auto connection = make_remote_line(loop_, std::move(stream), std::move(peer));
   lines_[number].connection = connection;
@@ -175,11 +179,12 @@ void StageHost::end_line(std::uint64_t number) {
 void StageHost::wait_for_owner(Line line) {
   line.connection = nullptr;
   const ClientId owner = line.end->binding().caller;
-  loop_.call_after(kOwnerAwayMax, [weak = weak_from_this(), owner, end = std::weak_ptr(line.end)] {
+  line.absence = ++absences_;
+  loop_.call_after(kOwnerAwayMax, [weak = weak_from_this(), owner, absence = line.absence] {
     const auto self = weak.lock();
     if (!self) return;
     const auto found = self->away_.find(owner);
-    if (found == self->away_.end() || found->second.end != end.lock()) return;
+    if (found == self->away_.end() || found->second.absence != absence) return;
     self->unbind(self->away_.extract(found).mapped().end);
   });
   away_.insert_or_assign(owner, std::move(line));

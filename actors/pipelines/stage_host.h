@@ -44,7 +44,9 @@ class StageHost : public std::enable_shared_from_this<StageHost> {
     std::shared_ptr<net::Connection> connection;  // in its place, to another node
     std::shared_ptr<StageEnd> end;
     std::uint64_t end_number = 0;  // that no other binding has; of a local one 0
+    std::uint64_t absence = 0;     // of one in away_: which
   };
+  bool full() const;
   void on_readable(std::uint64_t number);
   Status take(Line& line, ArrivedStageMessage arrived);
   // `make`: the end.
@@ -65,6 +67,7 @@ class StageHost : public std::enable_shared_from_this<StageHost> {
   std::map<std::uint64_t, Line> lines_;
   std::map<ClientId, Line> away_;  // whose owners' connections broke
   std::uint64_t next_line_ = 0;
+  std::uint64_t absences_ = 0;
 };
 
 }  // namespace troupe::detail
