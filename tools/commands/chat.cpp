@@ -8,6 +8,8 @@
 #include <iterator>
 #include <memory>
 
+#include "runtime/base/json.h"
+#include "runtime/base/limits.h"
 #include "tools/commands/generation_flags.h"
 #include "tools/commands/hub_names.h"
 #include "train/config/load.h"
@@ -96,6 +98,12 @@ Status take_config(ChatOptions& options, CommandContext& context) {
       unused += fmt::format("{}{}", unused.empty() ? "" : ", ", key);
   }
   if (!unused.empty()) context.err << "notice: of no effect on a chat: " << unused << "\n";
+  // The file of a training, perhaps: it is the untrained model that answers.
+  const auto trained = json::find_string(json::Value(loaded.source.values), "output_dir");
+  if (trained && options.flags.adapters.empty() &&
+      context.files.exists(join_path(std::string(*trained), "adapter_config.json")))
+    context.err << fmt::format(
+        "notice: the adapter in {0} is not used; adapter_name_or_path={0} takes it\n", *trained);
   return {};
 }
 
@@ -122,11 +130,16 @@ class AnswerStop {
 // A conversation with a model, as its template writes one.
 class Chat {
  public:
-  static Result<Chat> start(train::LoadedModel& model, const ChatOptions& options,
+  static Result<Chat> start(const GenerationFlags::Opened& opened, const ChatOptions& options,
                             CommandContext& context) {
-    Chat chat(model, options, TROUPE_TRY(options.flags.sampling()), context);
-    chat.template_ = TROUPE_TRY(train::choose_template(options.template_name, model.tokenizer()));
-    std::vector<std::string> notes;
+    Chat chat(*opened.model, options, TROUPE_TRY(options.flags.sampling()), context);
+    if (!options.template_name)
+      TROUPE_RETURN_IF_ERROR(chat.take_template_of(opened.adapter_folders));
+    chat.template_ = TROUPE_TRY(train::choose_template(options.template_name, chat.tokenizer_));
+    if (!options.template_name && !chat.tokenizer_.chat_template())
+      context.err << "notice: the tokenizer has no template, and none is given: turns follow each "
+                     "other without marks; --template NAME takes one\n";
+    std::vector<std::string> notes;  // of a training
     TROUPE_RETURN_IF_ERROR(train::fix_special_tokens(chat.template_, chat.tokenizer_, notes));
     chat.conversation_.system = options.system;
     if (const auto end = chat.tokenizer_.eos_id()) chat.stop_ids_.push_back(*end);
@@ -172,6 +185,21 @@ class Chat {
   }
 
  private:
+  // An adapter answers as it was trained to be asked: the template beside the last of them that has
+  // one is stronger than the model's.
+  Status take_template_of(const std::vector<std::string>& adapter_folders) {
+    for (auto folder = adapter_folders.rbegin(); folder != adapter_folders.rend(); ++folder) {
+      const std::string path = join_path(*folder, "chat_template.jinja");
+      auto text = context_.files.read(path, limits::kJsonFileBytesMax);
+      if (text.status().code() == Code::kNotFound) continue;
+      tokenizer_.set_chat_template(TROUPE_TRY(std::move(text)));
+      context_.err << "notice: the conversation is written by " << path
+                   << "; --template NAME takes another\n";
+      return {};
+    }
+    return {};
+  }
+
   Chat(train::LoadedModel& model, const ChatOptions& options, train::SamplingOptions sampling,
        CommandContext& context)
       : model_(model),
@@ -192,13 +220,14 @@ class Chat {
 
 Status chat(ChatOptions& options, CommandContext& context) {
   if (!options.config.empty()) TROUPE_RETURN_IF_ERROR(take_config(options, context));
-  auto model = TROUPE_TRY(options.flags.open_model(context));
-  auto conversation = TROUPE_TRY(Chat::start(*model, options, context));
+  const auto opened = TROUPE_TRY(options.flags.open_model(context));
+  auto conversation = TROUPE_TRY(Chat::start(opened, options, context));
   const bool talks = context.out_is_terminal && ::isatty(STDIN_FILENO) == 1;
   const AnswerStop stop;
   if (talks)
     context.out
         << "/clear (or clear) forgets the conversation, /exit (or exit) or Ctrl-D ends it.\n";
+  Status failed;  // of a script, whose next answers would be others: until it begins anew
   for (std::string line;;) {
     if (talks) context.out << "> " << std::flush;
     if (!std::getline(context.in, line)) break;
@@ -207,17 +236,20 @@ Status chat(ChatOptions& options, CommandContext& context) {
     if (line == "/exit" || line == "exit") break;
     if (line == "/clear" || line == "clear") {
       conversation.clear();
+      if (!failed.ok()) context.err << "error: " << failed.message() << "\n";
+      failed = {};
+    } else if (!failed.ok()) {
+      continue;
     } else if (line.starts_with('/') && talks) {
       context.err << "there are /clear and /exit\n";
     } else if (line.find_first_not_of(" \t") != std::string::npos) {
       const Status answered = conversation.answer(line);
-      // A user may clear the conversation; a script's next answers would be others.
-      if (!answered.ok() && !talks) return answered;
-      if (!answered.ok()) context.err << answered.message() << " (/clear begins anew)\n";
+      if (!answered.ok() && talks) context.err << answered.message() << " (/clear begins anew)\n";
+      if (!talks) failed = answered;
     }
   }
   if (talks) context.out << "\n";
-  return {};
+  return failed;
 }
 
 }  // namespace
@@ -227,8 +259,10 @@ void add_chat_command(CLI::App& app, CommandContext& context) {
   Command command(app, context, "chat", "Talks with a model at the terminal.");
   add_model_flags(command, options->flags);
   command
-      .option("--template", options->template_name, "NAME",
-              "how a conversation is written, as a training's template (default: the tokenizer's)")
+      .option(
+          "--template", options->template_name, "NAME",
+          "how a conversation is written, as a training's template (default: the last adapter's\n"
+          "chat_template.jinja, else the model's tokenizer's)")
       .option("--system", options->system, "TEXT", "the system's text (default: the template's)")
       .arguments("config", options->config, "FILE.yaml [KEY=VALUE]...",
                  "a file of `llamafactory-cli chat`, in place of --model");

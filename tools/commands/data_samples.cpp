@@ -46,21 +46,22 @@ void print_sample(const train::TokenDataset& data, std::int64_t sample,
   const auto labels = labels_of(data, sample);
   out << fmt::format("sample {}: {} tokens, {} trained on\n", sample, labels.size(),
                      trained_count(labels));
-  const char* const begin = colours ? "\x1b[32m" : "⟦";
-  const char* const end = colours ? "\x1b[0m" : "⟧";
-  train::IncrementalDecoder decoder(tokenizer, false);
+  const std::string begin = colours ? "\x1b[32m" : "⟦";
+  const std::string end = colours ? "\x1b[0m" : "⟧";
   const auto ids = data.ids(sample);
-  bool trained = false;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::string text = decoder.push(ids[i]);
-    if (text.empty()) continue;  // a part of a character, which appears with its last token
-    if (const bool now = labels[i] != train::kIgnoredLabel; now != trained) {
-      out << (now ? begin : end);
-      trained = now;
-    }
-    out << harmless(text);
+  // Up to each place where the training begins or ends: what a token is as text may depend on those
+  // before it, and be told with those behind it only (a byte of a character).
+  std::string told;
+  for (std::size_t i = 0, next = 0; i < ids.size(); i = next) {
+    const bool trained = labels[i] != train::kIgnoredLabel;
+    while (next < ids.size() && (labels[next] != train::kIgnoredLabel) == trained) ++next;
+    const std::string text = tokenizer.decode(ids.first(next), false);
+    const auto same = std::ranges::mismatch(told, text).in2;
+    const std::string more = harmless(std::string(same, text.end()));
+    out << (trained ? begin + more + end : more);
+    told = text;
   }
-  out << harmless(decoder.finish()) << (trained ? end : "") << "\n\n";
+  out << "\n\n";
 }
 
 json::Object json_of_sample(const train::TokenDataset& data, std::int64_t sample,

@@ -14,7 +14,7 @@ struct GenerateOptions {
 
 Status generate(const GenerateOptions& options, CommandContext& context) {
   const auto sampling = TROUPE_TRY(options.flags.sampling());
-  auto model = TROUPE_TRY(options.flags.open_model(context));
+  const auto model = TROUPE_TRY(options.flags.open_model(context)).model;
   context.out << options.prompt << std::flush;
   const auto end = TROUPE_TRY(
       model->generate(options.prompt, sampling, options.flags.tokens_max(), options.flags.seed,

@@ -2,6 +2,8 @@
 
 #include <thread>
 
+#include "runtime/base/json.h"
+#include "runtime/base/limits.h"
 #include "tools/commands/hub_names.h"
 
 namespace troupe::tools {
@@ -19,18 +21,42 @@ std::int64_t GenerationFlags::tokens_max() const {
   return static_cast<std::int64_t>(std::min<std::uint64_t>(tokens, 1u << 20));
 }
 
-Result<std::unique_ptr<train::LoadedModel>> GenerationFlags::open_model(
-    CommandContext& context) const {
+namespace {
+
+// The model that the adapter in `folder` was trained over; nothing where it is no adapter's folder,
+// or does not say.
+std::optional<std::string> model_of_adapter(FileSystem& files, const std::string& folder) {
+  if (files.exists(join_path(folder, "config.json"))) return {};
+  const auto text = files.read(join_path(folder, "adapter_config.json"), limits::kJsonFileBytesMax);
+  if (!text.ok()) return {};
+  const auto config = json::parse(*text, "adapter_config.json");
+  if (!config.ok()) return {};
+  auto name = json::find_string(*config, "base_model_name_or_path");
+  if (!name || name->empty()) return {};
+  return std::string(*name);
+}
+
+}  // namespace
+
+Result<GenerationFlags::Opened> GenerationFlags::open_model(CommandContext& context) const {
   if (model.empty()) return error(Code::kInvalidArgument, "give the model's folder: --model DIR");
   auto names = hub_names(context, true);
-  const auto folder = TROUPE_TRY(names.model_folder(model, {}));
+  std::string base = model;
   std::vector<std::string> adapter_folders;
+  if (const auto below = model_of_adapter(context.files, model)) {
+    context.err << fmt::format(
+        "notice: {} is an adapter: over {}, as its adapter_config.json has it\n", model, *below);
+    base = *below;
+    adapter_folders.push_back(model);
+  }
+  const auto folder = TROUPE_TRY(names.model_folder(base, {}));
   for (const auto& adapter : adapters)
     adapter_folders.push_back(TROUPE_TRY(names.model_folder(adapter, {})));
   const int count = threads > 0
                         ? static_cast<int>(std::min<std::uint64_t>(threads, 1024))
                         : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  return train::LoadedModel::open(context.files, folder, count, adapter_folders);
+  auto opened = TROUPE_TRY(train::LoadedModel::open(context.files, folder, count, adapter_folders));
+  return Opened{std::move(opened), std::move(adapter_folders)};
 }
 
 void add_model_flags(Command& command, GenerationFlags& flags) {

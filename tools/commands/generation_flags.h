@@ -26,7 +26,13 @@ struct GenerationFlags {
   // kInvalidArgument for values that no sampling has.
   Result<train::SamplingOptions> sampling() const;
   std::int64_t tokens_max() const;
-  Result<std::unique_ptr<train::LoadedModel>> open_model(CommandContext& context) const;
+  // The model with its adapters. Where `model` is an adapter's folder: that one, over the model that
+  // its adapter_config.json names. Notices go to context.err.
+  struct Opened {
+    std::unique_ptr<train::LoadedModel> model;
+    std::vector<std::string> adapter_folders;
+  };
+  Result<Opened> open_model(CommandContext& context) const;
 };
 
 // `flags` live until parsing.

@@ -16,6 +16,6 @@ std::span<const Filter> text_filters();
 std::span<const Filter> sequence_filters();
 
 // What jinja2's filters take for a text: any value, printed.
-std::string soft_text(const Value& value);
+std::string soft_text(Interpreter& in, const Value& value);
 
 }  // namespace troupe::train::jinja

@@ -25,7 +25,7 @@ Value text_like(Interpreter& in, const Value& from, std::string text) {
 template <std::string (*change)(std::string_view)>
 Value changed_case(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters none("filter", arguments, {});
-  return text_like(in, self, change(soft_text(self)));
+  return text_like(in, self, change(soft_text(in, self)));
 }
 
 // Words begin behind blanks, - and opening brackets.
@@ -46,13 +46,13 @@ Value trim(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters given("trim", arguments, {"chars"});
   std::optional<std::string_view> set;
   if (!given.is_none(0)) set = given.text(0);
-  return text_like(in, self, std::string(strip(soft_text(self), set, true, true)));
+  return text_like(in, self, std::string(strip(soft_text(in, self), set, true, true)));
 }
 
 Value replace_text(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters given("replace", arguments, {"old", "new", "count"}, 2);
-  const Value text = text_like(in, self, soft_text(self));
-  return replaced(in, text, soft_text(given[0]), soft_text(given[1]),
+  const Value text = text_like(in, self, soft_text(in, self));
+  return replaced(in, text, soft_text(in, given[0]), soft_text(in, given[1]),
                   given.is_none(2) ? -1 : given.integer(2, -1));
 }
 
@@ -62,7 +62,7 @@ Value indent(Interpreter& in, Value self, Arguments& arguments) {
                              ? given[0].text()
                              : justified(in, "", given.integer(0, 4), " ", '<');
   std::string out = given.flag(1, false) ? by : "";
-  const std::string text = soft_text(self) + "\n";
+  const std::string text = soft_text(in, self) + "\n";
   in.heap.take(static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')) * by.size());
   bool first = true;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -78,12 +78,12 @@ Value indent(Interpreter& in, Value self, Arguments& arguments) {
 
 Value center(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters given("center", arguments, {"width"});
-  return text_like(in, self, justified(in, soft_text(self), given.integer(0, 80), " ", '^'));
+  return text_like(in, self, justified(in, soft_text(in, self), given.integer(0, 80), " ", '^'));
 }
 
 Value truncate(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters given("truncate", arguments, {"length", "killwords", "end", "leeway"});
-  const std::string text = soft_text(self), end = given.has(2) ? given.text(2) : "...";
+  const std::string text = soft_text(in, self), end = given.has(2) ? given.text(2) : "...";
   const Int length = given.integer(0, 255), leeway = given.integer(3, 5);
   const auto end_size = static_cast<Int>(character_count(end));
   if (length < end_size) fail("AssertionError", "expected length >= {}, got {}", end_size, length);
@@ -94,9 +94,9 @@ Value truncate(Interpreter& in, Value self, Arguments& arguments) {
   return text_like(in, self, out + end);
 }
 
-Value wordcount(Interpreter&, Value self, Arguments& arguments) {
+Value wordcount(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters none("wordcount", arguments, {});
-  const std::string text = soft_text(self);
+  const std::string text = soft_text(in, self);
   Int count = 0;
   bool inside = false;
   for (std::size_t at = 0; at < text.size();) {
@@ -112,20 +112,20 @@ Value wordcount(Interpreter&, Value self, Arguments& arguments) {
 
 Value escape(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters none("escape", arguments, {});
-  return self.is_markup() ? self : in.heap.text(escape_html(str(self)), true);
+  return self.is_markup() ? self : in.heap.text(escape_html(str(in.heap, self)), true);
 }
 Value force_escape(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters none("forceescape", arguments, {});
-  return in.heap.text(escape_html(str(self)), true);
+  return in.heap.text(escape_html(str(in.heap, self)), true);
 }
 Value safe(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters none("safe", arguments, {});
-  return in.heap.text(str(self), true);
+  return in.heap.text(str(in.heap, self), true);
 }
 
 Value striptags(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters none("striptags", arguments, {});
-  const std::string text = soft_text(self);
+  const std::string text = soft_text(in, self);
   std::string bare, out;
   for (std::size_t at = 0; at < text.size();) {
     const bool comment = text.compare(at, 4, "<!--") == 0;
@@ -176,10 +176,11 @@ std::string url_text(std::string_view text, bool is_query) {
 Value urlencode(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters none("urlencode", arguments, {});
   if (self.is(Kind::kText) || !(self.is(Kind::kDict) || self.is_sequence()))
-    return in.heap.text(url_text(soft_text(self), false));
+    return in.heap.text(url_text(soft_text(in, self), false));
   std::string out;
   const auto add = [&](const Value& key, const Value& value) {
-    out += (out.empty() ? "" : "&") + url_text(str(key), true) + "=" + url_text(str(value), true);
+    out += (out.empty() ? "" : "&") + url_text(str(in.heap, key), true) + "=" +
+           url_text(str(in.heap, value), true);
   };
   if (self.is(Kind::kDict)) {
     for (const auto& [key, value] : self.dict().entries) add(key, value);
@@ -264,8 +265,8 @@ Value filesizeformat(Interpreter& in, Value self, Arguments& arguments) {
   if (self.is(Kind::kUndefined)) fail_undefined(self);
   if (self.is_number()) {
     bytes = self.as_double();
-  } else if (!read_float(soft_text(self), bytes)) {
-    fail("ValueError", "could not convert string to float: {}", repr(self));
+  } else if (!read_float(soft_text(in, self), bytes)) {
+    fail("ValueError", "could not convert string to float: {}", repr_in_message(self));
   }
   const bool binary = given.flag(0, false);
   const double base = binary ? 1024 : 1000;
@@ -286,10 +287,10 @@ Value filesizeformat(Interpreter& in, Value self, Arguments& arguments) {
 
 Value to_text(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters none("string", arguments, {});
-  return self.is(Kind::kText) ? self : in.heap.text(str(self));
+  return self.is(Kind::kText) ? self : in.heap.text(str(in.heap, self));
 }
 Value format_text(Interpreter& in, Value self, Arguments& arguments) {
-  const Value format = text_like(in, self, soft_text(self));
+  const Value format = text_like(in, self, soft_text(in, self));
   if (!arguments.named.empty() && !arguments.positional.empty())
     fail("FilterArgumentError", "can't handle positional and keyword arguments at the same time");
   if (arguments.named.empty())
@@ -360,7 +361,7 @@ constexpr Filter kFilters[] = {
 
 }  // namespace
 
-std::string soft_text(const Value& value) { return str(value); }
+std::string soft_text(Interpreter& in, const Value& value) { return str(in.heap, value); }
 std::span<const Filter> text_filters() { return kFilters; }
 
 const Native* find_filter(std::string_view name) {

@@ -139,14 +139,14 @@ Value last(Interpreter& in, Value self, Arguments& arguments) {
 
 Value join_items(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters given("join", arguments, {"d", "attribute"});
-  const std::string separator = given.has(0) ? soft_text(given[0]) : "";
+  const std::string separator = given.has(0) ? soft_text(in, given[0]) : "";
   std::string out;
   bool begun = false;
   for (Value item : in.items_of(self)) {
     if (!given.is_none(1)) item = attribute_of(in, item, given[1]);
     if (begun) out += separator;
     begun = true;
-    const std::string text = str(item);
+    const std::string text = str(in.heap, item);
     in.heap.take(separator.size() + text.size());
     out += text;
   }
@@ -311,7 +311,7 @@ Value map(Interpreter& in, Value self, Arguments& arguments) {
     const Value name = take_first(arguments, "map requires a filter argument");
     for (const Value& item : in.items_of(self)) {
       Arguments copy = arguments;
-      out.push_back(in.filtered(str(name), item, copy));
+      out.push_back(in.filtered(str(in.heap, name), item, copy));
     }
   });
 }
@@ -337,7 +337,7 @@ Value select(Interpreter& in, Value self, Arguments& arguments) {
     for (const Value& item : in.items_of(self)) {
       const Value value = of_attributes ? attribute_of(in, item, path) : item;
       Arguments copy = arguments;
-      const bool holds = test ? in.tested(str(*test), value, copy) : is_true(value);
+      const bool holds = test ? in.tested(str(in.heap, *test), value, copy) : is_true(value);
       if (holds == wanted) out.push_back(item);
     }
   });

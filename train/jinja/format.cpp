@@ -68,7 +68,7 @@ std::string digits_of(double value, const Spec& spec) {
     case '%':
       return fmt::format("{:.{}f}%", magnitude * 100, precision);
     case '\0':
-      if (!spec.precision) return str(magnitude);
+      if (!spec.precision) return repr_in_message(magnitude);
       return fmt::format("{:.{}g}", magnitude, std::max(precision, 1));
     default:
       return fmt::format("{:.{}f}", magnitude, precision);
@@ -97,7 +97,7 @@ std::string padded(std::string body, std::string sign, const Spec& spec, char us
   return before + sign + body + behind;
 }
 
-std::string formatted(const Value& value, const Spec& spec) {
+std::string formatted(Heap& heap, const Value& value, const Spec& spec) {
   if (value.is(Kind::kUndefined) && spec.type != 's' && spec.type != '\0') fail_undefined(value);
   const bool wants_number = spec.type != '\0' && spec.type != 's';
   if (!value.is_number() || (value.is(Kind::kBool) && !wants_number)) {
@@ -105,7 +105,7 @@ std::string formatted(const Value& value, const Spec& spec) {
       fail("ValueError", "Unknown format code '{}' for object of type 'str'", spec.type);
     }
     if (wants_number) fail("TypeError", "unsupported format string passed to {}", type_name(value));
-    std::string text = str(value);
+    std::string text = str(heap, value);
     if (spec.precision) text.resize(byte_of(text, *spec.precision));
     return padded(std::move(text), "", spec, '<');
   }
@@ -221,9 +221,9 @@ class BraceFormat {
       name = name.substr(0, mark);
     }
     Value value = found(name);
-    if (conversion == 'r') value = in_.heap.text(repr(value));
-    if (conversion == 's') value = in_.heap.text(str(value));
-    return formatted(value, spec_of(spec));
+    if (conversion == 'r') value = in_.heap.text(repr(in_.heap, value));
+    if (conversion == 's') value = in_.heap.text(str(in_.heap, value));
+    return formatted(in_.heap, value, spec_of(spec));
   }
 
   // "0.a[b]": an argument, and what is asked of it.
@@ -336,7 +336,8 @@ Value percent_format(Interpreter& in, const Value& format, const Value& values) 
     if (type == 's' || type == 'r' || type == 'a' || (type == 'c' && value->is(Kind::kText))) {
       spec.fill = " ";
       spec.type = '\0';
-      value = in.heap.text(type == 's' || type == 'c' ? str(*value) : repr(*value));
+      value =
+          in.heap.text(type == 's' || type == 'c' ? str(in.heap, *value) : repr(in.heap, *value));
     } else {
       if (value->is(Kind::kUndefined)) fail_undefined(*value);
       if (!value->is_number())
@@ -351,7 +352,7 @@ Value percent_format(Interpreter& in, const Value& format, const Value& values) 
       if (spec.fill == "0") spec.align = spec.align == '<' ? '<' : '=';
       if (spec.align == '<') spec.fill = " ";
     }
-    out += formatted(*value, spec);
+    out += formatted(in.heap, *value, spec);
     if (out.size() > kWidthMax) in.heap.take(out.size());
   }
   if (!used_names && !named && next < (many ? values.sequence().items.size() : std::size_t{1}))

@@ -54,9 +54,9 @@ Value make_namespace(Interpreter& in, Value, Arguments& arguments) {
   return make_dict(in, Kind::kNamespace, arguments);
 }
 
-Value raise_exception(Interpreter&, Value, Arguments& arguments) {
+Value raise_exception(Interpreter& in, Value, Arguments& arguments) {
   const Parameters given("raise_exception", arguments, {"message"}, 1);
-  fail("TemplateError", "{}", str(given[0]));
+  fail("TemplateError", "{}", str(in.heap, given[0]));
 }
 
 Value strftime_now(Interpreter& in, Value, Arguments& arguments) {

@@ -460,7 +460,7 @@ Value Interpreter::dict_of(const Node& node) {
 
 Value Interpreter::concatenation(const Node& node) {
   std::string out;
-  for (const auto& part : node.parts) out += str(evaluate(*part));
+  for (const auto& part : node.parts) out += str(heap, evaluate(*part));
   return heap.text(std::move(out));
 }
 
@@ -499,9 +499,9 @@ void Interpreter::write(std::string_view text) {
 }
 
 void Interpreter::print(const Value& value) {
-  if (autoescape_ && !value.is_markup()) return write(escape_html(str(value)));
+  if (autoescape_ && !value.is_markup()) return write(escape_html(str(heap, value)));
   if (value.is(Kind::kText)) return write(value.text());
-  write(str(value));
+  write(str(heap, value));
 }
 
 template <typename Act>

@@ -336,7 +336,7 @@ Value index_of(Interpreter& in, Value self, Arguments& arguments) {
   for (auto i = place(1, 0); i < place(2, size); ++i) {
     if (is_equal(in.heap, items[static_cast<std::size_t>(i)], given[0])) return Int{i};
   }
-  fail("ValueError", "{} is not in list", repr(given[0]));
+  fail("ValueError", "{} is not in list", repr_in_message(given[0]));
 }
 Value count_of(Interpreter& in, Value self, Arguments& arguments) {
   const Parameters given("count", arguments, {"value"}, 1);

@@ -40,11 +40,16 @@ void append_bytes(std::string& out, std::string_view bytes) {
   out += '\'';
 }
 
+// `heap` may be null: then the text ends soon after `bytes_max`.
 class Printer {
  public:
+  explicit Printer(Heap* heap, std::size_t bytes_max = kTextMax)
+      : heap_(heap), bytes_max_(bytes_max) {}
   std::string out;
 
   void append(const Value& value, int depth) {
+    if (!heap_ && out.size() > bytes_max_) return;
+    if (heap_) heap_->work(1);
     if (depth > kValueDepthMax) fail("RecursionError", "a value contains itself, or is too deep");
     if (out.size() > kTextMax) fail(kLimitError, "a value's text is longer than {}", kTextMax);
     switch (value.kind()) {
@@ -125,6 +130,9 @@ class Printer {
     }
     out += '}';
   }
+
+  Heap* const heap_;
+  const std::size_t bytes_max_;
 };
 
 class JsonWriter {
@@ -133,6 +141,7 @@ class JsonWriter {
   std::string out;
 
   void append(const Value& value, int depth) {
+    heap_.work(1);
     if (depth > kValueDepthMax) fail("RecursionError", "a value contains itself, or is too deep");
     if (out.size() > kTextMax) fail(kLimitError, "a value's text is longer than {}", kTextMax);
     switch (value.kind()) {
@@ -260,16 +269,27 @@ std::string quoted(std::string_view text) {
   return out + quote;
 }
 
-std::string str(const Value& value) {
+std::string str(Heap& heap, const Value& value) {
   if (value.is(Kind::kText)) return value.text();
   if (value.is(Kind::kUndefined)) return {};
-  return repr(value);
+  return repr(heap, value);
 }
 
-std::string repr(const Value& value) {
-  Printer printer;
+std::string repr(Heap& heap, const Value& value) {
+  Printer printer(&heap);
   printer.append(value, 0);
+  heap.work(printer.out.size() / kBytesPerStep);
   return std::move(printer.out);
+}
+
+std::string repr_in_message(const Value& value) {
+  constexpr std::size_t kMessageBytes = 1000;
+  Printer printer(nullptr, kMessageBytes);
+  printer.append(value, 0);
+  if (printer.out.size() <= kMessageBytes) return std::move(printer.out);
+  std::size_t end = kMessageBytes;
+  while ((static_cast<unsigned char>(printer.out[end]) & 0xc0) == 0x80) --end;  // no part of one
+  return printer.out.substr(0, end) + "…";
 }
 
 std::string escape_html(std::string_view text) {
@@ -301,6 +321,7 @@ std::string escape_html(std::string_view text) {
 std::string to_json(Heap& heap, const Value& value, const JsonStyle& style) {
   JsonWriter writer(heap, style);
   writer.append(value, 0);
+  heap.work(writer.out.size() / kBytesPerStep);
   return std::move(writer.out);
 }
 

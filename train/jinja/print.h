@@ -8,8 +8,12 @@
 
 namespace troupe::train::jinja {
 
-std::string str(const Value& value);
-std::string repr(const Value& value);
+// Each value that is printed is a step of work: a small list that holds another one many times may
+// be a large text.
+std::string str(Heap& heap, const Value& value);
+std::string repr(Heap& heap, const Value& value);
+// For the message of a failure: its beginning, where it is long.
+std::string repr_in_message(const Value& value);
 std::string quoted(std::string_view text);  // repr of a text
 std::string escape_html(std::string_view text);
 

@@ -56,8 +56,8 @@ bool is_iterable(Interpreter& in, const Value& value, Arguments& arguments) {
 bool is_escaped(Interpreter&, const Value& value, Arguments&) { return value.is_markup(); }
 
 template <bool upper>
-bool is_of_case(Interpreter&, const Value& value, Arguments&) {
-  return has_case(str(value), upper);
+bool is_of_case(Interpreter& in, const Value& value, Arguments&) {
+  return has_case(str(in.heap, value), upper);
 }
 template <int rest>
 bool is_odd(Interpreter& in, const Value& value, Arguments&) {
@@ -96,8 +96,8 @@ bool same_as(Interpreter& in, const Value& value, Arguments& arguments) {
   return value.object() == one.object();
 }
 template <bool of_filters>
-bool is_known(Interpreter&, const Value& value, Arguments&) {
-  const std::string name = str(value);
+bool is_known(Interpreter& in, const Value& value, Arguments&) {
+  const std::string name = str(in.heap, value);
   return of_filters ? find_filter(name) != nullptr : find_test(name) != nullptr;
 }
 

@@ -116,12 +116,13 @@ void fail_undefined(const Value& value) {
   if (!missing.has_owner) fail(type, "'{}' is undefined", missing.key.text());
   const std::string owner =
       missing.owner.is_none() ? "None" : fmt::format("{} object", type_name(missing.owner));
-  if (!missing.key.is(Kind::kText)) fail(type, "{} has no element {}", owner, repr(missing.key));
+  if (!missing.key.is(Kind::kText))
+    fail(type, "{} has no element {}", owner, repr_in_message(missing.key));
   if (missing.forbidden) {
     fail(type, "access to attribute '{}' of '{}' object is unsafe.", missing.key.text(),
          type_name(missing.owner));
   }
-  fail(type, "'{}' has no attribute {}", owner, repr(missing.key));
+  fail(type, "'{}' has no attribute {}", owner, repr_in_message(missing.key));
 }
 
 bool read_int(std::string_view text, int base, Int& out) {

@@ -44,10 +44,18 @@ TEST_CASE("what costs too much ends with a LimitError") {
            "%}",
            "{% set x = range(9000) | list %}{{ (x | string) * 3 ~ x ~ x ~ x ~ x ~ x ~ x ~ x ~ x ~ "
            "x ~ x ~ x ~ x ~ x ~ x ~ x ~ x ~ x ~ x ~ x }}",
+           // Little memory holds a value many times; it is printed each time.
+           "{% if ([[[1] * 300] * 300] * 300) | string %}{% endif %}",
+           "{% if ([[[1] * 300] * 300] * 300) | tojson %}{% endif %}",
+           "{% if '%r' % [[[1] * 300] * 300] * 300 %}{% endif %}",
        }) {
     CAPTURE(source);
     CHECK(failure_of(source) == "LimitError");
   }
+  // A message has the beginning of such a value.
+  const std::string message = rendered("{{ [1].index([[1] * 300] * 300) }}", {}, kSmall);
+  CHECK(message.starts_with("ValueError"));
+  CHECK(message.size() < 1200);
   CHECK(Template::parse(repeated("x", 2 << 20)).status().code() == Code::kResourceExhausted);
 }
 
