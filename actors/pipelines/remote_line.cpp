@@ -13,6 +13,7 @@ constexpr std::uint64_t kRemoteLineMagic = 0x3345504950525252;
 struct RemoteHead {
   std::uint64_t magic = kRemoteLineMagic;
   std::uint64_t number = 0;
+  std::uint64_t process = 0;
   std::uint32_t kind = 0;
   std::uint32_t channel = 0;
   std::uint32_t failed = 0;
@@ -25,6 +26,7 @@ Status send_stage_frame(net::Connection& connection, const RemoteStageFrame& fra
                         std::span<const std::byte> bytes) {
   RemoteHead head;
   head.number = frame.number;
+  head.process = frame.process;
   head.kind = static_cast<std::uint32_t>(frame.kind);
   head.channel = frame.channel;
   head.failed = frame.failed ? 1 : 0;
@@ -45,6 +47,7 @@ Result<RemoteStageFrame> decode_stage_frame(std::span<const std::byte> frame) {
   return RemoteStageFrame{.kind = static_cast<RemoteStageFrame::Kind>(head.kind),
                           .channel = head.channel,
                           .number = head.number,
+                          .process = head.process,
                           .failed = head.failed != 0,
                           .reference_bytes = head.reference_bytes};
 }

@@ -13,8 +13,13 @@
 #include "runtime/base/status.h"
 #include "runtime/net/connection.h"
 #include "troupe/byte_stream.h"
+#include "troupe/clock.h"
 
 namespace troupe::detail {
+
+// How long a binding stands without a connection: for a cable to be joined again, with the memory
+// of its items. The owner gives up after as long.
+inline constexpr Duration kOwnerAwayMax = std::chrono::seconds(60);
 
 struct RemoteStageFrame {
   enum class Kind : std::uint32_t {
@@ -28,8 +33,9 @@ struct RemoteStageFrame {
   };
   Kind kind = Kind::kBind;
   std::uint32_t channel = 0;
-  std::uint64_t number = 0;  // of the item; of kBound a number that no other binding has
-  bool failed = false;       // its bytes are a Status
+  std::uint64_t number = 0;   // of the item; of kBound a number that no other binding has
+  std::uint64_t process = 0;  // of kBound: a number that no other process has
+  bool failed = false;        // its bytes are a Status
   // Of kOutput: so many of its bytes, the last ones, say to which objects the item refers.
   std::uint32_t reference_bytes = 0;
 };

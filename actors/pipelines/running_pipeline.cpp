@@ -305,12 +305,14 @@ void RunningPipeline::on_actor(std::size_t index, const Result<wire::ActorInfo>&
                    plan_.stages[seat.stage].name, info->death.to_string());
     } else {
       const bool other = info->generation != seat.info.generation;
-      if (other && seat.bound_generation == seat.info.generation) {
+      const bool ahead = other && std::exchange(seat.ahead, false);  // it is bound to that one
+      if (other && !ahead && seat.bound_generation == seat.info.generation) {
         if (seat.bound_generation > 0) ++seat.respawns;
         process_died_locked(seat);
       }
       seat.info = *info;
-      if (other) unbind_locked(seat);
+      if (ahead) seat.bound_generation = info->generation;
+      if (other && !ahead) unbind_locked(seat);
       connect_locked(index);
     }
     if (!dead.ok()) dead = of_stage(std::move(dead), seat.stage);
@@ -340,9 +342,29 @@ void RunningPipeline::retry_later_locked(std::size_t index) {
   client_->loop().call_after(kRebindPause, [weak = weak_from_this(), index] {
     const auto self = weak.lock();
     if (!self) return;
-    MutexLock lock(self->mutex_);
-    self->connect_locked(index);
+    Status late;
+    {
+      MutexLock lock(self->mutex_);
+      const Seat& seat = self->seats_[index];
+      const bool waits = !seat.bound && seat.process != 0 && !self->over() &&
+                         seat.bound_generation == seat.info.generation;
+      if (waits && self->client_->loop().clock().now() - seat.away_since > kOwnerAwayMax) {
+        late = self->away_too_long_locked(seat);
+      } else {
+        self->connect_locked(index);
+      }
+    }
+    if (!late.ok()) self->fail(std::move(late));
   });
+}
+
+Status RunningPipeline::away_too_long_locked(const Seat& seat) const {
+  return of_stage(
+      error(Code::kUnavailable,
+            "the connection to its actor on node {} was broken for longer than both sides keep "
+            "what is under way, and the pipeline ends with it: that may have run. Build it anew",
+            seat.info.node_id.brief()),
+      seat.stage);
 }
 
 void RunningPipeline::on_connected(std::size_t index, std::uint64_t attempt,
@@ -478,7 +500,8 @@ void RunningPipeline::process_died_locked(Seat& seat) {
     offers_.erase({channel, n});
   }
   const bool in_hand = number < source_.next() &&
-                       (seat.remote ? number < seat.next : memory_.begun(channel, number));
+                       (seat.remote ? number < seat.sent : memory_.begun(channel, number));
+  seat.sent = 0;
   seat.died_with = !in_hand                                       ? 0
                    : seat.died_with > 0 && seat.suspect == number ? seat.died_with + 1
                                                                   : 1;
@@ -498,7 +521,7 @@ void RunningPipeline::process_died_locked(Seat& seat) {
 void RunningPipeline::unbind_locked(Seat& seat) {
   ++seat.attempt;
   seat.connecting = false;
-  seat.bound = false;
+  if (std::exchange(seat.bound, false)) seat.away_since = client_->loop().clock().now();
   seat.page = {};
   seat.waker = {};
   if (seat.line) {
@@ -567,18 +590,20 @@ void RunningPipeline::on_frame(std::size_t index, std::uint64_t attempt,
     Status good = frame.status();
     if (frame.ok() && frame->kind == Kind::kRefused) {
       refused = of_stage(failure_of(bytes), seat.stage);
-    } else if (frame.ok() && frame->kind == Kind::kBound && !seat.bound && seat.binding != 0 &&
-               seat.bound_generation == seat.info.generation && seat.binding != frame->number) {
+    } else if (frame.ok() && frame->kind == Kind::kBound && !seat.bound &&
+               seat.process == frame->process && seat.binding != frame->number) {
       // The process lives, and has forgotten what it was passed and gave.
-      refused =
-          of_stage(error(Code::kUnavailable,
-                         "the connection to its actor on node {} was broken for longer than it "
-                         "waits, and the pipeline ends with it: what was under way may have run. "
-                         "Build it anew",
-                         seat.info.node_id.brief()),
-                   seat.stage);
+      refused = away_too_long_locked(seat);
     } else if (frame.ok() && frame->kind == Kind::kBound && !seat.bound) {
+      // The next process may be there before the head has told of it.
+      const bool known = seat.process != 0 && seat.bound_generation == seat.info.generation;
+      if (known && seat.process != frame->process) {
+        ++seat.respawns;
+        process_died_locked(seat);
+        seat.ahead = true;
+      }
       seat.binding = frame->number;
+      seat.process = frame->process;
       seat.waker = memory::Waker(&relay_page_->page().host_word);
       introduce_locked(seat);
     } else if (frame.ok()) {
@@ -626,7 +651,7 @@ void RunningPipeline::wake_takers_locked(std::uint32_t channel, std::uint64_t nu
 }
 
 // What those on other nodes can be sent now, in order. Each item lies where it is until they have
-// given what they make of it.
+// given what they make of it; one that is sent again they may give at any time.
 std::vector<RunningPipeline::Sending> RunningPipeline::to_send_locked() {
   using Kind = RemoteStageFrame::Kind;
   std::vector<Sending> all;
@@ -635,7 +660,7 @@ std::vector<RunningPipeline::Sending> RunningPipeline::to_send_locked() {
     const PlannedStage& stage = plan_.stages[seat.stage];
     for (; seat.next < source_.next(); seat.next += stage.actors) {
       if (memory_.given(seat.stage + 1, seat.next)) {
-        all.push_back({seat.line, {.kind = Kind::kGiven, .number = seat.next}});
+        all.push_back({.line = seat.line, .frame = {.kind = Kind::kGiven, .number = seat.next}});
         continue;
       }
       const bool is_there =
@@ -643,8 +668,11 @@ std::vector<RunningPipeline::Sending> RunningPipeline::to_send_locked() {
                       [&](std::uint32_t channel) { return memory_.has(channel, seat.next); });
       if (!is_there) break;
       for (const std::uint32_t channel : stage.inputs) {
-        all.push_back({seat.line, {.kind = Kind::kInput, .channel = channel, .number = seat.next}});
+        all.push_back({.line = seat.line,
+                       .frame = {.kind = Kind::kInput, .channel = channel, .number = seat.next},
+                       .again = seat.next < seat.sent});
       }
+      seat.sent = std::max(seat.sent, seat.next + 1);
     }
   }
   return all;
@@ -666,7 +694,15 @@ void RunningPipeline::relay() {
     }
     for (Sending& one : sending) {
       std::span<const std::byte> bytes;
-      if (one.frame.kind == RemoteStageFrame::Kind::kInput) {
+      wire::Bytes copy;
+      if (one.again) {
+        MutexLock lock(mutex_);
+        if (!memory_.has(one.frame.channel, one.frame.number)) continue;  // it was delivered
+        const PipelineMemory::Item item = memory_.read(one.frame.channel, one.frame.number);
+        one.frame.failed = item.failed;
+        copy.assign(item.bytes.begin(), item.bytes.end());
+        bytes = copy;
+      } else if (one.frame.kind == RemoteStageFrame::Kind::kInput) {
         const PipelineMemory::Item item = memory_.read(one.frame.channel, one.frame.number);
         one.frame.failed = item.failed;
         bytes = item.bytes;

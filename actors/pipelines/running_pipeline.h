@@ -73,7 +73,11 @@ class RunningPipeline final : public PipelineCore,
     UniqueFd socket = {};
     std::shared_ptr<net::Connection> line = {};  // in its place, to another node
     bool remote = false;
-    std::uint64_t binding = 0;  // of one on another node: kBound's number of the last; 0: none
+    // Of one on another node: what kBound said of the last binding; 0: none.
+    std::uint64_t binding = 0, process = 0;
+    std::uint64_t sent = 0;     // to its process, by this connection or another: the items before
+    bool ahead = false;         // bound to a process of which the head has not told
+    TimePoint away_since = {};  // since when its connection is broken
     std::uint64_t next = 0;     // of one on another node: the item that is to be sent to it next
     bool bound = false;
     std::uint64_t bound_generation = 0;  // the last process that was bound
@@ -108,12 +112,14 @@ class RunningPipeline final : public PipelineCore,
   std::uint64_t first_of_locked(const Seat& seat) const TROUPE_REQUIRES(mutex_);
   void retry_later_locked(std::size_t index) TROUPE_REQUIRES(mutex_);
   std::string unbound_locked() const TROUPE_REQUIRES(mutex_);
+  Status away_too_long_locked(const Seat& seat) const TROUPE_REQUIRES(mutex_);
 
   // Actors on other nodes.
   void relay();  // the relay's thread
   struct Sending {
     std::shared_ptr<net::Connection> line;
     RemoteStageFrame frame;
+    bool again = false;  // it was sent by an earlier connection: it may be done with already
   };
   std::vector<Sending> to_send_locked() TROUPE_REQUIRES(mutex_);
   Status output_locked(const Seat& seat, const RemoteStageFrame& frame,

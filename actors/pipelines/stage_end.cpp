@@ -73,6 +73,7 @@ Status StageEnd::input(std::uint32_t channel, std::uint64_t number, bool failed,
 }
 
 void StageEnd::go_on(GiveFar give_far, std::uint64_t first) {
+  first_.store(first, std::memory_order_release);
   {
     MutexLock lock(giving_);
     give_far_ = std::move(give_far);
@@ -109,13 +110,18 @@ Duration StageEnd::spin_max() const {
 
 // --- taking --------------------------------------------------------------------------------------
 
+StageStep StageEnd::look() {
+  progress_.leave_out_before(first_.load(std::memory_order_acquire));
+  return progress_.look();
+}
+
 bool StageEnd::readable() {
-  return !detached_.load(std::memory_order_acquire) && progress_.look() != StageStep::kWait;
+  return !detached_.load(std::memory_order_acquire) && look() != StageStep::kWait;
 }
 
 std::optional<QueuedCall> StageEnd::next() {
   while (!detached_.load(std::memory_order_acquire)) {
-    const StageStep step = progress_.look();
+    const StageStep step = look();
     if (step == StageStep::kWait) break;
     const std::uint64_t number = progress_.number();
     if (step == StageStep::kPassOn) {

@@ -42,6 +42,7 @@ class StageEnd final : public ItemSource, public std::enable_shared_from_this<St
                                                          bool keeps, const Clock& clock);
 
   const StageBinding& binding() const { return binding_; }
+  std::uint64_t memory_bytes() const { return segment_.size(); }
   // Of one on another node: its owner has another connection, and wants what was made of the items
   // from `first` on. Loop thread.
   void go_on(GiveFar give_far, std::uint64_t first) TROUPE_EXCLUDES(giving_);
@@ -98,6 +99,8 @@ class StageEnd final : public ItemSource, public std::enable_shared_from_this<St
   const std::uint32_t output_;
   const bool gives_result_;  // of the pipeline
   std::atomic<bool> detached_{false};
+  std::atomic<std::uint64_t> first_{0};  // go_on()
+  StageStep look();
   StageProgress progress_;  // the actor's thread
 
   Mutex giving_;

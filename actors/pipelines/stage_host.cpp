@@ -9,17 +9,14 @@ namespace troupe::detail {
 namespace {
 
 constexpr std::size_t kPipelineLinesMax = 256;
-// For a cable to be joined again; the items' memory is kept until then.
-constexpr Duration kOwnerAwayMax = std::chrono::seconds(60);
+// Of bindings without a connection: owners that come and die leave no more than this.
+constexpr std::size_t kAwayMax = 256;
+constexpr std::uint64_t kAwayBytesMax = std::uint64_t{1} << 30;
 
 }  // namespace
 
-bool StageHost::full() const {
-  return !host_page_ || lines_.size() + away_.size() >= kPipelineLinesMax;
-}
-
 void StageHost::accept(UniqueFd socket) {
-  if (full()) return;
+  if (!host_page_ || lines_.size() >= kPipelineLinesMax) return;
   const std::uint64_t number = ++next_line_;
   const int fd = socket.get();
   lines_[number].socket = std::move(socket);
@@ -70,7 +67,7 @@ Status StageHost::bind(Line& line, StageBinding binding,
 // --- owners on other nodes -----------------------------------------------------------------------
 
 void StageHost::accept_remote(ByteStream stream, std::string peer) {
-  if (full()) return;
+  if (!host_page_ || lines_.size() >= kPipelineLinesMax) return;
   const std::uint64_t number = ++next_line_;
   const auto connection = make_remote_line(loop_, std::move(stream), std::move(peer));
   lines_[number].connection = connection;
@@ -158,11 +155,15 @@ Status StageHost::bind_remote(std::uint64_t number, std::span<const std::byte> b
     });
   }
   // One that was refused is told so before its connection ends: the owner closes it.
-  TROUPE_RETURN_IF_ERROR(send_stage_frame(
-      *line.connection,
-      {.kind = bound.ok() ? Kind::kBound : Kind::kRefused, .number = line.end_number},
-      bound.ok() ? wire::Bytes() : encode_value(bound)));
-  if (known) line.end->go_on(give_far, first);
+  TROUPE_RETURN_IF_ERROR(send_stage_frame(*line.connection,
+                                          {.kind = bound.ok() ? Kind::kBound : Kind::kRefused,
+                                           .number = line.end_number,
+                                           .process = process_},
+                                          bound.ok() ? wire::Bytes() : encode_value(bound)));
+  if (known) {
+    line.end->go_on(give_far, first);
+    (void)waker_.wake();
+  }
   return {};
 }
 
@@ -188,6 +189,22 @@ void StageHost::wait_for_owner(Line line) {
     self->unbind(self->away_.extract(found).mapped().end);
   });
   away_.insert_or_assign(owner, std::move(line));
+  forget_too_many();
+}
+
+// Those that have been away for longest; never the last one.
+void StageHost::forget_too_many() {
+  const auto too_many = [this] {
+    std::uint64_t bytes = 0;
+    for (const auto& [owner, line] : away_) bytes += line.end->memory_bytes();
+    return away_.size() > 1 && (away_.size() > kAwayMax || bytes > kAwayBytesMax);
+  };
+  while (too_many()) {
+    const auto oldest = std::min_element(
+        away_.begin(), away_.end(),
+        [](const auto& a, const auto& b) { return a.second.absence < b.second.absence; });
+    unbind(away_.extract(oldest).mapped().end);
+  }
 }
 
 void StageHost::unbind(const std::shared_ptr<StageEnd>& end) {

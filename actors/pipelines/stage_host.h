@@ -46,7 +46,6 @@ class StageHost : public std::enable_shared_from_this<StageHost> {
     std::uint64_t end_number = 0;  // that no other binding has; of a local one 0
     std::uint64_t absence = 0;     // of one in away_: which
   };
-  bool full() const;
   void on_readable(std::uint64_t number);
   Status take(Line& line, ArrivedStageMessage arrived);
   // `make`: the end.
@@ -57,6 +56,7 @@ class StageHost : public std::enable_shared_from_this<StageHost> {
   Status bind_remote(std::uint64_t number, std::span<const std::byte> bytes);
   void end_line(std::uint64_t number);
   void wait_for_owner(Line line);
+  void forget_too_many();
   void unbind(const std::shared_ptr<StageEnd>& end);
 
   net::EventLoop& loop_;
@@ -66,6 +66,8 @@ class StageHost : public std::enable_shared_from_this<StageHost> {
   memory::Waker waker_;  // of the actor's thread, for what comes by connections
   std::map<std::uint64_t, Line> lines_;
   std::map<ClientId, Line> away_;  // whose owners' connections broke
+  // Tells this process from one in its place.
+  const std::uint64_t process_ = SystemRandom().next_u64() | 1;
   std::uint64_t next_line_ = 0;
   std::uint64_t absences_ = 0;
 };

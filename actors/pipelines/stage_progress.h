@@ -57,6 +57,10 @@ class StageProgress {
   // `joined`.
   std::span<const std::byte> arguments(std::vector<std::byte>& joined) const;
   std::span<const std::byte> failure() const;
+  // Those before `first` were delivered, without this process perhaps.
+  void leave_out_before(std::uint64_t first) {
+    while (next_ < first) next_ += actors_;
+  }
   // The item is in hand: on to the next.
   void taken() { next_ += actors_; }
 

@@ -28,7 +28,8 @@ class WritableFile {
   virtual Status write_at(std::uint64_t offset, std::span<const std::byte> data) = 0;
   // fsync: what was appended survives a power loss when this returns ok.
   virtual Status sync() = 0;
-  // The disk may write what was appended: sync() will have less to wait for. Does not wait.
+  // The disk may write what was appended: sync() will have less to wait for. Waits for a
+  // place in the disk's queue at the most.
   virtual void begin_sync() {}
   // Reports what a delayed write failed with. No call may follow.
   virtual Status close() = 0;

@@ -577,7 +577,7 @@ std::string explain(const PlacementRequest& request, const ClusterView& view,
     }
     text += fmt::format(" on node {}", view.name(row));
   }
-  if (rows.empty()) return text + "; no node is there that takes actors";
+  if (rows.empty()) return text + "; no node is there that takes actors (troupe worker starts one)";
   const bool unequal = std::any_of(request.bundles.begin(), request.bundles.end(),
                                    [&](const Bundle& b) { return b.need != bundle.need; });
   if (unequal) text += fmt::format("; one of them needs {}", format_resources(bundle.need));

@@ -204,12 +204,11 @@ TEST_CASE("late: waits for actors, gangs, ends and supervisors say what became o
     return status;
   };
   {
-    Late late(
-        reader(wire::ActorState::kPending, "needs CPU 1; no node is there that takes actors"));
+    Late late(reader(wire::ActorState::kPending,
+                     "needs CPU 1; no node is there that takes actors (troupe worker starts one)"));
     (void)said_in_time(
         "connecting to an actor: the actor is pending still: needs CPU 1; no node is there that "
-        "takes actors "
-        "(actor=reader)",
+        "takes actors (troupe worker starts one) (actor=reader)",
         [&](Deadline by) { return late.client->connect_to(kReader, "x", by).status(); });
     std::vector<detail::PlainMember> members(5);
     members[0].options.name = "a";

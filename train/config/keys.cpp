@@ -73,8 +73,10 @@ Status check_word(const KeySpec& key, const std::string& word) {
   if (word == "gpu" && has_word(key.allowed, "cuda"))
     return error(Code::kInvalidArgument, "'gpu' is no valid value; one of {}; GPUs are 'cuda'",
                  join_words(key.allowed));
+  std::vector<std::string> here = key.allowed;  // what is refused all the same is no way out
+  std::erase_if(here, [&](const std::string& one) { return has_word(key.refuses, one); });
   return error(Code::kInvalidArgument, "'{}' is no valid value; one of {}{}", word,
-               join_words(key.allowed), did_you_mean(word, key.allowed));
+               join_words(here), did_you_mean(word, here));
 }
 
 Status check_range(const KeySpec& key, double number) {

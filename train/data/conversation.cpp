@@ -132,6 +132,12 @@ Result<RawMessage> raw_message(const json::Value& message, const DatasetAttribut
   if (attributes.formatting == Formatting::kOpenai && calls && calls->is_array() &&
       !calls->get_array().empty())
     return RawMessage{attributes.function_tag, calls_of(calls->get_array())};
+  if (attributes.role_tag.empty() || attributes.content_tag.empty()) {
+    return error(Code::kInvalidArgument,
+                 "cannot be read: the entry's tags name no {}, so there is none (\"tags\": "
+                 "{{\"role_tag\": …, \"content_tag\": …}})",
+                 attributes.role_tag.empty() ? "role_tag" : "content_tag");
+  }
   const auto tag = json::find_string(message, attributes.role_tag);
   const auto content = json::find_string(message, attributes.content_tag);
   if (!tag || !content) {
@@ -146,7 +152,16 @@ Result<RawMessage> raw_message(const json::Value& message, const DatasetAttribut
 Result<std::vector<RawMessage>> messages_of(const Record& record,
                                             const DatasetAttributes& attributes) {
   const auto* list = column(record, attributes.messages);
-  if (!list || !list->is_array()) {
+  if (!list) {
+    std::string names;
+    for (const auto& member : record)
+      names += (names.empty() ? "" : ", ") + std::string(member.key());
+    return error(Code::kInvalidArgument,
+                 "the row has no column '{}', which must be a list of messages; it has: {}. Name "
+                 "the column as `columns`: {{\"messages\": …}} in dataset_info.json",
+                 attributes.messages, names);
+  }
+  if (!list->is_array()) {
     return error(Code::kInvalidArgument, "the column '{}' must be a list of messages",
                  attributes.messages);
   }

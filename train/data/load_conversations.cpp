@@ -156,6 +156,10 @@ Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
                  *unseen.begin(), names);
   }
   const auto dropped = report.records_dropped - dropped_before;
+  if (read == 0) {
+    return error(Code::kInvalidArgument, "Cannot find valid samples: no row is in {}",
+                 join_words(data.paths));
+  }
   if (dropped == read) {
     return error(Code::kInvalidArgument, "Cannot find valid samples: {} read, {} dropped{}{}; {}",
                  count_of(read, "row"), dropped, report.warnings.empty() ? "" : "; ",

@@ -243,10 +243,16 @@ Status read_json(FileText& text, Counter& counter, const RecordVisitor& visit) {
     counter.take();
     return visit(value.get_object(), where());
   };
+  // Errors in a line are told with its number in the file.
+  const auto options = [&] {
+    auto out = kRowOptions;
+    out.line = number;
+    return out;
+  };
   const auto first = next_value(text, place);
   const auto rest = TROUPE_TRY(next_line(text, false)).value_or("");
   if (!first.ok()) {
-    const Status of_line = json::parse(rest, where(), kRowOptions).status();
+    const Status of_line = json::parse(rest, text.path(), options()).status();
     return of_line.ok() ? first.status() : of_line;
   }
   if (!std::ranges::all_of(rest, is_blank))
@@ -265,7 +271,7 @@ Status read_json(FileText& text, Counter& counter, const RecordVisitor& visit) {
     if (!line.ok()) return line.status().prefixed(where());
     if (!*line) return {};
     if (std::ranges::all_of(**line, is_blank)) continue;
-    TROUPE_RETURN_IF_ERROR(give(TROUPE_TRY(json::parse(**line, where(), kRowOptions))));
+    TROUPE_RETURN_IF_ERROR(give(TROUPE_TRY(json::parse(**line, text.path(), options()))));
   }
   return {};
 }

@@ -35,7 +35,8 @@
 // - The actors stay yours, and have processes of their own. Those on the node of the process that
 //   builds the pipeline share its memory; to those on other nodes items go over the network, by way
 //   of that process. A connection to one of them that breaks is made again, and no item is lost or
-//   run twice for it; one that cannot be for a minute ends the pipeline (kUnavailable).
+//   run twice for it; one that cannot be for a minute ends the pipeline (kUnavailable). (An owner
+//   or a node that the head takes for dead is gone before that.)
 //
 // Thread-safe. Futures as those of calls: cancelling one stops nothing.
 

@@ -3,14 +3,22 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <deque>
 #include <fstream>
+#include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/file_system.h"
+#include "runtime/net/event_loop.h"
+#include "runtime/net/fault_proxy.h"
+#include "runtime/net/parse_address.h"
+#include "runtime/net/token.h"
 #include "tests/actors/pipelines/stage_actors.h"
 #include "tests/support/test_data.h"
 #include "troupe/chaos.h"
@@ -118,6 +126,52 @@ TEST_CASE_FIXTURE(PipelineNodes,
   std::ofstream(gate) << "x";
   CHECK(in_hand.get(60s).value() == 1);
   CHECK(behind.get(60s).value() == 2);
+}
+
+// A driver to which the head's news come late: by a proxy of its own.
+struct LateNews : PipelineNodes {
+  net::LoopThread loop{"late news"};
+  std::unique_ptr<net::FaultProxy> proxy;
+  void in_loop(const std::function<void()>& work) {
+    std::promise<void> done;
+    loop.loop().post([&] {
+      work();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+  Cluster connect() {
+    const auto head = net::parse_address(nodes->address(), "the head").value();
+    in_loop([&] { proxy = net::make_fault_proxy(loop.loop(), {.target = head}).value(); });
+    PosixFileSystem files;
+    return Cluster::connect(
+               {.host = proxy->address().host,
+                .port = proxy->address().port,
+                .token = net::read_token_file(files, nodes->home() + "/.troupe/token").value(),
+                .program = bin_dir() + "/test_actors_pipelines_host"})
+        .value();
+  }
+};
+
+TEST_CASE_FIXTURE(LateNews, "a stage's next process may be met before the head tells of it") {
+  Cluster late = connect();
+  const auto far =
+      late.spawn<Adder>({.num_cpus = 0, .max_restarts = -1, .label_selector = on_node(1)}).value();
+  PipelineBuilder<std::int64_t> plan(late);
+  auto pipeline = plan.stage<&Adder::add>("add", far).build({.in_flight = 4}).value();
+  std::int64_t sum = 0;
+  for (int n = 1; n <= 4; ++n) {
+    const int pid = far.with({.retry = true}).call<&Adder::pid>().get(60s).value();
+    in_loop([&] { proxy->set_both({.delay = 100ms}); });
+    ::kill(pid, SIGKILL);
+    sum += n;
+    const auto result = pipeline.push(n, 60s).value().get(60s);
+    CHECK_MESSAGE((result.ok() && *result == sum), result.status().to_string());
+    in_loop([&] { proxy->set_both({}); });
+  }
+  CHECK(pipeline.status().stages[0].respawns == 4);
+  late.close();
+  in_loop([&] { proxy.reset(); });
 }
 
 TEST_CASE_FIXTURE(PipelineNodes, "objects that a stage there has passed on outlive its process") {

@@ -50,10 +50,11 @@ class Adder {
  public:
   std::int64_t add(std::int64_t n) { return sum_ += n; }
   std::int64_t sum() const { return sum_; }
+  int pid() const { return ::getpid(); }
   std::int64_t save() const { return sum_; }
   void load(std::int64_t sum) { sum_ = sum; }
   static constexpr bool kExactlyOnce = true;
-  static constexpr auto methods = troupe::methods<&Adder::add, &Adder::sum>;
+  static constexpr auto methods = troupe::methods<&Adder::add, &Adder::sum, &Adder::pid>;
 
  private:
   std::int64_t sum_ = 0;

@@ -157,6 +157,11 @@ TEST_CASE("a process that comes late leaves out what was given, and delivered me
   CHECK(late.number() == 2);
   pass(0, 2);
   CHECK(late.look() == StageStep::kRun);
+  // Its owner has a new connection, and has delivered up to 3 meanwhile.
+  late.leave_out_before(3);
+  CHECK(late.number() == 3);
+  late.leave_out_before(1);
+  CHECK(late.number() == 3);
 }
 
 }  // namespace

@@ -74,7 +74,8 @@ TEST_CASE("who waits because nodes are drained is told so, and how they take act
   REQUIRE(desk.drain(kIdTwo).ok());
   desk.create({Desk::spec({8, 8})});
   CHECK(desk.seen({8, 8}).pending_why ==
-        "needs CPU 1; no node is there that takes actors; 2 nodes are drained, machine-2 among "
+        "needs CPU 1; no node is there that takes actors (troupe worker starts one); 2 nodes are "
+        "drained, machine-2 among "
         "them (a "
         "node takes actors again when its worker is started anew)");
 }

@@ -258,7 +258,7 @@ TEST_CASE("the explanation says what is needed and why each node does not do") {
   CHECK(explain({bundles(3, 2)}, view_of(nodes)) ==
         "needs 3 × (CPU 2) at once; n1 has CPU 1 of 2 free; n2 has CPU 0 of 4 free");
   CHECK(explain({bundles(1, 2)}, ClusterView()) ==
-        "needs CPU 2; no node is there that takes actors");
+        "needs CPU 2; no node is there that takes actors (troupe worker starts one)");
   std::vector picky = bundles(1, 1);
   picky[0].selector = {{"zone", false, {"b"}}};
   CHECK(

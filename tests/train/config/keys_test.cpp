@@ -93,7 +93,7 @@ TEST_CASE("values are read in the type of the key") {
   CHECK(read("ddp_timeout", 0) == "0 is too small: at least 1 is asked for");
   CHECK(read("save_steps", 0) == "0 is too small: more than 0 is asked for");
   CHECK(read("stage", "stf") ==
-        "'stf' is no valid value; one of pt, sft, rm, ppo, dpo, kto; did you mean 'sft'?");
+        "'stf' is no valid value; one of pt, sft, rm, dpo, kto; did you mean 'sft'?");
   CHECK(read("troupe.device", "gpu") ==
         "'gpu' is no valid value; one of auto, cpu, cuda; GPUs are 'cuda'");
   CHECK(read("dataset", json::Object()) == "expected a text, found {}");

@@ -89,6 +89,22 @@ TEST_CASE("dataset_info.json") {
   }
 }
 
+TEST_CASE("entries that do not say how their rows are read") {
+  DataFolder folder;
+  auto options = folder.options(kBadInputStage, {"m"});
+  folder.write("dataset_info.json", R"({
+    "m": {"file_name": "a.json", "formatting": "sharegpt", "columns": {"messages": "talk"}},
+    "t": {"file_name": "a.json", "formatting": "sharegpt", "tags": {"user_tag": "user"}},
+    "a": {"file_name": "a.json"}})");
+  folder.write("a.json", R"([{"conversations": [{"from": "human", "value": "x"}]}])");
+  CHECK(has(failure(folder, options),
+            "no column 'talk', which must be a list of messages; it has: conversations"));
+  options.dataset = {"t"};
+  CHECK(has(failure(folder, options), "the entry's tags name no role_tag"));
+  options.dataset = {"org/name"};
+  CHECK(has(failure(folder, options), "It has m, t, a; one of a hub by its name alone is"));
+}
+
 TEST_CASE("data files") {
   DataFolder folder;
   folder.write("dataset_info.json", R"({"a": {"file_name": "a.json"}, "d": {"file_name": "d"},
@@ -97,7 +113,7 @@ TEST_CASE("data files") {
   folder.write("a.json", "[{\"instruction\": \"x\",\n \"output\": }]");
   CHECK(has(failure(folder, options), "a.json:2:"));
   folder.write("a.json", "{\"instruction\": \"x\", \"output\": \"y\"}\n{\"instr");
-  CHECK(has(failure(folder, options), "a.json line 2"));
+  CHECK(has(failure(folder, options), "a.json:2:8: not valid JSON"));
   folder.write("a.json", "[1]");
   CHECK(has(failure(folder, options), "item 0"));
   folder.write("a.json", "[{\"instruction\": 7, \"output\": \"y\"}]");
@@ -107,8 +123,11 @@ TEST_CASE("data files") {
   for (const char* empty : {"", "[]", "\n", "[{\"instruction\": \"x\"}]"}) {
     folder.write("a.json", empty);
     CAPTURE(empty);
-    CHECK(has(failure(folder, options),
-              "formatting, columns and tags of its entry in dataset_info.json say how rows are"));
+    const bool has_row = std::string(empty).size() > 2;
+    CHECK(has(
+        failure(folder, options),
+        has_row ? "formatting, columns and tags of its entry in dataset_info.json say how rows are"
+                : "no row is in"));
   }
   options.dataset = {"p"};
   folder.write("p.parquet", "PAR1");

@@ -147,8 +147,8 @@ TEST_CASE("objects over several lines") {
   CHECK(says(read_back(folder, "a.json", "{\n\"a\": 1}\n{\"a\": 2}"), "of several lines"));
   CHECK(says(read_back(folder, "a.jsonl", "{\"a\": 1} {\"a\": 2}\n"),
              "a.jsonl:1:9: text after the end of the value"));
-  CHECK(says(read_back(folder, "a.jsonl", "\n{\"a\": 1\n{\"a\": 2}\n"), "a.jsonl line 2:"));
-  CHECK(says(read_back(folder, "a.jsonl", "{\"a\": 1}\n\n{\"a\": 2\n"), "a.jsonl line 3:"));
+  CHECK(says(read_back(folder, "a.jsonl", "\n{\"a\": 1\n{\"a\": 2}\n"), "a.jsonl:2:8:"));
+  CHECK(says(read_back(folder, "a.jsonl", "{\"a\": 1}\n\n{\"a\": 2\n"), "a.jsonl:3:8:"));
   CHECK(read_back(folder, "a.jsonl", " \n\r\n").rows.empty());
 }
 
