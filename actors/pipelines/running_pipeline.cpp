@@ -305,7 +305,9 @@ void RunningPipeline::on_actor(std::size_t index, const Result<wire::ActorInfo>&
                    plan_.stages[seat.stage].name, info->death.to_string());
     } else {
       const bool other = info->generation != seat.info.generation;
-      const bool ahead = other && std::exchange(seat.ahead, false);  // it is bound to that one
+      // It is bound to that one; a connection to a machine that is lost does not tell.
+      const bool ahead =
+          other && std::exchange(seat.ahead, false) && info->node_id == seat.info.node_id;
       if (other && !ahead && seat.bound_generation == seat.info.generation) {
         if (seat.bound_generation > 0) ++seat.respawns;
         process_died_locked(seat);
