@@ -67,7 +67,8 @@ Status StageEnd::input(std::uint32_t channel, std::uint64_t number, bool failed,
       bytes.size() > binding_.plan.item_bytes_max) {
     return error(Code::kProtocol, "an item that the stage does not take");
   }
-  // What came by an earlier connection may be read just now.
+  // The actor's thread may be reading an item that came by an earlier connection: its memory is not
+  // written again.
   if (!memory_.given(channel, number)) memory_.publish(channel, number, failed, bytes);
   return {};
 }

@@ -7,17 +7,19 @@
 namespace troupe::tests {
 namespace {
 
+void put(const TroupeHome& home, const std::string& name, const std::string& text) {
+  PosixFileSystem files;
+  REQUIRE(write_file_atomically(files, home.file(name), text).ok());
+}
+
 TEST_CASE("tokenizer encode and decode: files, standard input, JSON") {
   TroupeHome home;
   PosixFileSystem files;
   const std::string golden = source_dir() + "/tests/golden/tokenizer/";
-  const auto put = [&](const std::string& name, const std::string& text) {
-    REQUIRE(write_file_atomically(files, home.file(name), text).ok());
-  };
-  put("tokenizer.model", files.read(golden + "llama.model", 1 << 20).value());
-  put("tokenizer_config.json", files.read(golden + "llama.config.json", 1 << 20).value());
-  put("one,two.txt", "Hello <x>");
-  put("empty.txt", "");
+  put(home, "tokenizer.model", files.read(golden + "llama.model", 1 << 20).value());
+  put(home, "tokenizer_config.json", files.read(golden + "llama.config.json", 1 << 20).value());
+  put(home, "one,two.txt", "Hello <x>");
+  put(home, "empty.txt", "");
   const auto run = [&](const std::string& action, std::vector<std::string> more,
                        const std::string& input = "") {
     home.more().input = input;
@@ -102,16 +104,13 @@ TEST_CASE(
   const auto model = test_data("stories260K/hf");
   if (!model) return;
   TroupeHome home;
-  PosixFileSystem files;
-  const auto put = [&](const std::string& name, const std::string& text) {
-    REQUIRE(write_file_atomically(files, home.file(name), text).ok());
-  };
-  put("dataset_info.json", R"({"a": {"file_name": "a.json"}})");
-  put("a.json", R"([{"instruction": "Who is there?", "output": "A cat."}])");
-  put("x.yaml", "model_name_or_path: " + *model + "\nstage: sft\ndo_train: true\n" +
-                    "finetuning_type: lora\nlora_target: all\ntemplate: alpaca\ndataset: a\n" +
-                    "dataset_dir: " + home.path() + "\noutput_dir: " + home.file("out") +
-                    "\nmax_steps: 1\nlearning_rate: 1.0e-3\nsave_strategy: \"no\"\n");
+  put(home, "dataset_info.json", R"({"a": {"file_name": "a.json"}})");
+  put(home, "a.json", R"([{"instruction": "Who is there?", "output": "A cat."}])");
+  put(home, "x.yaml",
+      "model_name_or_path: " + *model + "\nstage: sft\ndo_train: true\n" +
+          "finetuning_type: lora\nlora_target: all\ntemplate: alpaca\ndataset: a\n" +
+          "dataset_dir: " + home.path() + "\noutput_dir: " + home.file("out") +
+          "\nmax_steps: 1\nlearning_rate: 1.0e-3\nsave_strategy: \"no\"\n");
   const auto trained = home.run({"train", home.file("x.yaml")});
   REQUIRE_MESSAGE(trained.exit_code == 0, trained.err);
   home.more().input = "Who is there?\n";
@@ -136,16 +135,15 @@ TEST_CASE("data marks what is trained on, where texts begin and end with bytes")
   const auto model = test_data("stories260K/hf");
   if (!model) return;
   TroupeHome home;
-  PosixFileSystem files;
-  const auto put = [&](const std::string& name, const std::string& text) {
-    REQUIRE(write_file_atomically(files, home.file(name), text).ok());
-  };
-  put("dataset_info.json", R"({"a": {"file_name": "a.json", "columns": {"prompt": "instruction",
+  put(home, "dataset_info.json",
+      R"({"a": {"file_name": "a.json", "columns": {"prompt": "instruction",
           "response": "output", "history": "history"}}})");
-  put("a.json", R"([{"instruction": "Who?", "output": "Me.", "history": [["Cat?", "Dog."]]}])");
-  put("x.yaml", "model_name_or_path: " + *model + "\nstage: sft\ndo_train: true\n" +
-                    "template: alpaca\ndataset: a\ndataset_dir: " + home.path() +
-                    "\noutput_dir: " + home.file("out") + "\n");
+  put(home, "a.json",
+      R"([{"instruction": "Who?", "output": "Me.", "history": [["Cat?", "Dog."]]}])");
+  put(home, "x.yaml",
+      "model_name_or_path: " + *model + "\nstage: sft\ndo_train: true\n" +
+          "template: alpaca\ndataset: a\ndataset_dir: " + home.path() +
+          "\noutput_dir: " + home.file("out") + "\n");
   const auto shown = home.run({"data", home.file("x.yaml")});
   CHECK_MESSAGE(contains(shown.out, "### Response:\n⟦ Dog.</s> \n\n⟧ ### Instruction:"), shown.out);
 }

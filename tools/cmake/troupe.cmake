@@ -214,9 +214,10 @@ endfunction()
 
 # A library: the sources of one folder. Without SOURCES it is header-only. NO_UNITY: sources that
 # cannot share a translation unit; PRECOMPILED: they are compiled with the precompiled headers even so.
-# COLD: nothing of it is run for each call, row or number. IO_BOUND: it is run for each call, and its time is
-# that of the kernel and of other processes: calls take as long with -O1 (tools/bench actors). APART: sources that the simulator replaces
-# by its own build of them, with planted mistakes, and that are objects of their own therefore.
+# COLD: nothing of it is run for each call, row or number. IO_BOUND: it is run for each call, and its
+# time is that of the kernel and of other processes: calls take as long with -O1 (tools/bench actors).
+# APART: sources that the simulator replaces by its own build of them, with planted mistakes, and that
+# are objects of their own therefore.
 function(troupe_library folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NO_UNITY;PRECOMPILED;COLD;IO_BOUND" "" "SOURCES;APART;DEPS;EXTERNAL;PRIVATE_EXTERNAL")
   troupe_target_name(target ${folder})
