@@ -342,6 +342,7 @@ Status Host::prepare(Started& started) {
   std::string known;
   for (const auto& candidate : classes_) {
     if (candidate.interface.type == type) class_ = &candidate;
+    if (candidate.interface.type == detail::class_name<StateCopy>()) continue;  // nobody's own
     known += (known.empty() ? "" : ", ") + std::string(candidate.interface.type);
   }
   mailbox_->adopt_thread();

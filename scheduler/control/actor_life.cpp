@@ -23,16 +23,20 @@ Status death_of(const ActorRecord& actor, const std::string& node,
                 const wire::ActorExited& exited) {
   std::string text = fmt::format("{} on node {} ", describe(actor), node);
   if (exited.constructor_failed) {
-    text += fmt::format("failed in its constructor: {}", exited.cause.to_string());
+    text += fmt::format("failed in its constructor: {}", exited.cause.message());
   } else if (exited.cause.code() == Code::kAborted) {
     text += fmt::format("ended: {}", exited.cause.message());
   } else if (!exited.cause.ok()) {
-    text += fmt::format("could not be started: {}", exited.cause.to_string());
+    text += fmt::format("could not be started: {}", exited.cause.message());
   } else {
     text += fmt::format("ended: {}", exited.exit.to_string());
   }
-  if (!exited.log_tail.empty()) {
-    std::string_view tail = exited.log_tail;
+  std::string_view tail = exited.log_tail;
+  // A host that fails in the constructor writes the cause, too.
+  if (const std::string told = fmt::format("troupe host: {}\n", exited.cause.to_string());
+      exited.constructor_failed && tail.ends_with(told))
+    tail.remove_suffix(told.size());
+  if (!tail.empty()) {
     if (tail.size() > kDeathLogBytesMax) tail = tail.substr(tail.size() - kDeathLogBytesMax);
     text += fmt::format("; its last output:\n{}", tail);
   }

@@ -300,6 +300,27 @@ TEST_CASE("options of lifetimes that make no sense are refused by name") {
   CHECK(detail::make_spec(options).status().code() == Code::kInvalidArgument);
 }
 
+// Its program does not list it.
+struct Unlisted {
+  int one() { return 1; }
+  static constexpr auto methods = troupe::methods<&Unlisted::one>;
+};
+
+TEST_CASE("a class that its program does not list is told once, beside those that it does") {
+  auto cluster =
+      Cluster::start_embedded(
+          {.num_cpus = 1, .on_output = kQuiet, .program = bin_dir() + "/test_actors_lives_host"})
+          .value();
+  const auto actor = cluster.spawn<Unlisted>({.name = "one"});
+  const Status why = actor.ok() ? actor->call<&Unlisted::one>().get(20s).status() : actor.status();
+  const std::string text = why.to_string();
+  const std::string told = "the program has no actor class Unlisted";
+  CHECK_MESSAGE(text.find(told) != std::string::npos, text);
+  CHECK_MESSAGE(text.find(told) == text.rfind(told), text);
+  CHECK_MESSAGE(text.find("StateCopy") == std::string::npos, text);
+  CHECK_MESSAGE(text.find("actor=one") == text.rfind("actor=one"), text);
+}
+
 TEST_CASE("an embedded cluster has a namespace, its job's own where none was named") {
   auto cluster = Cluster::start_embedded({.num_cpus = 1, .on_output = kQuiet}).value();
   CHECK(cluster.namespace_name() == wire::namespace_of_job(cluster.job_id()));

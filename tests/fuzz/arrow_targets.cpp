@@ -40,7 +40,9 @@ void run_arrow(std::span<const std::byte> input) {
 std::vector<FuzzBytes> arrow_seeds() {
   PosixFileSystem files;
   std::vector<FuzzBytes> seeds;
-  for (const char* name : {"rows.parquet", "stream.arrow", "file.arrow", "views.arrow"}) {
+  for (const char* name :
+       {"rows.parquet", "stream.arrow", "file.arrow", "views.arrow", "small_plain.parquet",
+        "small_packed.parquet", "small_stream.arrow", "small_file.arrow"}) {
     const auto bytes =
         files.read(source_dir() + "/tests/golden/arrow/" + name, std::uint64_t{1} << 20);
     TROUPE_CHECK(bytes.ok(), "{}", bytes.status().to_string());

@@ -97,6 +97,12 @@ TEST_CASE("chat answers the lines of a script, with what was said before") {
   const auto wrong = home.run({"chat", "--model", *model, "--template", "none"});
   CHECK(wrong.exit_code != 0);
   CHECK(contains(wrong.err, "Template none does not exist."));
+  // A folder alone is the model's.
+  home.more().input = "Once upon a time\n";
+  const auto by_folder = home.run({"chat", *model, "--template", "empty", "--max-tokens", "12"});
+  CHECK(by_folder.out == first);
+  const auto adapter = home.run({"chat", *model, "--adapter", home.file("nowhere")});
+  CHECK(contains(adapter.err, "adapter_config.json' at '" + home.file("nowhere")));
 }
 
 TEST_CASE(

@@ -219,6 +219,12 @@ class Chat {
 };
 
 Status chat(ChatOptions& options, CommandContext& context) {
+  // `troupe chat DIR` can only mean that model.
+  if (options.config.size() == 1 && options.flags.model.empty() &&
+      context.files.list(options.config.front()).ok()) {
+    options.flags.model = options.config.front();
+    options.config.clear();
+  }
   if (!options.config.empty()) TROUPE_RETURN_IF_ERROR(take_config(options, context));
   const auto opened = TROUPE_TRY(options.flags.open_model(context));
   auto conversation = TROUPE_TRY(Chat::start(opened, options, context));
@@ -264,8 +270,8 @@ void add_chat_command(CLI::App& app, CommandContext& context) {
           "how a conversation is written, as a training's template (default: the last adapter's\n"
           "chat_template.jinja, else the model's tokenizer's)")
       .option("--system", options->system, "TEXT", "the system's text (default: the template's)")
-      .arguments("config", options->config, "FILE.yaml [KEY=VALUE]...",
-                 "a file of `llamafactory-cli chat`, in place of --model");
+      .arguments("config", options->config, "DIR|FILE.yaml [KEY=VALUE]...",
+                 "the model's folder, or a file of `llamafactory-cli chat`, in place of --model");
   add_sampling_flags(command, options->flags);
   command.example("troupe chat --model build/runs/sft --template llama3")
       .example("troupe chat --model BASE --adapter runs/lora --template qwen --temperature 0.7")

@@ -50,8 +50,11 @@ Result<GenerationFlags::Opened> GenerationFlags::open_model(CommandContext& cont
     adapter_folders.push_back(model);
   }
   const auto folder = TROUPE_TRY(names.model_folder(base, {}));
-  for (const auto& adapter : adapters)
-    adapter_folders.push_back(TROUPE_TRY(names.model_folder(adapter, {})));
+  for (const auto& adapter : adapters) {
+    auto adapter_folder = names.model_folder(adapter, {});
+    if (!adapter_folder.ok()) return adapter_folder.status().prefixed("adapter");
+    adapter_folders.push_back(std::move(*adapter_folder));
+  }
   const int count = threads > 0
                         ? static_cast<int>(std::min<std::uint64_t>(threads, 1024))
                         : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

@@ -52,6 +52,16 @@ def main():
     views = pyarrow.table({"view": pyarrow.array(["short", None, "longer than twelve bytes", ""], pyarrow.string_view())})
     with pyarrow.ipc.new_stream(FOLDER / "views.arrow", views.schema) as stream:
         stream.write_table(views)
+    # Less than a kilobyte each: what fuzzing changes many times a second (tests/fuzz/arrow_targets.cpp).
+    turns = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+    small = pyarrow.table({"text": ["hi", None], "turns": pyarrow.array([turns, []], pyarrow.list_(TURN))})
+    for name, options in (("plain", {"use_dictionary": False, "compression": "none"}), ("packed", {"compression": "snappy"})):
+        pyarrow.parquet.write_table(small, FOLDER / f"small_{name}.parquet", store_schema=False, write_statistics=False, **options)
+    label = pyarrow.table({"label": pyarrow.array(["a", None, "a"]).dictionary_encode(), "n": pyarrow.array([1, 2, 3], pyarrow.int8())})
+    with pyarrow.ipc.new_stream(FOLDER / "small_stream.arrow", label.schema) as stream:
+        stream.write_table(label)
+    with pyarrow.ipc.new_file(FOLDER / "small_file.arrow", label.schema) as file:
+        file.write_table(label)
     lines = [json.dumps(shown(r), ensure_ascii=False) for r in rows]
     (FOLDER / "rows.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -104,9 +104,9 @@ class Judge:
             if done.returncode == 0:
                 lines = (place / "out/steps.jsonl").read_text().splitlines() if runs else []
                 return (WORKS, "", "") if not runs or len(lines) == STEPS else (FAILED, "", f"{len(lines)} steps")
-        lines = [re.sub(r"^troupe [a-z]+: |^(?:override|flag): | \(key=[\w.]+\)$", "", line)
+        lines = [re.sub(r"^troupe [a-z]+: |^(?:command line|flag): | \(key=[\w.]+\)$", "", line)
                  for line in done.stderr.splitlines() if line.strip() and not line.startswith(("troupe: ", "\t"))]
-        lines = [re.sub(r"^(?:override|flag): ", "", line) for line in lines
+        lines = [re.sub(r"^(?:command line|flag): ", "", line) for line in lines
                  if not line.startswith(("warning: ", "notice: "))]
         if done.returncode < 0 or done.returncode == 124 or not lines:
             return FAILED, "", lines[-1] if lines else f"exit code {done.returncode}"

@@ -13,7 +13,7 @@ namespace troupe::train {
 struct ExplainRow {
   std::string key;
   std::string value;   // as it is used; "(hidden)" for credentials
-  std::string origin;  // "default", "x.yaml:12", "override", "flag"
+  std::string origin;  // "default", "x.yaml:12", "command line", "flag"
   Treatment treatment = Treatment::kImplemented;
   std::string note;  // the meaning, or why it has no effect
   bool given = false;

@@ -91,7 +91,7 @@ std::string Origin::to_string() const {
     case OriginKind::kFile:
       return line > 0 ? fmt::format("{}:{}", name, line) : name;
     case OriginKind::kOverride:
-      return "override";
+      return "command line";
     case OriginKind::kFlag:
       return "flag";
     case OriginKind::kEnvironment:

@@ -22,7 +22,7 @@ struct Origin {
   // What the user wrote, where a setting of ours was made of another tool's key; else empty.
   std::string key = {};
 
-  // "x.yaml:12", "override", "flag", "environment NAME", "default", "Axolotl's default".
+  // "x.yaml:12", "command line", "flag", "environment NAME", "default", "Axolotl's default".
   std::string to_string() const;
 };
 

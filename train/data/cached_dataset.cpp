@@ -343,8 +343,20 @@ class CachedMaking {
       now.file_bytes = file_bytes;
       if (request_.progress) request_.progress(now);
     };
+    const auto unchanged = [&]() -> Status {
+      for (std::size_t i = 0; i < before.size(); ++i) {
+        if (file_stamp(wanted_.paths[i]).value_or(FileStamp()) == before[i]) continue;
+        return error(Code::kFailedPrecondition,
+                     "{} changed while it was read; start again when nobody writes it any more",
+                     wanted_.paths[i]);
+      }
+      return {};
+    };
     const auto into = [&](const char* set) {
-      return [&writer, set](const TokenDataset& samples) { return writer.append(set, samples); };
+      return [&writer, &unchanged, set](const TokenDataset& samples) -> Status {
+        TROUPE_RETURN_IF_ERROR(unchanged());  // said now, not behind the last row
+        return writer.append(set, samples);
+      };
     };
     const DatasetModule made = TROUPE_TRY(
         make_samples(files_, options_, tokenizer_,
@@ -357,15 +369,8 @@ class CachedMaking {
                      .sets = {},
                      .eval_parts = made.eval_parts};
     describing.join();
-    for (std::size_t i = 0; i < before.size(); ++i) {
-      about.files.push_back(TROUPE_TRY(std::move(described[i])));
-      if (about.files.back().stamp == before[i] &&
-          file_stamp(wanted_.paths[i]).value_or(FileStamp()) == before[i])
-        continue;
-      return error(Code::kFailedPrecondition,
-                   "{} changed while it was read; start again when nobody writes it any more",
-                   wanted_.paths[i]);
-    }
+    for (auto& file : described) about.files.push_back(TROUPE_TRY(std::move(file)));
+    TROUPE_RETURN_IF_ERROR(unchanged());
     // Freed by threads that have ended: whoever tokenised lives as long as the run.
     ::malloc_trim(0);
     return writer.finish(std::move(about), request_.folder);

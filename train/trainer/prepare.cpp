@@ -397,6 +397,16 @@ std::optional<SampleStream> read_stream(FileSystem& files, const std::string& di
   return std::move(*stream);
 }
 
+// Rotary positions go on for ever, and a model knows those that it was trained on.
+void note_untaught_positions(const ModelConfig& model, std::int64_t longest,
+                             std::vector<std::string>& notes) {
+  if (model.positions != PositionKind::kRotary || longest <= model.max_position_embeddings) return;
+  notes.push_back(fmt::format(
+      "warning: rows have up to {} tokens, and max_position_embeddings of the model's config.json "
+      "is {}: it may not have been taught what comes behind; cutoff_len: {} keeps rows within",
+      longest, model.max_position_embeddings, model.max_position_embeddings));
+}
+
 // Refuses to go on from a checkpoint with other samples than those that its cursor counts.
 Status check_stream(const std::string& checkpoint, const std::optional<SampleStream>& before,
                     const SampleStream& now, bool allowed, std::vector<std::string>& notes) {
@@ -849,6 +859,7 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   TROUPE_RETURN_IF_ERROR(check_length(
       model, config.data.streaming ? config.data.cutoff_len : longest_sequence(module.train)));
   if (module.eval) TROUPE_RETURN_IF_ERROR(check_length(model, longest_sequence(*module.eval)));
+  if (!config.data.streaming) note_untaught_positions(model, longest_sequence(module.train), notes);
   std::string stream =
       TROUPE_TRY(settle_stream(files, config, samples.stream, contents.resume_path, notes));
   std::map<std::string, std::string> stream_tokenizer;

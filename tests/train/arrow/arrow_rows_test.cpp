@@ -85,7 +85,8 @@ TEST_CASE("reading ends where nobody wants more") {
 
 TEST_CASE("damaged files are named, and nothing of them is read beyond its end") {
   if (!is_here()) return;
-  for (const char* name : {"rows.parquet", "stream.arrow", "file.arrow"}) {
+  for (const char* name : {"rows.parquet", "stream.arrow", "file.arrow", "small_plain.parquet",
+                           "small_packed.parquet", "small_stream.arrow", "small_file.arrow"}) {
     CAPTURE(name);
     const std::string whole = golden(name);
     const auto is_named = [&](const std::string& bytes) {

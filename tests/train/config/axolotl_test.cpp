@@ -72,16 +72,16 @@ TEST_CASE("what is wrong is said with Axolotl's key and line") {
   const auto bad = load("num_epochs: many");
   CHECK(bad.status().context("key") == "num_epochs");
   CHECK(contains(refused("", {"micro_batch_size=0"}),
-                 "override: micro_batch_size: 0 is too small: at least 1"));
+                 "command line: micro_batch_size: 0 is too small: at least 1"));
   CHECK(contains(refused("microbatch_size: 1"), "ax.yaml:11: unknown key 'microbatch_size'"));
   CHECK(contains(refused("microbatch_size: 1"), "micro_batch_size"));
   CHECK(contains(refused("per_device_train_batch_size: 1"), "unknown key"));
   CHECK(contains(refused("warmup_steps: 2.5"),
                  "ax.yaml:11: warmup_steps: 2.5 is neither a whole number"));
   CHECK(contains(refused("", {"base_model=nowhere"}),
-                 "override: base_model: 'nowhere' is no folder on this machine"));
+                 "command line: base_model: 'nowhere' is no folder on this machine"));
   CHECK(contains(refused("", {"datasets=[{path: none.json, type: alpaca}]"}),
-                 "override: datasets: 'none.json' is no file or folder"));
+                 "command line: datasets: 'none.json' is no file or folder"));
   CHECK(said(accepted(load("adam_eps: 1e-9")), "did you mean adam_epsilon?"));
 }
 
@@ -319,7 +319,7 @@ TEST_CASE("unfrozen_parameters: expressions as Axolotl reads them, of whole tens
 
 TEST_CASE("what is refused names the way out") {
   CHECK(contains(refused("", {"optimizer=lomo"}),
-                 "override: optimizer=lomo is not supported: the optimizers here are"));
+                 "command line: optimizer=lomo is not supported: the optimizers here are"));
   CHECK(contains(refused("fsdp_version: 2\nfsdp_config: {reshard_after_forward: true}",
                          {"optimizer=adamw_8bit"}),
                  "FSDP2 not compatible with adamw_8bit, use `adamw_torch_8bit` instead"));

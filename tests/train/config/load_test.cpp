@@ -111,8 +111,8 @@ TEST_CASE("all that is wrong is reported at once, by place and key") {
                  "x.yaml:15: use_mca=true is not supported: tensor, pipeline and context "
                  "parallelism come later; leave use_mca out"));
   CHECK(contains(text, "x.yaml:16: lr_scheduler_type2: unknown key"));
-  CHECK(contains(text, "override: seed: expected a whole number, found \"x\""));
-  CHECK(contains(text, "override: stage: 'stf' is no valid value"));
+  CHECK(contains(text, "command line: seed: expected a whole number, found \"x\""));
+  CHECK(contains(text, "command line: stage: 'stf' is no valid value"));
   CHECK(loaded.status().code() == Code::kInvalidArgument);
   CHECK(loaded.status().context("key") == "learning_rat");
 }
@@ -265,7 +265,7 @@ TEST_CASE("explain has a row for every key, and credentials are hidden") {
   CHECK(row("learning_rate").origin == "x.yaml:10");
   CHECK(row("seed").origin == "default");
   CHECK_FALSE(row("seed").given);
-  CHECK(row("troupe.workers").origin == "override");
+  CHECK(row("troupe.workers").origin == "command line");
   CHECK(row("trust_remote_code").treatment == Treatment::kInert);
   CHECK(row("hf_hub_token").value == "(hidden)");
   CHECK(row("(world size)").value == "2");

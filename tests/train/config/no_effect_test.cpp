@@ -158,8 +158,9 @@ TEST_CASE("which data set of a folder, and how its files are read") {
   };
   // A folder of several data sets.
   CHECK(accepted(load("path: hub, name: en")).config.data.rows.datasets[0].at("path") == "hub/en");
-  CHECK(contains(refusal(load("path: hub, name: de")),
-                 "override: datasets[0].name=de is not supported: hub has no folder of that name"));
+  CHECK(contains(
+      refusal(load("path: hub, name: de")),
+      "command line: datasets[0].name=de is not supported: hub has no folder of that name"));
   // A file is one data set, whatever it is called; Axolotl passes over it, too.
   const auto file = accepted(
       load("path: rows.json, name: en, revision: abc, data_dir: sub, trust_remote_code: true"));

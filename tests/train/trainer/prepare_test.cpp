@@ -69,6 +69,27 @@ TEST_CASE("an evaluation data set travels with the bundle") {
         std::vector<EvalPart>{{"e", 2}});
 }
 
+TEST_CASE("rows beyond the positions that a model knows are told, with the key that cuts them") {
+  Folder folder;
+  const auto told = [&] {
+    const auto run = folder.prepare();
+    REQUIRE_MESSAGE(run.ok(), run.status().to_string());
+    return std::ranges::any_of(run->notes, [](const std::string& note) {
+      return note.find("is 4: it may not") != std::string::npos &&
+             note.find("cutoff_len: 4") != std::string::npos;
+    });
+  };
+  CHECK_FALSE(told());
+  folder.write("model/config.json",
+               R"({"model_type": "llama", "hidden_size": 16, "intermediate_size": 16,
+                   "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 300,
+                   "max_position_embeddings": 4})");
+  folder.config.data.cutoff_len = 24;
+  CHECK(told());
+  folder.config.data.cutoff_len = 4;
+  CHECK_FALSE(told());
+}
+
 TEST_CASE("val_size takes rows from training; without evaluation nothing to evaluate on travels") {
   Folder folder;
   folder.config.evaluation.val_size = 0.25;  // ⌈2.5⌉ rows
