@@ -23,6 +23,8 @@
 namespace troupe::scheduler {
 namespace {
 
+// A training that gives its weights away again and again does so within this.
+constexpr Duration kSpareTime = std::chrono::seconds(60);
 constexpr Duration kTickInterval = std::chrono::milliseconds(50);
 // The head has so long to list the nodes that may have a copy, and they to be asked for it.
 constexpr Duration kListTime = std::chrono::seconds(10);
@@ -263,6 +265,12 @@ void Service::carry_out(ObjectEffect& effect) {
       if (file != files_.end()) forget(std::move(files_.extract(file).mapped()));
       return;
     }
+    case ObjectEffect::Kind::kSpareSegment:
+      fetched_.erase(effect.segment);
+      return after(kSpareTime, [this, segment = effect.segment] {
+        store_.drop_spare(segment);
+        carry_out();
+      });
     case ObjectEffect::Kind::kSpill:
       return spill(effect);
     case ObjectEffect::Kind::kForgetMemory:
@@ -299,6 +307,12 @@ void Service::tell_process(ObjectEffect& effect) {
 }
 
 void Service::create(const ObjectEffect& effect) {
+  // Not where something of it is still being sent.
+  if (auto spare = memories_.extract(effect.file);
+      !spare.empty() && spare.mapped().use_count() == 1) {
+    memories_[effect.segment] = std::move(spare.mapped());
+    return;
+  }
   auto memory =
       ObjectMemory::create(effect.bytes, effect.process != 0 ? ObjectMemory::Writer::kProcess
                                                              : ObjectMemory::Writer::kStore);

@@ -337,10 +337,10 @@ void ObjectStore::drop_bytes(ObjectId id, Object& object) {
 void ObjectStore::drop_if_empty(SegmentKey key) {
   const auto found = segments_.find(key);
   if (found == segments_.end()) return;
-  const Segment& segment = found->second;
-  if (!segment.objects.empty() || segment.fresh) return;
+  Segment& segment = found->second;
+  if (!segment.objects.empty() || segment.fresh || segment.place == Place::kSpare) return;
   if (segment.writer != 0 && segment.mapped.contains(segment.writer)) return;  // it is used again
-  drop_segment(key);
+  if (!keep_spare(key, segment)) drop_segment(key);
 }
 
 void ObjectStore::drop_segment(SegmentKey key) {
@@ -353,6 +353,12 @@ void ObjectStore::drop_segment(SegmentKey key) {
   }
   if (segment.place == Place::kRevoking || segment.place == Place::kSpilling) {
     leaving_bytes_ -= segment.bytes;
+  }
+  if (segment.place == Place::kSpare) {
+    const auto [first, last] = spares_.equal_range(segment.bytes);
+    spares_.erase(
+        std::find_if(first, last, [&](const auto& spare) { return spare.second == key; }));
+    spare_bytes_ -= segment.bytes;
   }
   if (segment.place == Place::kSpilled) {
     counted_.spilled_bytes -= segment.disk_bytes;

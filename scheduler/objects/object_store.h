@@ -52,6 +52,8 @@ struct ObjectStoreConfig {
   Duration stuck_after = std::chrono::seconds(2);
   // An object of so many bytes comes back from disk into a segment of its own.
   std::uint64_t alone_bytes = 32u << 10;
+  // Memory of so many bytes that a copy was in is kept for the next one of that size.
+  std::uint64_t spare_bytes = 1u << 20;
 };
 
 // What is to be done, in this order.
@@ -59,8 +61,10 @@ struct ObjectEffect {
   enum class Kind {
     kTellProcess,    // `message` to `process`; with the descriptor of `segment` where it is not 0
     kTellPeer,       // `message` to the store of `node`, at `endpoint`
-    kCreateSegment,  // shared memory of `bytes`, as `segment`, that `process` writes; 0: the store
+    kCreateSegment,  // shared memory of `bytes`, as `segment`, that `process` writes; 0: the store.
+                     // `file`, where it is not 0, is spare memory of that size, which goes with it
     kDropSegment,    // its descriptor, and what of it is on disk
+    kSpareSegment,   // nobody uses its memory; drop_spare() follows where that stays so
     kSpill,          // write `pieces` of it to disk; spilled() follows
     kForgetMemory,   // it is on disk; its memory goes
     kRestore,        // read `pieces` of `file` from disk into new memory of `bytes`, as `segment`;
@@ -74,7 +78,7 @@ struct ObjectEffect {
   // connection that the node has made to this one; otherwise on this store's to the node.
   bool reply = false;
   SegmentKey segment = 0;
-  SegmentKey file = 0;  // a segment that is on disk
+  SegmentKey file = 0;  // a segment that is on disk, or spare
   std::uint64_t bytes = 0;
   // An object's bytes: where they were in the segment that went to disk, and where they are to be.
   struct Piece {
@@ -120,6 +124,8 @@ class ObjectStore {
   // False: nobody needs what was written, or read.
   bool spilled(SegmentKey segment, Status status, TimePoint now);
   bool restored(SegmentKey segment, Status status);
+  // If it still is.
+  void drop_spare(SegmentKey segment);
   // Into the segment. Of an orphan: kObjectLost where nobody has it; anything else, and it may be
   // tried again.
   void fetched(ObjectId object, SegmentKey segment, Status status);
@@ -182,10 +188,13 @@ class ObjectStore {
     };
     std::map<NodeId, Borrower> borrowers;
   };
-  enum class Place { kMemory, kRevoking, kSpilling, kSpilled, kRestoring };
+  // kSpare: a copy was in it, and the next one of its size may be, as memory that was used before
+  // is written in half the time; when nobody maps it any more.
+  enum class Place { kMemory, kRevoking, kSpilling, kSpilled, kRestoring, kSpare };
   struct Segment {
     ProcessKey writer = 0;  // 0: this store's own, or its process is gone
     bool fresh = true;      // nothing has been put into it yet
+    bool for_copy = false;  // this store made it, for an object of another node
     std::uint64_t bytes = 0;
     std::uint64_t disk_bytes = 0;  // of kSpilling, kSpilled
     std::set<ObjectId> objects;
@@ -243,6 +252,9 @@ class ObjectStore {
   // Drops the segment if nothing lies in it and nothing will.
   void drop_if_empty(SegmentKey key);
   void drop_segment(SegmentKey key);
+  bool keep_spare(SegmentKey key, Segment& segment);
+  // 0: there is none that the want may have.
+  SegmentKey spare_for(const Want& want) const;
   void lose(ObjectId id, Object& object, Status why);
   void held_now(ObjectId id);
 
@@ -264,7 +276,7 @@ class ObjectStore {
   // Memory.
   void want(Want want, TimePoint now);
   void serve_wants(TimePoint now);
-  void serve(const Want& want);
+  void serve(const Want& want, SegmentKey spare);
   void serve_restore(const Want& want);
   struct Comrades {
     std::vector<ObjectId> objects;
@@ -318,7 +330,9 @@ class ObjectStore {
   std::uint64_t next_segment_ = 1;
   std::uint64_t next_request_ = 1;
   std::uint64_t uses_ = 0;
-  std::uint64_t memory_bytes_ = 0;
+  std::multimap<std::uint64_t, SegmentKey> spares_;  // by their bytes
+  std::uint64_t spare_bytes_ = 0;
+  std::uint64_t memory_bytes_ = 0;   // spare ones, too
   std::uint64_t leaving_bytes_ = 0;  // of segments that are being revoked or written to disk
   Totals counted_;                   // what only grows, and spilled_bytes
   Status last_spill_error_;

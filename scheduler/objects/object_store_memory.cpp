@@ -62,7 +62,8 @@ void ObjectStore::serve_wants(TimePoint now) {
       wants_.pop_front();
       continue;
     }
-    if (memory_bytes_ + front.bytes > config_.memory_max_bytes) {
+    const SegmentKey spare = spare_for(front);
+    if (spare == 0 && memory_bytes_ + front.bytes > config_.memory_max_bytes) {
       make_room(front.bytes, now);
       // Empty segments of processes that have gone leave at once.
       if (memory_bytes_ + front.bytes > config_.memory_max_bytes) return;
@@ -70,13 +71,12 @@ void ObjectStore::serve_wants(TimePoint now) {
     const Want served = std::move(wants_.front());
     wants_.pop_front();
     for (Want& other : wants_) other.since = now;
-    serve(served);
+    serve(served, spare);
   }
 }
 
-void ObjectStore::serve(const Want& want) {
+void ObjectStore::serve(const Want& want, SegmentKey spare) {
   if (want.kind == Want::Kind::kRestore) return serve_restore(want);
-  memory_bytes_ += want.bytes;
   const SegmentKey key = next_segment_++;
   Segment& segment = segments_[key];
   segment.bytes = want.bytes;
@@ -85,7 +85,13 @@ void ObjectStore::serve(const Want& want) {
   create.segment = key;
   create.bytes = want.bytes;
   create.process = want.kind == Want::Kind::kSegment ? want.waiter.process : 0;
+  if (spare != 0) {
+    create.file = spare;
+    drop_segment(spare);
+  }
+  memory_bytes_ += want.bytes;
   if (want.kind == Want::Kind::kFetch) {
+    segment.for_copy = true;
     Object& object = objects_.at(want.object);
     segment.fresh = false;
     segment.place = Place::kRestoring;
@@ -106,6 +112,35 @@ void ObjectStore::serve(const Want& want) {
   granted.place.segment = key;
   granted.segment_bytes = want.bytes;
   answer(want.waiter, std::move(granted), key);
+}
+
+// --- memory that was used before -----------------------------------------------------------------
+
+bool ObjectStore::keep_spare(SegmentKey key, Segment& segment) {
+  if (!segment.for_copy || segment.place != Place::kMemory || segment.bytes < config_.spare_bytes)
+    return false;
+  for (const ProcessKey process : segment.mapped) {
+    if (processes_[process].reader) return false;
+    tell_process(process, wire::ObjectMessage(wire::RevokeSegments{.segments = {key}}));
+  }
+  segment.place = Place::kSpare;
+  spares_.emplace(segment.bytes, key);
+  spare_bytes_ += segment.bytes;
+  effect(Kind::kSpareSegment).segment = key;
+  return true;
+}
+
+SegmentKey ObjectStore::spare_for(const Want& want) const {
+  if (want.kind != Want::Kind::kFetch) return 0;
+  const auto [first, last] = spares_.equal_range(want.bytes);
+  const auto found = std::find_if(
+      first, last, [&](const auto& spare) { return segments_.at(spare.second).mapped.empty(); });
+  return found == last ? 0 : found->second;
+}
+
+void ObjectStore::drop_spare(SegmentKey key) {
+  const auto found = segments_.find(key);
+  if (found != segments_.end() && found->second.place == Place::kSpare) drop_segment(key);
 }
 
 // What leaves the disk with the object: nothing where it is large enough for a segment of its own,
@@ -188,6 +223,7 @@ void ObjectStore::make_room(std::uint64_t bytes, TimePoint now) {
   if (!short_of(bytes)) return;
   // Where memory is short it will be again: all segments are looked at once for several requests.
   const std::uint64_t besides = config_.memory_max_bytes / kRoomParts;
+  while (!spares_.empty() && short_of(bytes)) drop_segment(spares_.rbegin()->second);
   std::vector<Candidate> candidates;
   for (const auto& [key, segment] : segments_) {
     if (segment.place != Place::kMemory || segment.fresh || segment.busy_until > now) continue;
@@ -259,6 +295,8 @@ Status ObjectStore::on(ProcessKey process, const wire::SegmentsRevoked& message,
     if (segment.place == Place::kRevoking) {
       segment.unanswered.erase(process);
       if (segment.unanswered.empty()) revocation_answered(key, now);
+    } else if (segment.place == Place::kSpare && !unmapped) {
+      drop_segment(key);  // who has a view of what was lost reads on
     } else if (unmapped) {
       drop_if_empty(key);
     }
@@ -429,7 +467,7 @@ std::string ObjectStore::what_is_in_the_way() const {
 ObjectStore::Totals ObjectStore::totals() const {
   Totals totals = counted_;
   totals.objects = objects_.size();
-  totals.memory_bytes = memory_bytes_;
+  totals.memory_bytes = memory_bytes_ - spare_bytes_;
   totals.memory_max_bytes = config_.memory_max_bytes;
   totals.waiting = wants_.size();
   return totals;
@@ -439,6 +477,7 @@ std::string ObjectStore::inconsistency() const {
   std::uint64_t memory = 0;
   std::uint64_t spilled_bytes = 0;
   std::uint64_t leaving = 0;
+  std::uint64_t spare = 0;
   for (const auto& [key, segment] : segments_) {
     if (segment.place == Place::kSpilled) {
       spilled_bytes += segment.disk_bytes;
@@ -459,7 +498,9 @@ std::string ObjectStore::inconsistency() const {
         return fmt::format("segment {} is mapped by process {}, which is gone", key, process);
       }
     }
-    if (segment.objects.empty() && segment.writer == 0 && segment.place != Place::kRevoking) {
+    if (segment.place == Place::kSpare) spare += segment.bytes;
+    if (segment.objects.empty() && segment.writer == 0 && segment.place != Place::kRevoking &&
+        segment.place != Place::kSpare) {
       return fmt::format("segment {} is empty and nobody's", key);
     }
   }
@@ -468,6 +509,7 @@ std::string ObjectStore::inconsistency() const {
     return fmt::format("counted {} + {} bytes, {} leaving; they are {} + {}, {}", memory_bytes_,
                        counted_.spilled_bytes, leaving_bytes_, memory, spilled_bytes, leaving);
   }
+  if (spare != spare_bytes_) return fmt::format("{} bytes are spare, not {}", spare, spare_bytes_);
   if (memory_bytes_ > config_.memory_max_bytes) return "more memory than there is";
   for (const auto& [id, object] : objects_) {
     if (object.segment != 0 && !segments_.contains(object.segment)) {

@@ -41,12 +41,25 @@ class Store {
   }
   // The home knows that this store holds its objects.
   void borrowed_from(NodeId home) {
-    const auto asked = std::ranges::find_if(effects_, [](const ObjectEffect& effect) {
-      return get_if<wire::BorrowObjects>(&effect.message) != nullptr;
-    });
-    REQUIRE(asked != effects_.end());
+    const auto asked =
+        std::find_if(effects_.rbegin(), effects_.rend(), [](const ObjectEffect& effect) {
+          return get_if<wire::BorrowObjects>(&effect.message) != nullptr;
+        });
+    REQUIRE(asked != effects_.rend());
     const auto request = get_if<wire::BorrowObjects>(&asked->message)->request;
     store_.on_peer(home, {}, wire::ObjectsBorrowed{.request = request}, now);
+    take();
+  }
+  // The home answers where the last object that was sought can be fetched.
+  void source_is(NodeId home, std::uint64_t bytes) {
+    const auto sought =
+        std::find_if(effects_.rbegin(), effects_.rend(), [](const ObjectEffect& effect) {
+          return get_if<wire::FindSource>(&effect.message) != nullptr;
+        });
+    REQUIRE(sought != effects_.rend());
+    const auto request = get_if<wire::FindSource>(&sought->message)->request;
+    store_.on_peer(home, {},
+                   wire::ObjectSource{.request = request, .node_id = home, .bytes = bytes}, now);
     take();
   }
   void home_lost(NodeId home) {
@@ -96,6 +109,27 @@ class Store {
     return std::ranges::any_of(effects_, [&](const ObjectEffect& effect) {
       const auto* told = get_if<wire::RevokeSegments>(&effect.message);
       return told && std::ranges::find(told->segments, segment) != told->segments.end();
+    });
+  }
+  void settle() {
+    store_.begin_settling();
+    store_.settle();
+    take();
+  }
+  void drop_spare(SegmentKey segment) {
+    store_.drop_spare(segment);
+    take();
+  }
+  std::uint64_t memory_bytes() const { return store_.totals().memory_bytes; }
+  // The last segment that was made, and the spare one whose memory it has.
+  std::pair<SegmentKey, SegmentKey> made() const {
+    for (auto it = effects_.rbegin(); it != effects_.rend(); ++it)
+      if (it->kind == Kind::kCreateSegment) return {it->segment, it->file};
+    return {};
+  }
+  bool drops(SegmentKey segment) const {
+    return std::ranges::any_of(effects_, [&](const ObjectEffect& effect) {
+      return effect.kind == Kind::kDropSegment && effect.segment == segment;
     });
   }
   bool spills(SegmentKey segment) const {
@@ -178,6 +212,73 @@ TEST_CASE("an object of another node that no memory here could hold is refused a
 }
 
 // What process 2 of the store holds, of a home that is lost before its bytes were here.
+// Copies of another node's objects, 30 MiB each, which process 2 holds, reads and lets go of.
+struct Copies {
+  static constexpr std::uint64_t kRequest = 1000;
+  const NodeId home{7, 7};
+  Store store;
+  // The segment that it is fetched into, and the spare one whose memory that has.
+  std::pair<SegmentKey, SegmentKey> fetch(std::uint64_t number, std::uint64_t mib = 30) {
+    const ObjectId id{2, number};
+    store.say(2,
+              wire::HoldObjects{.request = 0,
+                                .objects = {{.object_id = id, .home = home, .bytes = mib << 20}}});
+    store.borrowed_from(home);
+    store.say(2, wire::GetObject{.request = kRequest + number, .object_id = id});
+    store.source_is(home, mib << 20);
+    store.fetched(id, {});
+    REQUIRE(store.answer(kRequest + number));
+    store.check();
+    return store.made();
+  }
+  void let_go(std::uint64_t number) {
+    store.say(2, wire::ReleaseObjects{.objects = {{2, number}}, .unshared = false});
+    store.settle();
+    store.check();
+  }
+};
+
+TEST_CASE("a copy's memory is the next one's of that size, when nobody maps it any more") {
+  Copies copies;
+  Store& store = copies.store;
+  const SegmentKey first = copies.fetch(1).first;
+  copies.let_go(1);
+  CHECK_FALSE(store.drops(first));
+  CHECK(store.is_revoked(first));
+  CHECK(store.memory_bytes() == 0);
+  const auto second = copies.fetch(2);  // process 2 maps the first one still
+  CHECK(second.second == 0);
+  store.say(2, wire::SegmentsRevoked{.unmapped = {first}, .in_use = {}});
+  const auto third = copies.fetch(3);
+  CHECK(third.first != first);
+  CHECK(third.second == first);
+  CHECK(copies.fetch(4, 10).second == 0);
+  // Who has a view of what it let go of keeps its memory to itself.
+  copies.let_go(2);
+  store.say(2, wire::SegmentsRevoked{.unmapped = {}, .in_use = {second.first}});
+  CHECK(store.drops(second.first));
+  copies.let_go(3);
+  store.say(2, wire::SegmentsRevoked{.unmapped = {third.first}, .in_use = {}});
+  CHECK_FALSE(store.drops(third.first));
+  store.drop_spare(third.first);
+  CHECK(store.drops(third.first));
+  store.drop_spare(third.first);
+  store.check();
+}
+
+TEST_CASE("spare memory goes before anything else where memory is short") {
+  Copies copies;
+  const SegmentKey first = copies.fetch(1).first;
+  copies.let_go(1);
+  const SegmentKey other = copies.store.put(1, 60);
+  CHECK_FALSE(copies.store.drops(first));
+  const auto wanted = copies.store.ask(3, 20);
+  CHECK(copies.store.answer(wanted));
+  CHECK(copies.store.drops(first));
+  CHECK_FALSE(copies.store.is_revoked(other));
+  copies.store.check();
+}
+
 struct Orphan {
   const NodeId home{7, 7};
   const ObjectId object{2, 5};

@@ -188,7 +188,8 @@ void ObjectWorld::start() {
                                      .node_name = fmt::format("n{}", i),
                                      .memory_max_bytes = kMemoryBytes,
                                      // Small ones come back together under every other seed.
-                                     .alone_bytes = options_.seed % 2 == 0 ? kSlotBytes : 100});
+                                     .alone_bytes = options_.seed % 2 == 0 ? kSlotBytes : 100,
+                                     .spare_bytes = 1});
     nodes_.push_back(std::move(node));
   }
   for (int i = 0; i < count * 3; ++i) {
@@ -555,8 +556,18 @@ void ObjectWorld::carry_out(int at) {
         break;
       }
       case ObjectEffect::Kind::kCreateSegment:
-        trace("n{} makes segment {}", at, segment);
+        trace("n{} makes segment {} of {}", at, segment, effect.file);
+        if (effect.file != 0) check_unread(at, effect.file);
         node.content[segment];
+        break;
+      case ObjectEffect::Kind::kSpareSegment:
+        trace("n{} keeps the memory of segment {}", at, segment);
+        later_.push_back({at, [this, at, segment] {
+                            if (!chance(3)) return false;
+                            nodes_[static_cast<std::size_t>(at)].store->drop_spare(segment);
+                            carry_out(at);
+                            return true;
+                          }});
         break;
       case ObjectEffect::Kind::kDropSegment:
         check_unread(at, segment);
