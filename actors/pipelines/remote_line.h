@@ -17,9 +17,8 @@
 
 namespace troupe::detail {
 
-// How long a binding stands without a connection: for a cable to be joined again, with the memory
-// of its items. The owner gives up after as long.
-inline constexpr Duration kOwnerAwayMax = std::chrono::seconds(60);
+// The most that PipelineOptions::reconnect_timeout may be: a stage keeps the memory of its items.
+inline constexpr Duration kReconnectMax = std::chrono::minutes(10);
 
 struct RemoteStageFrame {
   enum class Kind : std::uint32_t {

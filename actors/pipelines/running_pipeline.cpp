@@ -104,8 +104,13 @@ Result<std::shared_ptr<PipelineCore>> PipelineCore::create(const PipelineDraft& 
   }
   TROUPE_RETURN_IF_ERROR(plan.check());
   if (options.item_timeout.count() <= 0 || options.build_timeout.count() <= 0 ||
-      options.item_tries == 0) {
+      options.reconnect_timeout.count() <= 0 || options.item_tries == 0) {
     return error(Code::kInvalidArgument, "PipelineOptions: times and tries are more than nothing");
+  }
+  if (options.reconnect_timeout > kReconnectMax) {
+    return error(Code::kInvalidArgument,
+                 "PipelineOptions: reconnect_timeout ({} ms) is at most ten minutes",
+                 options.reconnect_timeout.count());
   }
   if (may_not_wait(**draft.client)) {
     return error(Code::kFailedPrecondition, "build() of a pipeline waits: not here");
@@ -344,28 +349,36 @@ void RunningPipeline::retry_later_locked(std::size_t index) {
   client_->loop().call_after(kRebindPause, [weak = weak_from_this(), index] {
     const auto self = weak.lock();
     if (!self) return;
-    Status late;
-    {
-      MutexLock lock(self->mutex_);
-      const Seat& seat = self->seats_[index];
-      const bool waits = !seat.bound && seat.process != 0 && !self->over() &&
-                         seat.bound_generation == seat.info.generation;
-      if (waits && self->client_->loop().clock().now() - seat.away_since > kOwnerAwayMax) {
-        late = self->away_too_long_locked(seat);
-      } else {
-        self->connect_locked(index);
-      }
-    }
-    if (!late.ok()) self->fail(std::move(late));
+    MutexLock lock(self->mutex_);
+    self->connect_locked(index);
   });
+}
+
+void RunningPipeline::give_up_later_locked(const Seat& seat) {
+  const auto index = static_cast<std::size_t>(&seat - seats_.data());
+  client_->loop().call_after(
+      options_.reconnect_timeout, [weak = weak_from_this(), index, absence = seat.absence] {
+        const auto self = weak.lock();
+        if (!self) return;
+        Status late;
+        {
+          MutexLock lock(self->mutex_);
+          const Seat& away = self->seats_[index];
+          const bool waits = !away.bound && away.absence == absence && !self->over() &&
+                             away.bound_generation == away.info.generation;
+          if (waits) late = self->away_too_long_locked(away);
+        }
+        if (!late.ok()) self->fail(std::move(late));
+      });
 }
 
 Status RunningPipeline::away_too_long_locked(const Seat& seat) const {
   return of_stage(
       error(Code::kUnavailable,
-            "the connection to its actor on node {} was broken for longer than both sides keep "
-            "what is under way, and the pipeline ends with it: that may have run. Build it anew",
-            seat.info.node_id.brief()),
+            "the connection to its actor on node {} was broken for longer than {} ms "
+            "(PipelineOptions::reconnect_timeout), and the pipeline ends: what was under way may "
+            "have run. Build it anew",
+            seat.info.node_id.brief(), options_.reconnect_timeout.count()),
       seat.stage);
 }
 
@@ -410,6 +423,7 @@ StageBinding RunningPipeline::binding_locked(const Seat& seat) const {
           .actor = seat.actor,
           .first = source_.first(),
           .item_timeout_ms = options_.item_timeout.count(),
+          .reconnect_timeout_ms = options_.reconnect_timeout.count(),
           .caller = seat.caller,
           .bind = wire::encode(std::move(bind))};
 }
@@ -523,7 +537,10 @@ void RunningPipeline::process_died_locked(Seat& seat) {
 void RunningPipeline::unbind_locked(Seat& seat) {
   ++seat.attempt;
   seat.connecting = false;
-  if (std::exchange(seat.bound, false)) seat.away_since = client_->loop().clock().now();
+  if (std::exchange(seat.bound, false) && seat.process != 0 && !over()) {
+    ++seat.absence;
+    give_up_later_locked(seat);
+  }
   seat.page = {};
   seat.waker = {};
   if (seat.line) {

@@ -5,6 +5,7 @@
 
 #include "actors/call_ring.h"
 #include "actors/objects/object_client.h"
+#include "actors/pipelines/remote_line.h"
 #include "runtime/wire/object_messages.h"
 #include "troupe/serialize.h"
 
@@ -13,7 +14,9 @@ namespace troupe::detail {
 Status StageEnd::check(const StageBinding& binding) {
   TROUPE_RETURN_IF_ERROR(binding.plan.check());
   if (binding.stage >= binding.plan.stages.size() ||
-      binding.actor >= binding.plan.stages[binding.stage].actors || binding.item_timeout_ms <= 0) {
+      binding.actor >= binding.plan.stages[binding.stage].actors || binding.item_timeout_ms <= 0 ||
+      binding.reconnect_timeout_ms <= 0 ||
+      std::chrono::milliseconds(binding.reconnect_timeout_ms) > kReconnectMax) {
     return error(Code::kProtocol, "a binding to no stage of its pipeline");
   }
   return {};

@@ -181,7 +181,8 @@ void StageHost::wait_for_owner(Line line) {
   line.connection = nullptr;
   const ClientId owner = line.end->binding().caller;
   line.absence = ++absences_;
-  loop_.call_after(kOwnerAwayMax, [weak = weak_from_this(), owner, absence = line.absence] {
+  const std::chrono::milliseconds patience(line.end->binding().reconnect_timeout_ms);
+  loop_.call_after(patience, [weak = weak_from_this(), owner, absence = line.absence] {
     const auto self = weak.lock();
     if (!self) return;
     const auto found = self->away_.find(owner);

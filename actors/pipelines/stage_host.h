@@ -33,8 +33,8 @@ class StageHost : public std::enable_shared_from_this<StageHost> {
 
   // A local socket of a pipeline's owner. Where it ends, so does the binding.
   void accept(UniqueFd socket);
-  // A connection of an owner on another node. Where it breaks, the owner has kOwnerAwayMax for the
-  // next one: until then the binding stands.
+  // A connection of an owner on another node. Where it breaks, the owner has reconnect_timeout for
+  // the next one: until then the binding stands.
   void accept_remote(ByteStream stream, std::string peer);
   void close();
 

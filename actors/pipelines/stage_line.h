@@ -23,6 +23,7 @@ struct StageBinding {
   std::uint32_t actor = 0;
   std::uint64_t first = 0;  // StageProgress
   std::int64_t item_timeout_ms = 0;
+  std::int64_t reconnect_timeout_ms = 0;
   ClientId caller;   // items are calls of this caller, numbered from 1
   wire::Bytes bind;  // wire::Bind with the stage's method alone
 };

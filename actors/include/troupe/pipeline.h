@@ -70,6 +70,9 @@ struct PipelineOptions {
   // An item with which so many processes of a stage's actor have died goes no further: it ends with
   // kActorDied, and the others go on. At least 1.
   std::uint32_t item_tries = 3;
+  // In which a broken connection to an actor on another node comes again; else the pipeline ends.
+  // The actor keeps what is under way for as long, and its memory. At most ten minutes.
+  std::chrono::milliseconds reconnect_timeout{60'000};
   // In which all actors run and are bound.
   std::chrono::milliseconds build_timeout{30'000};
 };

@@ -128,6 +128,27 @@ TEST_CASE_FIXTURE(PipelineNodes,
   CHECK(behind.get(60s).value() == 2);
 }
 
+TEST_CASE_FIXTURE(PipelineNodes, "a connection that stays broken ends the pipeline, as it says") {
+  TemporaryDirectory folder;
+  const std::string gate = folder.file("gate");
+  const auto far = on<Tally>(1);
+  PipelineBuilder<std::string> plan(driver);
+  auto stage = plan.stage<&Tally::wait_for>("wait", far);
+  CHECK(stage.build({.reconnect_timeout = 0ms}).status().code() == Code::kInvalidArgument);
+  CHECK(stage.build({.reconnect_timeout = 601s}).status().code() == Code::kInvalidArgument);
+  auto pipeline = stage.build({.in_flight = 2, .reconnect_timeout = 200ms}).value();
+  auto in_hand = pipeline.push(gate, 60s).value();
+  nodes->stall(1);  // new connections come to nothing
+  nodes->cut(1);
+  const auto result = in_hand.get(60s);
+  CHECK(result.status().code() == Code::kUnavailable);
+  CHECK_MESSAGE(result.status().message().find("reconnect_timeout") != std::string::npos,
+                result.status().to_string());
+  nodes->mend(1);
+  std::ofstream(gate) << "x";
+  CHECK(far.with({.retry = true}).call<&Tally::count>().get(60s).ok());
+}
+
 // A driver to which the head's news come late: by a proxy of its own.
 struct LateNews : PipelineNodes {
   net::LoopThread loop{"late news"};
