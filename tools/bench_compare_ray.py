@@ -134,7 +134,7 @@ def troupe(bin_folder, options):
         more += run(place, [f"{bin_folder}/bench_tasks", str(options.repeats)], "tasks")
     ours = {name: (figure["value"], figure["unit"]) for name, figure in json.loads(text).items()}
     for line in more.splitlines():
-        name, value, unit = re.fullmatch(r"\s*(.*?)\s+([-+.0-9e]+) (\S*).*", line).groups()
+        name, value, unit = re.fullmatch(r"\s*(.*?)\s{2,}([-+.0-9e]+) (\S*).*", line).groups()
         ours[name] = (float(value), unit)
     return ours
 
