@@ -14,6 +14,8 @@ namespace troupe::train {
 namespace {
 
 constexpr std::size_t kWarningsMax = 5;
+// Columns that are not read are looked for in so many of the first rows.
+constexpr std::int64_t kRowsLookedAt = 100;
 
 void warn(EncodeReport& report, const std::string& message) {
   if (report.warnings.size() < kWarningsMax) report.warnings.push_back(message);
@@ -95,6 +97,27 @@ Status check_stage(const DatasetAttributes& attributes, DataOptions::Stage stage
 constexpr const char* kHowRowsAreRead =
     "formatting, columns and tags of its entry in dataset_info.json say how rows are read";
 
+// Columns that are named as what LLaMA-Factory reads only where its `columns` say so.
+void warn_of_unread(const Record& record, const DatasetAttributes& attributes,
+                    std::set<std::string>& told, EncodeReport& report) {
+  const std::pair<const char*, const std::string*> roles[] = {
+      {"system", &attributes.system},
+      {"tools", &attributes.tools},
+      {"history", &attributes.history},
+  };
+  const bool is_alpaca = attributes.formatting == Formatting::kAlpaca;
+  for (const auto& [role, column] : roles) {
+    if (!column->empty() || (role == std::string_view("history") && !is_alpaca)) continue;
+    const auto* value = record.if_contains(role);
+    const bool empty =
+        !value || value->is_null() || (value->is_string() && value->get_string().empty());
+    if (empty || !told.insert(role).second) continue;
+    warn(report, fmt::format("data set '{0}': the column '{1}' is not read, as no `columns` of its "
+                             "entry in dataset_info.json names it; \"{1}\": \"{1}\" there does",
+                             attributes.name, role));
+  }
+}
+
 // How much of a data set was read.
 struct ReadRows {
   std::int64_t rows = 0;
@@ -121,7 +144,7 @@ Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
     return error(Code::kInvalidArgument, "columns must name {}",
                  attributes.formatting == Formatting::kAlpaca ? "prompt" : "messages");
   }
-  std::set<std::string> columns;
+  std::set<std::string> columns, unread;
   std::set<std::string> unseen(attributes.named_columns.begin(), attributes.named_columns.end());
   unseen.insert(needed);
   const auto visit = [&](const Record& record, const std::string& where) -> Status {
@@ -130,6 +153,9 @@ Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
     if (!unseen.empty() && columns.size() < 32) {
       for (const auto& member : record) columns.emplace(member.key());
     }
+    if (options.stage != DataOptions::Stage::kPretrain &&
+        report.records - records_before <= kRowsLookedAt)
+      warn_of_unread(record, attributes, unread, report);
     auto converted = convert_record(record, attributes, needs_answer);
     if (!converted) return converted.status().prefixed(where);
     if (!converted->fault.empty()) {

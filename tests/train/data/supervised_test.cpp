@@ -25,6 +25,21 @@ struct Alpaca : DataFolder {
   }
 };
 
+TEST_CASE("a column that is read only where it is named is told, once") {
+  Alpaca folder(R"([{"instruction": "Add", "output": "2", "system": "", "tools": null},
+                    {"instruction": "Hi", "output": "Ho", "system": "Be kind.", "history": [["a", "b"]]},
+                    {"instruction": "Ho", "output": "Hi", "system": "Be kind."}])");
+  auto options = folder.options(kSupervised, {"a"});
+  options.template_name = "default";
+  const auto module =
+      build_dataset(folder.files, options, byte_tokenizer(kSpecial, kConfig)).value();
+  const auto& said = module.train_report.warnings;
+  REQUIRE(said.size() == 2);
+  CHECK(said[0].starts_with("data set 'a': the column 'system' is not read"));
+  CHECK(said[0].ends_with("\"system\": \"system\" there does"));
+  CHECK(said[1].starts_with("data set 'a': the column 'history' is not read"));
+}
+
 TEST_CASE("how much of question and answer stays") {
   CHECK(infer_lengths(10, 10, 100) == Lengths(10, 10));
   CHECK(infer_lengths(1000, 100, 300) == Lengths(200, 100));  // 2t < L: the question is cut
