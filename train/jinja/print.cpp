@@ -13,7 +13,6 @@ namespace {
 
 // Deeper values are a RecursionError, as in Python; it is far below what a stack holds.
 constexpr int kValueDepthMax = 200;
-constexpr std::size_t kTextMax = std::size_t{1} << 26;
 
 std::string float_text(double value) {
   if (std::isnan(value)) return "nan";
@@ -40,18 +39,23 @@ void append_bytes(std::string& out, std::string_view bytes) {
   out += '\'';
 }
 
+// For a value that is about to be printed behind so many bytes of the same text.
+void pay_for(Heap& heap, const Value& value, std::size_t bytes) {
+  const bool is_text = value.is(Kind::kText) || value.is(Kind::kBytes);
+  heap.work(1 + (is_text ? value.text().size() / kBytesPerStep : 0));
+  heap.check(bytes);
+}
+
 // `heap` may be null: then the text ends soon after `bytes_max`.
 class Printer {
  public:
-  explicit Printer(Heap* heap, std::size_t bytes_max = kTextMax)
-      : heap_(heap), bytes_max_(bytes_max) {}
+  explicit Printer(Heap* heap, std::size_t bytes_max = 0) : heap_(heap), bytes_max_(bytes_max) {}
   std::string out;
 
   void append(const Value& value, int depth) {
     if (!heap_ && out.size() > bytes_max_) return;
-    if (heap_) heap_->work(1);
+    if (heap_) pay_for(*heap_, value, out.size());
     if (depth > kValueDepthMax) fail("RecursionError", "a value contains itself, or is too deep");
-    if (out.size() > kTextMax) fail(kLimitError, "a value's text is longer than {}", kTextMax);
     switch (value.kind()) {
       case Kind::kUndefined:
         out += "Undefined";
@@ -141,9 +145,8 @@ class JsonWriter {
   std::string out;
 
   void append(const Value& value, int depth) {
-    heap_.work(1);
+    pay_for(heap_, value, out.size());
     if (depth > kValueDepthMax) fail("RecursionError", "a value contains itself, or is too deep");
-    if (out.size() > kTextMax) fail(kLimitError, "a value's text is longer than {}", kTextMax);
     switch (value.kind()) {
       case Kind::kNone:
         out += "null";

@@ -150,6 +150,8 @@ class Heap {
   }
   // Fails (LimitError) where it would be too much.
   void take(std::size_t bytes);
+  // The same for bytes that are taken later, as a text that grows.
+  void check(std::size_t bytes) const;
   template <typename T>
   T* make(std::size_t bytes = 0) {
     take(sizeof(T) + bytes + sizeof(void*));
@@ -170,6 +172,7 @@ class Heap {
 
  private:
   [[noreturn]] void fail_steps() const;
+  [[noreturn]] void fail_bytes() const;
 
   std::size_t bytes_ = 0, bytes_max_;
   std::uint64_t steps_ = 0, steps_max_;
