@@ -22,6 +22,7 @@
 #include "actors/state_copy.h"
 #include "actors/state_saver.h"
 #include "actors/stop_words.h"
+#include "actors/tasks/task_worker.h"
 #include "runtime/base/check.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/limits.h"
@@ -342,7 +343,10 @@ Status Host::prepare(Started& started) {
   std::string known;
   for (const auto& candidate : classes_) {
     if (candidate.interface.type == type) class_ = &candidate;
-    if (candidate.interface.type == detail::class_name<StateCopy>()) continue;  // nobody's own
+    // Troupe's own are nobody's to use.
+    if (candidate.interface.type == class_name<StateCopy>() ||
+        candidate.interface.type == kTaskWorkerType)
+      continue;
     known += (known.empty() ? "" : ", ") + std::string(candidate.interface.type);
   }
   mailbox_->adopt_thread();

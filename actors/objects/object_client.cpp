@@ -315,6 +315,8 @@ void ObjectClient::revoke_locked(const wire::RevokeSegments& message) {
       continue;
     }
     if (own != own_.end()) own_.erase(own);
+    if (mapping != segments_.end() && mapping->second->stamp.has_child())
+      reply.inherited.push_back(key);
     if (mapping != segments_.end()) segments_.erase(mapping);
     for (Get* const get : gets_) get->unmapped.insert(key);
     reply.unmapped.push_back(key);
@@ -452,8 +454,7 @@ void ObjectClient::give_back_locked(std::uint64_t segment) {
   const ObjectId id{object_prefix_, next_object_++};
   (void)send_locked(wire::ObjectMessage(wire::PutObject{
       .object_id = id, .place = {.segment = segment, .offset = 0}, .bytes = 0, .type_hash = 0}));
-  (void)send_locked(
-      wire::ObjectMessage(wire::SegmentsRevoked{.unmapped = {segment}, .in_use = {}}));
+  (void)send_locked(wire::ObjectMessage(wire::SegmentsRevoked{.unmapped = {segment}}));
   (void)send_locked(wire::ObjectMessage(wire::ReleaseObjects{.objects = {id}, .unshared = false}));
 }
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "actors/actor_channel.h"
+#include "runtime/base/process_stamp.h"
 #include "runtime/base/random.h"
 #include "runtime/base/status.h"
 #include "runtime/memory/region_allocator.h"
@@ -105,6 +106,7 @@ class ObjectClient : public std::enable_shared_from_this<ObjectClient> {
     ~Mapping();
     std::byte* data = nullptr;
     std::uint64_t bytes = 0;
+    ProcessStamp stamp = {};
   };
   // Of those, the memory that it writes.
   struct Own {

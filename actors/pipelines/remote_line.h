@@ -18,7 +18,7 @@
 namespace troupe::detail {
 
 // The most that PipelineOptions::reconnect_timeout may be: a stage keeps the memory of its items.
-inline constexpr Duration kReconnectMax = std::chrono::minutes(10);
+inline constexpr std::chrono::milliseconds kReconnectMax = std::chrono::minutes(10);
 
 struct RemoteStageFrame {
   enum class Kind : std::uint32_t {

@@ -107,7 +107,8 @@ Result<std::shared_ptr<PipelineCore>> PipelineCore::create(const PipelineDraft& 
       options.reconnect_timeout.count() <= 0 || options.item_tries == 0) {
     return error(Code::kInvalidArgument, "PipelineOptions: times and tries are more than nothing");
   }
-  if (options.reconnect_timeout > kReconnectMax) {
+  // (In milliseconds: as nanoseconds the largest ones are others.)
+  if (options.reconnect_timeout.count() > kReconnectMax.count()) {
     return error(Code::kInvalidArgument,
                  "PipelineOptions: reconnect_timeout ({} ms) is at most ten minutes",
                  options.reconnect_timeout.count());
@@ -317,9 +318,11 @@ void RunningPipeline::on_actor(std::size_t index, const Result<wire::ActorInfo>&
         if (seat.bound_generation > 0) ++seat.respawns;
         process_died_locked(seat);
       }
+      const bool changed = other || info->state != seat.info.state;
       seat.info = *info;
       if (ahead) seat.bound_generation = info->generation;
       if (other && !ahead) unbind_locked(seat);
+      if (changed && !seat.bound && seat.process != 0) give_up_later_locked(seat);
       connect_locked(index);
     }
     if (!dead.ok()) dead = of_stage(std::move(dead), seat.stage);
@@ -354,10 +357,12 @@ void RunningPipeline::retry_later_locked(std::size_t index) {
   });
 }
 
-void RunningPipeline::give_up_later_locked(const Seat& seat) {
+// From now on. It counts while the head says that the actor runs: one that is started anew, or
+// waits for a machine, has the time that this takes.
+void RunningPipeline::give_up_later_locked(Seat& seat) {
   const auto index = static_cast<std::size_t>(&seat - seats_.data());
   client_->loop().call_after(
-      options_.reconnect_timeout, [weak = weak_from_this(), index, absence = seat.absence] {
+      options_.reconnect_timeout, [weak = weak_from_this(), index, absence = ++seat.absence] {
         const auto self = weak.lock();
         if (!self) return;
         Status late;
@@ -365,7 +370,7 @@ void RunningPipeline::give_up_later_locked(const Seat& seat) {
           MutexLock lock(self->mutex_);
           const Seat& away = self->seats_[index];
           const bool waits = !away.bound && away.absence == absence && !self->over() &&
-                             away.bound_generation == away.info.generation;
+                             away.info.state == wire::ActorState::kAlive;
           if (waits) late = self->away_too_long_locked(away);
         }
         if (!late.ok()) self->fail(std::move(late));
@@ -463,6 +468,7 @@ Status RunningPipeline::bound_locked(Seat& seat, UniqueFd page) {
   seat.page = TROUPE_TRY(
       memory::Segment::adopt(std::move(page), kHostPageBytes, memory::Access::kReadWrite));
   seat.waker = memory::Waker(&reinterpret_cast<HostPage*>(seat.page.data())->host_word);
+  seat.binding = seat.process = 0;
   introduce_locked(seat);
   return {};
 }
@@ -537,10 +543,7 @@ void RunningPipeline::process_died_locked(Seat& seat) {
 void RunningPipeline::unbind_locked(Seat& seat) {
   ++seat.attempt;
   seat.connecting = false;
-  if (std::exchange(seat.bound, false) && seat.process != 0 && !over()) {
-    ++seat.absence;
-    give_up_later_locked(seat);
-  }
+  if (std::exchange(seat.bound, false) && seat.process != 0 && !over()) give_up_later_locked(seat);
   seat.page = {};
   seat.waker = {};
   if (seat.line) {
@@ -1003,7 +1006,9 @@ PipelineStatus RunningPipeline::status() const {
     for (std::uint64_t n = source_.first(); n < source_.next(); ++n) {
       const bool came = std::all_of(stage.inputs.begin(), stage.inputs.end(),
                                     [&](std::uint32_t channel) { return memory_.has(channel, n); });
-      of.waiting += came && !memory_.given(i + 1, n) ? 1 : 0;
+      const bool has = came && !memory_.given(i + 1, n);
+      of.waiting += has ? 1 : 0;
+      of.has_oldest = of.has_oldest || (has && n == source_.first());
     }
   }
   return status;
@@ -1022,8 +1027,12 @@ bool RunningPipeline::tell(wire::Work& work) const {
                           .stages = {},
                           .why = {}};
   for (const PipelineStageStatus& stage : now.stages) {
-    mine.stages.push_back(
-        {work_text(stage.name), stage.actors, stage.bound, stage.waiting, stage.respawns});
+    mine.stages.push_back({.name = work_text(stage.name),
+                           .actors = stage.actors,
+                           .bound = stage.bound,
+                           .waiting = stage.waiting,
+                           .respawns = stage.respawns,
+                           .has_oldest = stage.has_oldest});
   }
   if (!now.trouble.ok()) mine.why = work_text(now.trouble.to_string());
   work.pipelines.push_back(std::move(mine));

@@ -77,7 +77,7 @@ class RunningPipeline final : public PipelineCore,
     std::uint64_t binding = 0, process = 0;
     std::uint64_t sent = 0;     // to its process, by this connection or another: the items before
     bool ahead = false;         // bound to a process of which the head has not told
-    std::uint64_t absence = 0;  // how often its connection was broken
+    std::uint64_t absence = 0;  // the last one that is waited for: give_up_later_locked()
     std::uint64_t next = 0;     // of one on another node: the item that is to be sent to it next
     bool bound = false;
     std::uint64_t bound_generation = 0;  // the last process that was bound
@@ -109,7 +109,7 @@ class RunningPipeline final : public PipelineCore,
   void introduce_locked(Seat& seat) TROUPE_REQUIRES(mutex_);
   void unbind_locked(Seat& seat) TROUPE_REQUIRES(mutex_);
   // The pipeline ends where the seat's connection stays broken.
-  void give_up_later_locked(const Seat& seat) TROUPE_REQUIRES(mutex_);
+  void give_up_later_locked(Seat& seat) TROUPE_REQUIRES(mutex_);
   void process_died_locked(Seat& seat) TROUPE_REQUIRES(mutex_);
   std::uint64_t first_of_locked(const Seat& seat) const TROUPE_REQUIRES(mutex_);
   void retry_later_locked(std::size_t index) TROUPE_REQUIRES(mutex_);

@@ -15,8 +15,7 @@ Status StageEnd::check(const StageBinding& binding) {
   TROUPE_RETURN_IF_ERROR(binding.plan.check());
   if (binding.stage >= binding.plan.stages.size() ||
       binding.actor >= binding.plan.stages[binding.stage].actors || binding.item_timeout_ms <= 0 ||
-      binding.reconnect_timeout_ms <= 0 ||
-      std::chrono::milliseconds(binding.reconnect_timeout_ms) > kReconnectMax) {
+      binding.reconnect_timeout_ms <= 0 || binding.reconnect_timeout_ms > kReconnectMax.count()) {
     return error(Code::kProtocol, "a binding to no stage of its pipeline");
   }
   return {};

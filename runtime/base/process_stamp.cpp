@@ -8,11 +8,13 @@ namespace troupe {
 namespace detail {
 
 std::atomic<std::uint32_t> process_forks{0};
+std::atomic<std::uint32_t> children_forked{0};
 
 namespace {
 
 [[maybe_unused]] const int registered = ::pthread_atfork(
-    nullptr, nullptr, [] { process_forks.fetch_add(1, std::memory_order_relaxed); });
+    nullptr, [] { children_forked.fetch_add(1, std::memory_order_relaxed); },
+    [] { process_forks.fetch_add(1, std::memory_order_relaxed); });
 
 }  // namespace
 }  // namespace detail

@@ -17,6 +17,8 @@ namespace troupe {
 namespace detail {
 // How many forks lie between the program's first process and this one.
 extern std::atomic<std::uint32_t> process_forks;
+// How many children this process has forked.
+extern std::atomic<std::uint32_t> children_forked;
 }  // namespace detail
 
 class ProcessStamp {
@@ -24,11 +26,16 @@ class ProcessStamp {
   ProcessStamp() : forks_(detail::process_forks.load(std::memory_order_relaxed)) {}
   // Whether this process is a fork of the one that made the stamp.
   bool is_forked() const { return forks_ != detail::process_forks.load(std::memory_order_relaxed); }
+  // Whether a child may have a copy of what was made with the stamp. In the process that made it.
+  bool has_child() const {
+    return children_ != detail::children_forked.load(std::memory_order_relaxed);
+  }
   // kFailedPrecondition, with the way out.
   static Status forked_error();
 
  private:
   std::uint32_t forks_;
+  std::uint32_t children_ = detail::children_forked.load(std::memory_order_relaxed);
 };
 
 // Keeps an object of the parent's from being destroyed in a forked child, and from being reported

@@ -547,12 +547,16 @@ void Engine::monitor() {
     if (::poll(entries.data(), entries.size(), timeout_ms) <= 0) continue;
     std::uint64_t count;
     if (entries[0].revents != 0) (void)!::read(monitor_event_.get(), &count, sizeof count);
-    for (std::size_t i = 1; i < entries.size(); ++i) {
-      if (entries[i].fd < 0 || entries[i].revents == 0) continue;
-      entries[i].fd = -1;  // told once
-      peers_[i - 1].link->hung_up.store(hangups_.load() + 1, std::memory_order_release);
-      hangups_.fetch_add(1, std::memory_order_release);
-      wake_self();
+    // Of those that are seen at once, whoever gave up left because of another one.
+    for (const bool gave_up : {false, true}) {
+      for (std::size_t i = 1; i < entries.size(); ++i) {
+        Link& link = *peers_[i - 1].link;
+        if (entries[i].fd < 0 || entries[i].revents == 0 || link.gave_up() != gave_up) continue;
+        entries[i].fd = -1;  // told once
+        link.hung_up.store(hangups_.load() + 1, std::memory_order_release);
+        hangups_.fetch_add(1, std::memory_order_release);
+        wake_self();
+      }
     }
   }
 }

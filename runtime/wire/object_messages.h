@@ -105,7 +105,8 @@ struct ForgetObjectRequest {
 struct SegmentsRevoked {
   std::vector<std::uint64_t> unmapped;
   std::vector<std::uint64_t> in_use;
-  TROUPE_WIRE(SegmentsRevoked, unmapped, in_use);
+  std::vector<std::uint64_t> inherited;  // of those that are unmapped: forked children map them
+  TROUPE_WIRE(SegmentsRevoked, unmapped, in_use, inherited);
 };
 
 // --- store → process -----------------------------------------------------------------------------
@@ -164,9 +165,11 @@ struct StoreTotals {
   std::uint64_t restored_bytes_total = 0;
   std::uint64_t fetched_bytes_total = 0;
   std::uint64_t waiting = 0;
-  std::vector<StoreMove> moves;  // the last ones, in the order of their ends, where it was asked
+  std::vector<StoreMove> moves;   // the last ones, in the order of their ends, where it was asked
+  std::uint64_t spare_bytes = 0;  // of memory_bytes, in which nothing is
   TROUPE_WIRE(StoreTotals, objects, memory_bytes, memory_max_bytes, spilled_bytes,
-              spilled_bytes_total, restored_bytes_total, fetched_bytes_total, waiting, moves);
+              spilled_bytes_total, restored_bytes_total, fetched_bytes_total, waiting, moves,
+              spare_bytes);
 };
 
 // --- between the stores of two nodes -------------------------------------------------------------

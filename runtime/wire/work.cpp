@@ -7,6 +7,7 @@ const StageWork* PipelineWork::held_up_by() const {
   if (!why.empty() || 8 * (pushed - delivered) < 7 * in_flight_max) return nullptr;
   const StageWork* most = nullptr;
   for (const StageWork& stage : stages) {
+    if (stage.has_oldest) return &stage;
     if (stage.waiting > 0 && (most == nullptr || stage.waiting >= most->waiting)) most = &stage;
   }
   return most;

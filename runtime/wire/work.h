@@ -63,7 +63,8 @@ struct StageWork {
   std::uint64_t bound = 0;     // of them; the others are not there, or not there again
   std::uint64_t waiting = 0;   // items that have come to it and that it has not done
   std::uint64_t respawns = 0;  // processes of its actors that were replaced
-  TROUPE_WIRE(StageWork, name, actors, bound, waiting, respawns);
+  bool has_oldest = false;     // of the items that which all results behind it wait for
+  TROUPE_WIRE(StageWork, name, actors, bound, waiting, respawns, has_oldest);
   friend bool operator==(const StageWork&, const StageWork&) = default;
 };
 struct PipelineWork {
@@ -76,8 +77,9 @@ struct PipelineWork {
   TROUPE_WIRE(PipelineWork, number, pushed, delivered, in_flight_max, stages, why);
   friend bool operator==(const PipelineWork&, const PipelineWork&) = default;
 
-  // The stage that the others wait for, where the pipeline is full; null: it takes more items.
-  // Where several have as much to do it is the last: those before it cannot give to it.
+  // The stage that the others wait for, where the pipeline is full; null: it takes more items. It
+  // is the one that has the oldest item, not that with most of them, which may take them in order
+  // and wait itself; of a client that does not say, it is the last of those with most.
   const StageWork* held_up_by() const;
   // "read → map → sum"
   std::string to_string() const;

@@ -90,6 +90,11 @@ void ObjectStore::process_gone(ProcessKey key) {
     if (found == segments_.end()) continue;
     Segment& segment = found->second;
     segment.mapped.erase(key);
+    segment.abandoned = segment.abandoned || !process.reader;
+    if (segment.place == Place::kSpare) {
+      drop_segment(mapped);
+      continue;
+    }
     if (segment.place == Place::kRevoking && segment.unanswered.erase(key) > 0 &&
         segment.unanswered.empty()) {
       revocation_answered(mapped, {});

@@ -189,12 +189,14 @@ class ObjectStore {
     std::map<NodeId, Borrower> borrowers;
   };
   // kSpare: a copy was in it, and the next one of its size may be, as memory that was used before
-  // is written in half the time; when nobody maps it any more.
+  // is written in half the time; when all that mapped it have said that they do no more.
   enum class Place { kMemory, kRevoking, kSpilling, kSpilled, kRestoring, kSpare };
   struct Segment {
     ProcessKey writer = 0;  // 0: this store's own, or its process is gone
     bool fresh = true;      // nothing has been put into it yet
     bool for_copy = false;  // this store made it, for an object of another node
+    // A process that mapped it has left without a word, and may read there still.
+    bool abandoned = false;
     std::uint64_t bytes = 0;
     std::uint64_t disk_bytes = 0;  // of kSpilling, kSpilled
     std::set<ObjectId> objects;

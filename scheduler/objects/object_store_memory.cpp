@@ -117,10 +117,13 @@ void ObjectStore::serve(const Want& want, SegmentKey spare) {
 // --- memory that was used before -----------------------------------------------------------------
 
 bool ObjectStore::keep_spare(SegmentKey key, Segment& segment) {
-  if (!segment.for_copy || segment.place != Place::kMemory || segment.bytes < config_.spare_bytes)
+  const bool read = std::ranges::any_of(
+      segment.mapped, [&](ProcessKey process) { return processes_[process].reader; });
+  if (!segment.for_copy || segment.abandoned || read || segment.place != Place::kMemory ||
+      segment.bytes < config_.spare_bytes ||
+      spare_bytes_ + segment.bytes > config_.memory_max_bytes / 2)
     return false;
   for (const ProcessKey process : segment.mapped) {
-    if (processes_[process].reader) return false;
     tell_process(process, wire::ObjectMessage(wire::RevokeSegments{.segments = {key}}));
   }
   segment.place = Place::kSpare;
@@ -220,10 +223,11 @@ void ObjectStore::make_room(std::uint64_t bytes, TimePoint now) {
     const std::uint64_t to_come = config_.memory_max_bytes + leaving_bytes_;
     return wanted > to_come;
   };
-  if (!short_of(bytes)) return;
   // Where memory is short it will be again: all segments are looked at once for several requests.
   const std::uint64_t besides = config_.memory_max_bytes / kRoomParts;
-  while (!spares_.empty() && short_of(bytes)) drop_segment(spares_.rbegin()->second);
+  while (!spares_.empty() && memory_bytes_ + bytes + besides > config_.memory_max_bytes)
+    drop_segment(spares_.rbegin()->second);
+  if (!short_of(bytes)) return;
   std::vector<Candidate> candidates;
   for (const auto& [key, segment] : segments_) {
     if (segment.place != Place::kMemory || segment.fresh || segment.busy_until > now) continue;
@@ -301,6 +305,12 @@ Status ObjectStore::on(ProcessKey process, const wire::SegmentsRevoked& message,
       drop_if_empty(key);
     }
   };
+  for (const SegmentKey key : message.inherited) {
+    const auto found = segments_.find(key);
+    if (found == segments_.end()) continue;
+    found->second.abandoned = true;
+    drop_spare(key);
+  }
   for (const SegmentKey key : message.unmapped) answered(key, true);
   for (const SegmentKey key : message.in_use) answered(key, false);
   serve_wants(now);
@@ -467,7 +477,8 @@ std::string ObjectStore::what_is_in_the_way() const {
 ObjectStore::Totals ObjectStore::totals() const {
   Totals totals = counted_;
   totals.objects = objects_.size();
-  totals.memory_bytes = memory_bytes_ - spare_bytes_;
+  totals.memory_bytes = memory_bytes_;
+  totals.spare_bytes = spare_bytes_;
   totals.memory_max_bytes = config_.memory_max_bytes;
   totals.waiting = wants_.size();
   return totals;

@@ -728,6 +728,7 @@ struct StageWork {
   bound @2 :UInt64;
   waiting @3 :UInt64;
   respawns @4 :UInt64;
+  hasOldest @5 :Bool;
 }
 
 struct PipelineWork {
@@ -1109,6 +1110,7 @@ struct ForgetObjectRequest {
 struct SegmentsRevoked {
   unmapped @0 :List(UInt64);
   inUse @1 :List(UInt64);
+  inherited @2 :List(UInt64);
 }
 
 struct ObjectAnswer {
@@ -1210,6 +1212,7 @@ struct StoreTotals {
   fetchedBytesTotal @6 :UInt64;
   waiting @7 :UInt64;
   moves @8 :List(StoreMove);
+  spareBytes @9 :UInt64;
 }
 
 struct ObjectMessage {

@@ -111,6 +111,11 @@ class Store {
       return told && std::ranges::find(told->segments, segment) != told->segments.end();
     });
   }
+  void joins(ProcessKey process) { store_.process_joined(process, "p"); }
+  void gone(ProcessKey process) {
+    store_.process_gone(process);
+    take();
+  }
   void settle() {
     store_.begin_settling();
     store_.settle();
@@ -121,6 +126,7 @@ class Store {
     take();
   }
   std::uint64_t memory_bytes() const { return store_.totals().memory_bytes; }
+  std::uint64_t spare_bytes() const { return store_.totals().spare_bytes; }
   // The last segment that was made, and the spare one whose memory it has.
   std::pair<SegmentKey, SegmentKey> made() const {
     for (auto it = effects_.rbegin(); it != effects_.rend(); ++it)
@@ -245,25 +251,62 @@ TEST_CASE("a copy's memory is the next one's of that size, when nobody maps it a
   copies.let_go(1);
   CHECK_FALSE(store.drops(first));
   CHECK(store.is_revoked(first));
-  CHECK(store.memory_bytes() == 0);
+  CHECK(store.memory_bytes() == 30 << 20);
+  CHECK(store.spare_bytes() == 30 << 20);
   const auto second = copies.fetch(2);  // process 2 maps the first one still
   CHECK(second.second == 0);
-  store.say(2, wire::SegmentsRevoked{.unmapped = {first}, .in_use = {}});
+  store.say(2, wire::SegmentsRevoked{.unmapped = {first}});
   const auto third = copies.fetch(3);
   CHECK(third.first != first);
   CHECK(third.second == first);
   CHECK(copies.fetch(4, 10).second == 0);
   // Who has a view of what it let go of keeps its memory to itself.
   copies.let_go(2);
-  store.say(2, wire::SegmentsRevoked{.unmapped = {}, .in_use = {second.first}});
+  store.say(2, wire::SegmentsRevoked{.in_use = {second.first}});
   CHECK(store.drops(second.first));
   copies.let_go(3);
-  store.say(2, wire::SegmentsRevoked{.unmapped = {third.first}, .in_use = {}});
+  store.say(2, wire::SegmentsRevoked{.unmapped = {third.first}});
   CHECK_FALSE(store.drops(third.first));
   store.drop_spare(third.first);
   CHECK(store.drops(third.first));
   store.drop_spare(third.first);
   store.check();
+}
+
+TEST_CASE("memory that a process may read which left without a word is nobody's again") {
+  Copies copies;
+  const SegmentKey first = copies.fetch(1).first;
+  copies.store.gone(2);  // its connection; it has a view still
+  copies.store.settle();
+  CHECK(copies.store.drops(first));
+  copies.store.joins(2);
+  const SegmentKey second = copies.fetch(2).first;
+  copies.let_go(2);
+  CHECK_FALSE(copies.store.drops(second));
+  copies.store.gone(2);
+  CHECK(copies.store.drops(second));
+  copies.store.joins(2);
+  const SegmentKey third = copies.fetch(3).first;
+  copies.let_go(3);
+  copies.store.say(2, wire::SegmentsRevoked{.unmapped = {third}, .inherited = {third}});
+  CHECK(copies.store.drops(third));
+  copies.store.check();
+}
+
+TEST_CASE("spare memory goes before a disk is waited for, and is no more than half of all") {
+  Copies copies;
+  const SegmentKey home = copies.store.put(1, 40);
+  const SegmentKey first = copies.fetch(1, 20).first;
+  const SegmentKey second = copies.fetch(2, 40).first;
+  copies.let_go(1);
+  copies.let_go(2);
+  CHECK_FALSE(copies.store.drops(first));
+  CHECK(copies.store.drops(second));
+  // What leaves for the disk is not free yet.
+  copies.store.ask(3, 65);
+  REQUIRE(copies.store.is_revoked(home));
+  CHECK(copies.store.drops(first));
+  copies.store.check();
 }
 
 TEST_CASE("spare memory goes before anything else where memory is short") {

@@ -135,6 +135,9 @@ TEST_CASE(
   CHECK(alone.out != chat({"--model", home.file("out"), "--template", "empty"}).out);
   const auto by_file = home.run({"chat", home.file("x.yaml"), "max_new_tokens=2"});
   CHECK(contains(by_file.err, "notice: the adapter in " + home.file("out") + " is not used"));
+  const auto exported =
+      home.run({"export", home.file("x.yaml"), "export_dir=" + home.file("base")});
+  CHECK(contains(exported.err, "notice: the adapter in " + home.file("out") + " is not used"));
 }
 
 TEST_CASE("data marks what is trained on, where texts begin and end with bytes") {

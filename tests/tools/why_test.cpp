@@ -118,8 +118,8 @@ TEST_CASE("why: a run without an end whose driver is gone, and one whose directo
   // Its end is what went wrong.
   CHECK(vanished.out.find("Nothing went wrong") == std::string::npos);
   CHECK(vanished.out.find("Until its end no rank died, and none hung.") != std::string::npos);
-  CHECK(vanished.out.find("No checkpoint was written: the same command begins anew.\n") !=
-        std::string::npos);
+  CHECK(vanished.out.find("No checkpoint was written: the same command with "
+                          "overwrite_output_dir=true begins anew.\n") != std::string::npos);
 
   auto later = record;
   later.run = "run-0000000b";

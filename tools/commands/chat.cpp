@@ -12,6 +12,7 @@
 #include "runtime/base/limits.h"
 #include "tools/commands/generation_flags.h"
 #include "tools/commands/hub_names.h"
+#include "tools/commands/trained_before.h"
 #include "train/config/load.h"
 #include "train/data/chat_template.h"
 
@@ -99,11 +100,7 @@ Status take_config(ChatOptions& options, CommandContext& context) {
   }
   if (!unused.empty()) context.err << "notice: of no effect on a chat: " << unused << "\n";
   // The file of a training, perhaps: it is the untrained model that answers.
-  const auto trained = json::find_string(json::Value(loaded.source.values), "output_dir");
-  if (trained && options.flags.adapters.empty() &&
-      context.files.exists(join_path(std::string(*trained), "adapter_config.json")))
-    context.err << fmt::format(
-        "notice: the adapter in {0} is not used; adapter_name_or_path={0} takes it\n", *trained);
+  context.err << trained_before(context.files, loaded);
   return {};
 }
 
@@ -220,10 +217,14 @@ class Chat {
 
 Status chat(ChatOptions& options, CommandContext& context) {
   // `troupe chat DIR` can only mean that model.
-  if (options.config.size() == 1 && options.flags.model.empty() &&
+  if (!options.config.empty() && options.flags.model.empty() &&
       context.files.list(options.config.front()).ok()) {
-    options.flags.model = options.config.front();
-    options.config.clear();
+    if (options.config.size() == 1) {
+      options.flags.model = options.config.front();
+      options.config.clear();
+    } else {
+      options.config.front().insert(0, "model_name_or_path=");
+    }
   }
   if (!options.config.empty()) TROUPE_RETURN_IF_ERROR(take_config(options, context));
   const auto opened = TROUPE_TRY(options.flags.open_model(context));

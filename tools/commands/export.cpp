@@ -7,6 +7,7 @@
 #include "runtime/base/text.h"
 #include "tools/commands/hub_names.h"
 #include "tools/commands/plan.h"
+#include "tools/commands/trained_before.h"
 #include "train/config/load.h"
 #include "train/report/format.h"
 #include "train/tensor/dtype.h"
@@ -26,6 +27,7 @@ Status export_folder(const std::vector<std::string>& arguments, CommandContext& 
       arguments, context.environment, context.files,
       {.purpose = train::LoadPurpose::kExport, .locate = locating(names)}));
   for (const std::string& warning : loaded.warnings) context.err << "warning: " << warning << "\n";
+  context.err << trained_before(context.files, loaded);
   auto request = TROUPE_TRY(train::export_request(loaded.config));
   request.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   if (!request.dtype) {

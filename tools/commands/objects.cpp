@@ -22,7 +22,7 @@ std::string bytes_text(std::uint64_t bytes) {
                                   static_cast<std::int64_t>(bytes) * wire::kResourceUnit);
 }
 
-json::Object to_json(const wire::NodeInfo& node, const Totals& totals) {
+json::Object store_to_json(const wire::NodeInfo& node, const Totals& totals) {
   json::Object object{{"node", node.name}, {"node_id", node.node_id.to_string()}};
   if (!totals.ok()) {
     object["error"] = totals.status().to_string();
@@ -30,6 +30,7 @@ json::Object to_json(const wire::NodeInfo& node, const Totals& totals) {
   }
   object["objects"] = totals->objects;
   object["memory_bytes"] = totals->memory_bytes;
+  object["spare_bytes"] = totals->spare_bytes;
   object["memory_max_bytes"] = totals->memory_max_bytes;
   object["spilled_bytes"] = totals->spilled_bytes;
   object["spilled_bytes_total"] = totals->spilled_bytes_total;
@@ -46,12 +47,13 @@ Status list_objects(CommandContext& context, const ClusterOptions& options) {
   const std::vector<Totals> totals = ask_stores(*cluster, nodes, /*moves=*/false);
   if (options.json) {
     json::Array list;
-    for (std::size_t i = 0; i < nodes.size(); ++i) list.push_back(to_json(nodes[i], totals[i]));
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      list.push_back(store_to_json(nodes[i], totals[i]));
     context.out << json::write(json::Object{{"stores", std::move(list)}}) << "\n";
     return {};
   }
-  Table table(
-      {"NODE", "OBJECTS", "MEMORY", "ON DISK", "WRITTEN", "READ BACK", "FROM OTHERS", "WAITING"});
+  Table table({"NODE", "OBJECTS", "MEMORY", "SPARE", "ON DISK", "WRITTEN", "READ BACK",
+               "FROM OTHERS", "WAITING"});
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (!totals[i].ok()) {
       context.err << fmt::format("node {} does not tell of its objects: {}\n", nodes[i].name,
@@ -63,9 +65,9 @@ Status list_objects(CommandContext& context, const ClusterOptions& options) {
                format_use(scheduler::kMemory,
                           static_cast<std::int64_t>(store.memory_bytes) * wire::kResourceUnit,
                           static_cast<std::int64_t>(store.memory_max_bytes) * wire::kResourceUnit),
-               bytes_text(store.spilled_bytes), bytes_text(store.spilled_bytes_total),
-               bytes_text(store.restored_bytes_total), bytes_text(store.fetched_bytes_total),
-               std::to_string(store.waiting)});
+               bytes_text(store.spare_bytes), bytes_text(store.spilled_bytes),
+               bytes_text(store.spilled_bytes_total), bytes_text(store.restored_bytes_total),
+               bytes_text(store.fetched_bytes_total), std::to_string(store.waiting)});
   }
   table.print(context.out);
   return {};

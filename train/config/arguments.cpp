@@ -124,12 +124,14 @@ class Arguments {
   Status apply_override(const std::string& argument) {
     const auto equals = argument.find('=');
     if (equals == std::string::npos || equals == 0) {
-      return error(Code::kInvalidArgument,
-                   "the argument '{}' is no setting; write key=value or --key value, and name a "
-                   "file of settings first, as FILE.yaml or FILE.json",
-                   argument);
+      return error(
+          Code::kInvalidArgument,
+          "the argument '{}' is no setting; write key=value or --key value, and name a "
+          "file of settings first, as FILE.yaml or FILE.json (nothing of that name is here)",
+          argument);
     }
-    const std::string key(trim(std::string_view(argument).substr(0, equals)));
+    std::string key(trim(std::string_view(argument).substr(0, equals)));
+    if (!type_of(key) && find_key("troupe." + key)) key.insert(0, "troupe.");
     auto value = TROUPE_TRY(argument_value(key, argument.substr(equals + 1), argument));
     return set_path(document_, key, std::move(value), Origin{.kind = OriginKind::kOverride});
   }

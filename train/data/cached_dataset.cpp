@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/file_lock.h"
 #include "runtime/base/hash.h"
 #include "runtime/base/random.h"
@@ -23,6 +24,8 @@ namespace {
 constexpr std::int64_t kSampleVersion = 2;
 constexpr const char* kColumnsKey = "columns and tags in dataset_info.json";
 constexpr auto kLockRetry = std::chrono::milliseconds(50);
+// How often the data files are looked at while they are tokenised.
+constexpr auto kFilesLook = std::chrono::seconds(1);
 
 std::string joined(const std::vector<std::string>& words) {
   std::string text;
@@ -139,7 +142,8 @@ Result<std::vector<std::string>> changed_files(FileSystem& files, const Wanted& 
 
 std::string value_text(const json::Value& value) {
   constexpr std::size_t kShownMax = 100;
-  std::string text = json::write(value);
+  std::string text =
+      value.is_double() ? json::python_float(value.get_double()) : json::write(value);
   if (text.size() > kShownMax) text = "another one";
   return text;
 }
@@ -352,9 +356,15 @@ class CachedMaking {
       }
       return {};
     };
+    const SystemClock clock;
+    TimePoint look_again = clock.now() + kFilesLook;
     const auto into = [&](const char* set) {
-      return [&writer, &unchanged, set](const TokenDataset& samples) -> Status {
-        TROUPE_RETURN_IF_ERROR(unchanged());  // said now, not behind the last row
+      return [&, set](const TokenDataset& samples) -> Status {
+        // Said soon, not behind the last row; there may be thousands of files.
+        if (const TimePoint now = clock.now(); now >= look_again) {
+          TROUPE_RETURN_IF_ERROR(unchanged());
+          look_again = now + kFilesLook;
+        }
         return writer.append(set, samples);
       };
     };

@@ -97,6 +97,15 @@ Status check_stage(const DatasetAttributes& attributes, DataOptions::Stage stage
 constexpr const char* kHowRowsAreRead =
     "formatting, columns and tags of its entry in dataset_info.json say how rows are read";
 
+bool says_nothing(const json::Value& value) {
+  if (const auto* text = value.if_string()) {
+    const auto words = trim(std::string_view(*text));
+    return words.empty() || words == "[]" || words == "{}";
+  }
+  return value.is_null() || (value.is_array() && value.get_array().empty()) ||
+         (value.is_object() && value.get_object().empty());
+}
+
 // Columns that are named as what LLaMA-Factory reads only where its `columns` say so.
 void warn_of_unread(const Record& record, const DatasetAttributes& attributes,
                     std::set<std::string>& told, EncodeReport& report) {
@@ -108,9 +117,8 @@ void warn_of_unread(const Record& record, const DatasetAttributes& attributes,
   const bool is_alpaca = attributes.formatting == Formatting::kAlpaca;
   for (const auto& [role, column] : roles) {
     if (!column->empty() || (role == std::string_view("history") && !is_alpaca)) continue;
-    const auto* value = record.if_contains(role);
-    const bool empty =
-        !value || value->is_null() || (value->is_string() && value->get_string().empty());
+    const json::Value* value = record.if_contains(role);
+    const bool empty = !value || says_nothing(*value);
     if (empty || !told.insert(role).second) continue;
     warn(report, fmt::format("data set '{0}': the column '{1}' is not read, as no `columns` of its "
                              "entry in dataset_info.json names it; \"{1}\": \"{1}\" there does",

@@ -141,6 +141,10 @@ std::int64_t longest_sequence(const TokenDataset& dataset) {
   if (dataset.kind() != TokenDataset::Kind::kPairs &&
       dataset.kind() != TokenDataset::Kind::kFeedback)
     return longest_collated_length(dataset);
+  return longest_part(dataset);
+}
+
+std::int64_t longest_part(const TokenDataset& dataset) {
   std::int64_t length = 1;
   for (std::int64_t sample = 0; sample < dataset.size(); ++sample)
     for (const std::int32_t part : dataset.part_lengths(sample))

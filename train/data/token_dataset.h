@@ -154,6 +154,8 @@ std::int64_t real_tokens(const TokenDataset& dataset, std::span<const std::uint3
 bool equal_lengths(const TokenDataset& dataset);
 // The most tokens that attend to each other: a part's where parts are apart.
 std::int64_t longest_sequence(const TokenDataset& dataset);
+// Of samples that have parts; at least 1.
+std::int64_t longest_part(const TokenDataset& dataset);
 // The length that any batch of collate() can have at most, and any sample; at least 1.
 std::int64_t longest_collated_length(const TokenDataset& dataset);
 

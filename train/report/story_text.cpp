@@ -294,7 +294,8 @@ std::string so_far(const RunStory& story) {
 
 std::string how_to_resume(const RunStory& story) {
   if (story.last_checkpoint.empty()) {
-    return "No checkpoint was written: the same command begins anew.\n";
+    return "No checkpoint was written: the same command with overwrite_output_dir=true begins "
+           "anew.\n";
   }
   return fmt::format("The same command with resume_from_checkpoint=true goes on from {}.\n",
                      story.last_checkpoint);

@@ -398,9 +398,16 @@ std::optional<SampleStream> read_stream(FileSystem& files, const std::string& di
 }
 
 // Rotary positions go on for ever, and a model knows those that it was trained on.
-void note_untaught_positions(const ModelConfig& model, std::int64_t longest,
+void note_untaught_positions(const ModelConfig& model, const TokenDataset& rows,
                              std::vector<std::string>& notes) {
-  if (model.positions != PositionKind::kRotary || longest <= model.max_position_embeddings) return;
+  // Positions begin anew with each part of packed rows; with scaling others are known, too.
+  const bool in_parts =
+      rows.kind() == TokenDataset::Kind::kPacked || rows.kind() == TokenDataset::Kind::kNeatPacked;
+  if (model.positions != PositionKind::kRotary ||
+      model.rope.scaling.kind != RopeScaling::Kind::kNone)
+    return;
+  const std::int64_t longest = in_parts ? longest_part(rows) : longest_sequence(rows);
+  if (longest <= model.max_position_embeddings) return;
   notes.push_back(fmt::format(
       "warning: rows have up to {} tokens, and max_position_embeddings of the model's config.json "
       "is {}: it may not have been taught what comes behind; cutoff_len: {} keeps rows within",
@@ -859,7 +866,7 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   TROUPE_RETURN_IF_ERROR(check_length(
       model, config.data.streaming ? config.data.cutoff_len : longest_sequence(module.train)));
   if (module.eval) TROUPE_RETURN_IF_ERROR(check_length(model, longest_sequence(*module.eval)));
-  if (!config.data.streaming) note_untaught_positions(model, longest_sequence(module.train), notes);
+  if (!config.data.streaming) note_untaught_positions(model, module.train, notes);
   std::string stream =
       TROUPE_TRY(settle_stream(files, config, samples.stream, contents.resume_path, notes));
   std::map<std::string, std::string> stream_tokenizer;

@@ -35,7 +35,8 @@
 // - The actors stay yours, and have processes of their own. Those on the node of the process that
 //   builds the pipeline share its memory; to those on other nodes items go over the network, by way
 //   of that process. A connection to one of them that breaks is made again, and no item is lost or
-//   run twice for it; one that cannot be for a minute ends the pipeline (kUnavailable). (An owner
+//   run twice for it; one to an actor that runs, and cannot be made for so long
+//   (PipelineOptions::reconnect_timeout), ends the pipeline (kUnavailable). (An owner
 //   or a node that the head takes for dead is gone before that.)
 //
 // Thread-safe. Futures as those of calls: cancelling one stops nothing.
@@ -70,8 +71,8 @@ struct PipelineOptions {
   // An item with which so many processes of a stage's actor have died goes no further: it ends with
   // kActorDied, and the others go on. At least 1.
   std::uint32_t item_tries = 3;
-  // In which a broken connection to an actor on another node comes again; else the pipeline ends.
-  // The actor keeps what is under way for as long, and its memory. At most ten minutes.
+  // In which a connection to an actor on another node that runs comes again; else the pipeline
+  // ends. The actor keeps what is under way for as long, and its memory. At most ten minutes.
   std::chrono::milliseconds reconnect_timeout{60'000};
   // In which all actors run and are bound.
   std::chrono::milliseconds build_timeout{30'000};
@@ -82,6 +83,7 @@ struct PipelineStageStatus {
   std::size_t actors = 0;
   std::size_t bound = 0;       // of them; the others are not there (yet, or again)
   std::size_t waiting = 0;     // items that have come to it, and that it has not done
+  bool has_oldest = false;     // of them that which all results behind it wait for
   std::uint64_t respawns = 0;  // processes of its actors that were replaced
 };
 struct PipelineStatus {

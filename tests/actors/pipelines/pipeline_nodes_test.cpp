@@ -136,6 +136,8 @@ TEST_CASE_FIXTURE(PipelineNodes, "a connection that stays broken ends the pipeli
   auto stage = plan.stage<&Tally::wait_for>("wait", far);
   CHECK(stage.build({.reconnect_timeout = 0ms}).status().code() == Code::kInvalidArgument);
   CHECK(stage.build({.reconnect_timeout = 601s}).status().code() == Code::kInvalidArgument);
+  CHECK(stage.build({.reconnect_timeout = std::chrono::milliseconds::max()}).status().code() ==
+        Code::kInvalidArgument);
   auto pipeline = stage.build({.in_flight = 2, .reconnect_timeout = 200ms}).value();
   auto in_hand = pipeline.push(gate, 60s).value();
   nodes->stall(1);  // new connections come to nothing
@@ -147,6 +149,34 @@ TEST_CASE_FIXTURE(PipelineNodes, "a connection that stays broken ends the pipeli
   nodes->mend(1);
   std::ofstream(gate) << "x";
   CHECK(far.with({.retry = true}).call<&Tally::count>().get(60s).ok());
+}
+
+TEST_CASE_FIXTURE(PipelineNodes, "an actor that is started anew has the time that this takes") {
+  const auto far = driver
+                       .spawn<Adder>({.num_cpus = 0,
+                                      .max_restarts = -1,
+                                      .backoff_initial = 600ms,
+                                      .backoff_max = 600ms,
+                                      .label_selector = on_node(1)})
+                       .value();
+  PipelineBuilder<std::int64_t> plan(driver);
+  auto pipeline = plan.stage<&Adder::add>("add", far)
+                      .build({.in_flight = 4, .reconnect_timeout = 100ms})
+                      .value();
+  CHECK(pipeline.push(1, 60s).value().get(60s).value() == 1);
+  for (int i = 0; i < 2; ++i) {  // the first one is started anew at once
+    ::kill(far.with({.retry = true}).call<&Adder::pid>().get(60s).value(), SIGKILL);
+    const auto result = pipeline.push(1, 60s).value().get(60s);
+    CHECK_MESSAGE(result.ok(), result.status().to_string());
+  }
+  // And where it cannot be reached when it is there again, the pipeline ends.
+  const int pid = far.with({.retry = true}).call<&Adder::pid>().get(60s).value();
+  nodes->stall(1);
+  ::kill(pid, SIGKILL);
+  nodes->cut(1);
+  const auto result = pipeline.push(1, 60s).value().get(60s);
+  CHECK_MESSAGE(result.status().code() == Code::kUnavailable, result.status().to_string());
+  nodes->mend(1);
 }
 
 // A driver to which the head's news come late: by a proxy of its own.

@@ -30,8 +30,8 @@ constexpr std::uint64_t kControlHashes[] = {
     0x9e39cad638b791f8, 0xd0bd542aa25ebae2, 0x0b64ac06fb5c1957, 0x2b2cc7295a904c14,
     0xef2cd1b76d94dfbb, 0xf158fa7456b73eae, 0x8c2d3145f50a9962, 0xc31f3f655db58539,
     0x5e35849205d37c8b, 0xc3c1f411eafaf249, 0xae332842fcda5fd6, 0xd8b6d426dfbd3e36,
-    0x1a6cca228549fe26, 0x7a9a6a26dc6fc253, 0x86bc85a26e1ebd94, 0xadcfcfa5c21ccc19,
-    0x2f6625be53a008f8, 0x1ba144c20349e977,
+    0x1a6cca228549fe26, 0x7a9a6a26dc6fc253, 0x90c45865cee55ed0, 0xadcfcfa5c21ccc19,
+    0xbe593503b75d5e54, 0x1ba144c20349e977,
 };
 constexpr std::uint64_t kHostHashes[] = {
     0x33a51e6028ffe99b, 0xbe08740c89692e8e, 0x882fcaa63f1ad52d, 0x0ba02afbdd641e58,
@@ -46,11 +46,11 @@ constexpr std::uint64_t kKeeperHashes[] = {
 };
 constexpr std::uint64_t kObjectHashes[] = {
     0x82eabc4c062e9a68, 0xa30ca326c64b37fc, 0x3534587b21408950, 0x4cfae2390ebafefe,
-    0xf2f7cb2d37fe1a9a, 0xf4198ec0d0681ab0, 0xb7106c170ace1a2e, 0x9c017937037ff09f,
+    0xf2f7cb2d37fe1a9a, 0xf4198ec0d0681ab0, 0xb7106c170ace1a2e, 0xed3d396d36abd1e2,
     0x13bcb608ab0c71e1, 0xdcd208fd49680157, 0x3aec49aa950fade0, 0x936902974b13dc37,
     0xdcf7d885f6808826, 0xbf6b41d9f388ca86, 0xd4e3a0d43df9358b, 0x1acd5f499212485e,
     0x429aa4c4c6f349a2, 0xac02cab3d870a80a, 0xdbc67fc05e56207e, 0x7efa42cdd7fd4912,
-    0x7f5bfe27de9d0869, 0x02b139f267bbea89, 0xca8044458c0f0187,
+    0x7f5bfe27de9d0869, 0x02b139f267bbea89, 0x36ee28d1d9525dd6,
 };
 constexpr std::uint64_t kCallHashes[] = {
     0xda94acba4418739e, 0xa8c18ceb9d5fbcfd, 0x27eb962e626c5961, 0x68cbb32d065559e8,

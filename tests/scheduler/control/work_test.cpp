@@ -64,16 +64,16 @@ TEST_CASE("only clients say what they have under way, and not without end") {
   CHECK(desk.listed().empty());
 }
 
-TEST_CASE("a full pipeline is held up by the stage with most items, the last of several") {
+TEST_CASE("a full pipeline is held up by the stage that has the oldest item, not by most items") {
   wire::PipelineWork pipeline{.pushed = 116,
                               .delivered = 100,
                               .in_flight_max = 16,
                               .stages = {{.name = "read", .waiting = 1},
-                                         {.name = "map", .waiting = 7},
+                                         {.name = "map", .waiting = 3, .has_oldest = true},
                                          {.name = "sum", .waiting = 7},
                                          {.name = "write"}}};
   REQUIRE(pipeline.held_up_by() != nullptr);
-  CHECK(pipeline.held_up_by()->name == "sum");
+  CHECK(pipeline.held_up_by()->name == "map");
   CHECK(pipeline.to_string() == "read → map → sum → write");
   pipeline.delivered = 110;
   CHECK(pipeline.held_up_by() == nullptr);

@@ -198,7 +198,7 @@ TEST_CASE("paths that do not exist") {
 }
 
 TEST_CASE("deepspeed gives the strategy, and problems have their place") {
-  const auto loaded = load(with_line("deepspeed: ds0.json"), {"troupe.workers=2"});
+  const auto loaded = load(with_line("deepspeed: ds0.json"), {"workers=2"});
   REQUIRE_MESSAGE(loaded.ok(), loaded.status().to_string());
   CHECK(loaded->config.deepspeed.at("train_batch_size").as_int64() == 16);
   CHECK(loaded->config.sharding.strategy == "ddp");

@@ -451,8 +451,8 @@ TEST_CASE("a run that ended badly says the cause and the way out") {
 
   Events none;
   none.start().end(1'000, 0, Code::kActorDied, "rank 0 died");
-  CHECK(none.told().find("No checkpoint was written: the same command begins anew.\n") !=
-        std::string::npos);
+  CHECK(none.told().find("No checkpoint was written: the same command with "
+                         "overwrite_output_dir=true begins anew.\n") != std::string::npos);
 
   Events stopped;
   stopped.start().end(9'000, 12, Code::kCancelled, "stopped at step 12 after saving",
