@@ -20,7 +20,8 @@ Result<ClusterPlace> recorded_cluster(const Environment& environment, FileSystem
         Code::kNotFound,
         "no cluster is known here: start one with 'troupe head', or name one with {} or "
         "{} (there is no {}; programs that 'troupe submit' runs are told theirs; a training "
-        "without a cluster is told of by 'troupe why' and 'troupe timeline RUN')",
+        "without a cluster is told of by 'troupe why' and 'troupe timeline RUN'; a cluster that a "
+        "program starts within itself, by start_embedded(), is that program's alone)",
         ways.address, kAddressVariable, path);
   }
   if (!record.ok()) return record.status();

@@ -55,7 +55,10 @@ std::vector<FuzzBytes> arrow_seeds() {
 
 }  // namespace
 
-constinit const FuzzTarget kArrowTarget{"arrow", "parquet files and Arrow's own", 12288, &run_arrow,
-                                        &arrow_seeds};
+// Arrow makes room for a page of the size that the file says, within its limits: pages of memory
+// are most of what such an input takes.
+constinit const FuzzTarget kArrowTarget{"arrow",      "parquet files and Arrow's own",
+                                        12288,        &run_arrow,
+                                        &arrow_seeds, std::chrono::milliseconds(1000)};
 
 }  // namespace troupe::tests

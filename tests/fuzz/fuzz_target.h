@@ -5,10 +5,13 @@
 // checks what must hold of the value as well. The same targets run under libFuzzer (fuzz_main.cpp,
 // tools/fuzz) and, on their seeds and damaged forms of them, in the default tests.
 
+#include <chrono>
 #include <cstddef>
 #include <span>
 #include <string_view>
 #include <vector>
+
+#include "tests/fuzz/input_limits.h"
 
 namespace troupe::tests {
 
@@ -22,6 +25,7 @@ struct FuzzTarget {
   void (*run)(std::span<const std::byte> input);
   // Inputs that the readers take, made by the writers of this very build.
   std::vector<FuzzBytes> (*seeds)();
+  std::chrono::milliseconds time_max = kInputTimeMax;
 };
 
 // All of them, by name.

@@ -521,6 +521,26 @@ Result<RunSamples> samples_of(FileSystem& files, const TrainConfig& config,
   return out;
 }
 
+// What can be said before anything is tokenised, which would take the place of the samples that the
+// checkpoint was trained on.
+Status check_settings_of_samples(FileSystem& files, const TrainConfig& config,
+                                 const std::map<std::string, std::string>& companions,
+                                 const std::string& checkpoint) {
+  const auto before = checkpoint.empty() ? std::nullopt : read_stream(files, checkpoint);
+  if (!before || config.data.streaming || config.data.tokenized_path ||
+      config.troupe.allow_data_change)
+    return {};
+  const DataOptions options = data_options(config);
+  const std::string text = tokenizer_text_of(companions, options);
+  const StreamOrigin origin = origin_of(config, text);
+  const auto settings = stream_settings(files, options, origin);
+  if (!settings.ok()) return {};  // the tokenising says why
+  SampleStream now = *before;
+  now.settings = *settings;
+  std::vector<std::string> notes;
+  return check_stream(checkpoint, before, now, false, notes);
+}
+
 void describe(const CachedDataset& data, std::vector<std::string>& notes) {
   const DatasetModule& module = data.module;
   if (module.train.size() == 0) {
@@ -860,6 +880,8 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   TrainConfig of_data = config;
   // Prompts to answer (prediction.h), which nothing is measured on while it trains.
   if (config.prediction.do_predict) of_data.evaluation.eval_dataset.clear();
+  TROUPE_RETURN_IF_ERROR(
+      check_settings_of_samples(files, of_data, companions, contents.resume_path));
   RunSamples samples = TROUPE_TRY(samples_of(files, of_data, tokenizer, companions, say, progress));
   CachedDataset& data = samples.data;
   DatasetModule& module = data.module;

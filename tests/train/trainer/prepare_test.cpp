@@ -292,6 +292,13 @@ TEST_CASE("a checkpoint is gone on from with its own samples only, unless a key 
   CHECK_MESSAGE(text.find("cutoff_len was 2048 and is 8") != std::string::npos, text);
   CHECK_MESSAGE(text.find("data_seed (else seed) was 42 and is 43") != std::string::npos, text);
   CHECK_MESSAGE(text.find("troupe.allow_data_change=true") != std::string::npos, text);
+  // What was refused has not taken the place of the samples that go on.
+  const TrainConfig other = std::exchange(folder.config, same);
+  const auto before = folder.prepare();
+  REQUIRE(before.ok());
+  CHECK(std::ranges::any_of(
+      before->notes, [](const std::string& note) { return note.starts_with("tokenised before"); }));
+  folder.config = other;
   folder.config.troupe.allow_data_change = true;
   const auto allowed = folder.prepare();
   REQUIRE_MESSAGE(allowed.ok(), allowed.status().to_string());
