@@ -110,7 +110,8 @@ def ray_memory_mb(python):
                    "--port=6399", "--num-cpus=2", "--object-store-memory=1000000000", "--include-dashboard=false",
                    "--disable-usage-stats"]
         start = time.monotonic()
-        run(place, command, "ray start", ray_environment(python), START_S)
+        # Elsewhere than Ray's own folder, where it leaves word of a cluster that later programs would join.
+        run(place, command, "ray start", {**ray_environment(python), "RAY_TMPDIR": place.path}, START_S)
         ready_ms = (time.monotonic() - start) * 1e3
         time.sleep(IDLE_S)
         pids = processes.marked(place.mark)

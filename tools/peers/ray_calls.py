@@ -144,7 +144,7 @@ def tasks():
 
 def main():
     start = time.perf_counter()
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=1 << 30)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=1 << 30)
     out("start", (time.perf_counter() - start) * 1e3, "ms")
     calls()
     objects()
