@@ -271,9 +271,9 @@ bool expands(FileSystem& files, const std::string& path) {
   auto text = FileText::open(files, path, kExpandedMax);
   while (text.ok() && text->window().size() <= kExpandedMax) {
     const auto more = text->more();
-    if (!more.ok() || !*more) return false;
+    if (!more.ok() || !*more) break;  // what came before damage counts, too
   }
-  return text.ok();
+  return text.ok() && text->window().size() > kExpandedMax;
 }
 
 void run_data_files(std::span<const std::byte> input) {
