@@ -116,6 +116,23 @@ void fetch_raw(const std::string& host, std::uint16_t port, std::uint64_t bytes)
   ::close(socket);
 }
 
+// One byte with room for a descriptor, as sendmsg() and recvmsg() take it.
+struct DescriptorMessage {
+  DescriptorMessage() {
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+  }
+  DescriptorMessage(const DescriptorMessage&) = delete;
+  cmsghdr* descriptor() { return CMSG_FIRSTHDR(&header); }
+
+  char byte = 0;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr header{};
+};
+
 // What mapping another process's memory takes at the least: a question by a socket, an answer with
 // the descriptor, the mapping, and its first and last byte. Median microseconds.
 double map_raw(std::size_t bytes, int repeats) {
@@ -130,19 +147,13 @@ double map_raw(std::size_t bytes, int repeats) {
       std::memset(data, 1, bytes);
       // It is written before it is asked for.
       check(::send(socket, &question, 1, 0) == 1 && ::recv(socket, &question, 1, 0) == 1, "send");
-      iovec part{&question, 1};
-      alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)];
-      msghdr message{};
-      message.msg_iov = &part;
-      message.msg_iovlen = 1;
-      message.msg_control = control;
-      message.msg_controllen = sizeof control;
-      cmsghdr* const header = CMSG_FIRSTHDR(&message);
+      DescriptorMessage message;
+      cmsghdr* const header = message.descriptor();
       header->cmsg_level = SOL_SOCKET;
       header->cmsg_type = SCM_RIGHTS;
       header->cmsg_len = CMSG_LEN(sizeof fd);
       std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-      check(::sendmsg(socket, &message, 0) == 1, "sendmsg");
+      check(::sendmsg(socket, &message.header, 0) == 1, "sendmsg");
       ::munmap(data, bytes);
       ::close(fd);
     }
@@ -154,15 +165,9 @@ double map_raw(std::size_t bytes, int repeats) {
     const double taken = seconds_of([&] {
       check(::send(sockets[0], &byte, 1, 0) == 1, "send");
       int fd = -1;
-      iovec part{&byte, 1};
-      alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)];
-      msghdr message{};
-      message.msg_iov = &part;
-      message.msg_iovlen = 1;
-      message.msg_control = control;
-      message.msg_controllen = sizeof control;
-      check(::recvmsg(sockets[0], &message, MSG_CMSG_CLOEXEC) == 1, "recvmsg");
-      std::memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+      DescriptorMessage message;
+      check(::recvmsg(sockets[0], &message.header, MSG_CMSG_CLOEXEC) == 1, "recvmsg");
+      std::memcpy(&fd, CMSG_DATA(message.descriptor()), sizeof fd);
       data =
           static_cast<const volatile char*>(::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0));
       ::close(fd);

@@ -315,9 +315,10 @@ void ObjectClient::revoke_locked(const wire::RevokeSegments& message) {
       continue;
     }
     if (own != own_.end()) own_.erase(own);
-    if (mapping != segments_.end() && mapping->second->stamp.has_child())
-      reply.inherited.push_back(key);
-    if (mapping != segments_.end()) segments_.erase(mapping);
+    if (mapping != segments_.end()) {
+      if (mapping->second->stamp.has_child()) reply.inherited.push_back(key);
+      segments_.erase(mapping);
+    }
     for (Get* const get : gets_) get->unmapped.insert(key);
     reply.unmapped.push_back(key);
   }

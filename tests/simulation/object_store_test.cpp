@@ -260,7 +260,7 @@ TEST_CASE("a copy's memory is the next one's of that size, when nobody maps it a
   CHECK(third.first != first);
   CHECK(third.second == first);
   CHECK(copies.fetch(4, 10).second == 0);
-  // Who has a view of what it let go of keeps its memory to itself.
+  // A process that still has a view of an object that it released: that memory is not used again.
   copies.let_go(2);
   store.say(2, wire::SegmentsRevoked{.in_use = {second.first}});
   CHECK(store.drops(second.first));
@@ -302,7 +302,7 @@ TEST_CASE("spare memory goes before a disk is waited for, and is no more than ha
   copies.let_go(2);
   CHECK_FALSE(copies.store.drops(first));
   CHECK(copies.store.drops(second));
-  // What leaves for the disk is not free yet.
+  // Memory that is being written to disk counts as used until that is done.
   copies.store.ask(3, 65);
   REQUIRE(copies.store.is_revoked(home));
   CHECK(copies.store.drops(first));

@@ -27,15 +27,12 @@ Int Range::size() const {
 }
 
 void Heap::take(std::size_t bytes) {
+  check(bytes);
   bytes_ += bytes;
-  if (bytes > bytes_max_ || bytes_ > bytes_max_) fail_bytes();
 }
 
 void Heap::check(std::size_t bytes) const {
-  if (bytes > bytes_max_ - std::min(bytes_, bytes_max_)) fail_bytes();
-}
-
-void Heap::fail_bytes() const {
+  if (bytes <= bytes_max_ - bytes_) return;
   fail(kLimitError, "the template makes more than {} bytes of values and text", bytes_max_);
 }
 

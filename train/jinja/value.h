@@ -172,9 +172,8 @@ class Heap {
 
  private:
   [[noreturn]] void fail_steps() const;
-  [[noreturn]] void fail_bytes() const;
 
-  std::size_t bytes_ = 0, bytes_max_;
+  std::size_t bytes_ = 0, bytes_max_;  // never more than the most
   std::uint64_t steps_ = 0, steps_max_;
   std::vector<std::unique_ptr<Object>> objects_;
 };

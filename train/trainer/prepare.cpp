@@ -397,16 +397,18 @@ std::optional<SampleStream> read_stream(FileSystem& files, const std::string& di
   return std::move(*stream);
 }
 
-// Rotary positions go on for ever, and a model knows those that it was trained on.
+// Rotary positions go on for ever, and a model knows those that it was trained on. `longest`: of
+// the rows.
 void note_untaught_positions(const ModelConfig& model, const TokenDataset& rows,
-                             std::vector<std::string>& notes) {
-  // Positions begin anew with each part of packed rows; with scaling others are known, too.
-  const bool in_parts =
-      rows.kind() == TokenDataset::Kind::kPacked || rows.kind() == TokenDataset::Kind::kNeatPacked;
+                             std::int64_t longest, std::vector<std::string>& notes) {
+  // With scaling others are known, too.
   if (model.positions != PositionKind::kRotary ||
-      model.rope.scaling.kind != RopeScaling::Kind::kNone)
+      model.rope.scaling.kind != RopeScaling::Kind::kNone ||
+      longest <= model.max_position_embeddings)
     return;
-  const std::int64_t longest = in_parts ? longest_part(rows) : longest_sequence(rows);
+  // Positions begin anew with each part of packed rows.
+  if (rows.kind() == TokenDataset::Kind::kPacked || rows.kind() == TokenDataset::Kind::kNeatPacked)
+    longest = longest_part(rows);
   if (longest <= model.max_position_embeddings) return;
   notes.push_back(fmt::format(
       "warning: rows have up to {} tokens, and max_position_embeddings of the model's config.json "
@@ -885,10 +887,11 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   RunSamples samples = TROUPE_TRY(samples_of(files, of_data, tokenizer, companions, say, progress));
   CachedDataset& data = samples.data;
   DatasetModule& module = data.module;
-  TROUPE_RETURN_IF_ERROR(check_length(
-      model, config.data.streaming ? config.data.cutoff_len : longest_sequence(module.train)));
+  const std::int64_t longest =
+      config.data.streaming ? config.data.cutoff_len : longest_sequence(module.train);
+  TROUPE_RETURN_IF_ERROR(check_length(model, longest));
   if (module.eval) TROUPE_RETURN_IF_ERROR(check_length(model, longest_sequence(*module.eval)));
-  if (!config.data.streaming) note_untaught_positions(model, module.train, notes);
+  if (!config.data.streaming) note_untaught_positions(model, module.train, longest, notes);
   std::string stream =
       TROUPE_TRY(settle_stream(files, config, samples.stream, contents.resume_path, notes));
   std::map<std::string, std::string> stream_tokenizer;

@@ -292,7 +292,7 @@ TEST_CASE("a checkpoint is gone on from with its own samples only, unless a key 
   CHECK_MESSAGE(text.find("cutoff_len was 2048 and is 8") != std::string::npos, text);
   CHECK_MESSAGE(text.find("data_seed (else seed) was 42 and is 43") != std::string::npos, text);
   CHECK_MESSAGE(text.find("troupe.allow_data_change=true") != std::string::npos, text);
-  // What was refused has not taken the place of the samples that go on.
+  // The refused run has not replaced the token cache of the run that it would have gone on with.
   const TrainConfig other = std::exchange(folder.config, same);
   const auto before = folder.prepare();
   REQUIRE(before.ok());
