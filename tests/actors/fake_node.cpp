@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <thread>
 
 #include "runtime/base/check.h"
 #include "runtime/memory/unix_socket.h"
@@ -14,7 +15,15 @@ namespace troupe::tests {
 using namespace std::chrono_literals;
 
 std::shared_ptr<FakeNode> FakeNode::start(const std::string& host_program, net::Security security) {
-  std::shared_ptr<FakeNode> node(new FakeNode(host_program, security));
+  // A client's last callback may be the last owner: it runs on the loop's thread, which cannot join
+  // itself.
+  std::shared_ptr<FakeNode> node(new FakeNode(host_program, security), [](FakeNode* last) {
+    if (last->loop().in_loop_thread()) {
+      std::thread([last] { delete last; }).detach();
+    } else {
+      delete last;
+    }
+  });
   on_loop(node->loop(), [&] { node->listen(); });
   return node;
 }
