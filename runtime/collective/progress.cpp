@@ -434,6 +434,7 @@ Status Engine::check_lost() {
   if (!needed) return {};
   // A hang-up may be newer than the attempt that found nothing.
   if (hangups_seen_ != hangups_.load(std::memory_order_acquire)) return {};
+  lost_.store(lost->rank, std::memory_order_release);
   return fail(
       error(Code::kAborted, "rank {} was lost: its process ended or its link broke", lost->rank)
           .with("peer", lost->rank)
@@ -444,7 +445,11 @@ Status Engine::check_lost() {
 std::optional<int> Engine::lost_rank(const Group& group) const {
   std::optional<int> lost;
   std::uint32_t first = UINT32_MAX;
+  // What an operation has ended with is the answer from then on: it may have met the broken link
+  // before the monitor did.
+  const int known = lost_.load(std::memory_order_acquire);
   for (const Peer* peer : group.peers) {
+    if (peer->rank == known) return known;
     const std::uint32_t order = peer->link->hung_up.load(std::memory_order_acquire);
     if (order == 0 || order >= first) continue;
     lost = peer->rank;

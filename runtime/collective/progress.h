@@ -126,7 +126,8 @@ class Engine {
   // the links whole, so peers may be waited for one after the other.
   Status run(DataType type, ReduceOp op, bool small, Deadline deadline);
   void abort(Status reason);
-  // Of the group's ranks, the one whose hang-up was seen first. From any thread.
+  // Of the group's ranks, the one whose loss ended an operation, else the one whose hang-up was
+  // seen first. From any thread.
   std::optional<int> lost_rank(const Group& group) const;
   // Ends the engine for a reason found between begin() and run(), or after run().
   Status give_up(Status status) { return fail(std::move(status), true); }
@@ -196,6 +197,7 @@ class Engine {
   std::uint32_t hangups_seen_ = 0;
 
   std::atomic<std::uint32_t> hangups_{0};
+  std::atomic<int> lost_{-1};  // the rank whose loss ended an operation
   std::atomic<bool> aborted_{false};
   Mutex mutex_;
   Status reason_ TROUPE_GUARDED_BY(mutex_);
