@@ -129,7 +129,8 @@ TEST_CASE(
   };
   const auto alone = chat({"--model", home.file("out")});
   CHECK(contains(alone.err, "is an adapter: over " + *model));
-  CHECK(contains(alone.err, "out/chat_template.jinja; --template NAME takes another"));
+  CHECK(contains(alone.err, "by template alpaca, as " + home.file("out") +
+                                "/chat_template.jinja says; --template NAME takes another"));
   CHECK(alone.out ==
         chat({"--model", *model, "--adapter", home.file("out"), "--template", "alpaca"}).out);
   CHECK(alone.out != chat({"--model", home.file("out"), "--template", "empty"}).out);

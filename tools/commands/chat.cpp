@@ -130,12 +130,7 @@ class Chat {
   static Result<Chat> start(const GenerationFlags::Opened& opened, const ChatOptions& options,
                             CommandContext& context) {
     Chat chat(*opened.model, options, TROUPE_TRY(options.flags.sampling()), context);
-    if (!options.template_name)
-      TROUPE_RETURN_IF_ERROR(chat.take_template_of(opened.adapter_folders));
-    chat.template_ = TROUPE_TRY(train::choose_template(options.template_name, chat.tokenizer_));
-    if (!options.template_name && !chat.tokenizer_.chat_template())
-      context.err << "notice: the tokenizer has no template, and none is given: turns follow each "
-                     "other without marks; --template NAME takes one\n";
+    TROUPE_RETURN_IF_ERROR(chat.take_template(opened.adapter_folders));
     std::vector<std::string> notes;  // of a training
     TROUPE_RETURN_IF_ERROR(train::fix_special_tokens(chat.template_, chat.tokenizer_, notes));
     chat.conversation_.system = options.system;
@@ -182,19 +177,42 @@ class Chat {
   }
 
  private:
-  // An adapter answers as it was trained to be asked: the template beside the last of them that has
-  // one is stronger than the model's.
-  Status take_template_of(const std::vector<std::string>& adapter_folders) {
+  // The named one, else what the tokenizer's chat_template says.
+  Status take_template(const std::vector<std::string>& adapter_folders) {
+    if (options_.template_name) {
+      template_ = TROUPE_TRY(train::chat_template(*options_.template_name));
+      return {};
+    }
+    const std::string of_adapter = TROUPE_TRY(take_text_of(adapter_folders));
+    auto trained = train::template_behind_jinja(tokenizer_);
+    if (trained) {
+      context_.err << "notice: turns are written by template " << trained->name << ", as "
+                   << (of_adapter.empty() ? "the model's chat_template" : of_adapter)
+                   << " says; --template NAME takes another\n";
+      template_ = std::move(*trained);
+      return {};
+    }
+    if (!of_adapter.empty())
+      context_.err << "notice: turns are written by " << of_adapter
+                   << "; --template NAME takes another\n";
+    if (!tokenizer_.chat_template())
+      context_.err << "notice: the tokenizer has no template, and none is given: turns follow each "
+                      "other without marks; --template NAME takes one\n";
+    template_ = TROUPE_TRY(train::choose_template(std::nullopt, tokenizer_));
+    return {};
+  }
+
+  // An adapter answers as it was trained to be asked: the text beside the last of them that has
+  // one is stronger than the model's. Its path; empty where none has one.
+  Result<std::string> take_text_of(const std::vector<std::string>& adapter_folders) {
     for (auto folder = adapter_folders.rbegin(); folder != adapter_folders.rend(); ++folder) {
-      const std::string path = join_path(*folder, "chat_template.jinja");
+      std::string path = join_path(*folder, "chat_template.jinja");
       auto text = context_.files.read(path, limits::kJsonFileBytesMax);
       if (text.status().code() == Code::kNotFound) continue;
       tokenizer_.set_chat_template(TROUPE_TRY(std::move(text)));
-      context_.err << "notice: the conversation is written by " << path
-                   << "; --template NAME takes another\n";
-      return {};
+      return path;
     }
-    return {};
+    return std::string();
   }
 
   Chat(train::LoadedModel& model, const ChatOptions& options, train::SamplingOptions sampling,

@@ -76,6 +76,13 @@ Status fix_special_tokens(const ChatTemplate& chat, Tokenizer& tokenizer,
 std::optional<std::string> jinja_template(const ChatTemplate& chat, const Tokenizer& tokenizer,
                                           const std::optional<std::string>& default_system);
 
+// The template whose text of jinja_template() the tokenizer's chat_template is, with the system
+// text that it was written with: what a training by a named template has left beside its model.
+// Rendered as one text, its pieces would become other ids where the tokenizer marks the beginning
+// of a text. Nothing where the text is another one, or that of several that write conversations
+// differently.
+std::optional<ChatTemplate> template_behind_jinja(const Tokenizer& tokenizer);
+
 // Gives the tokenizer that text, unless it has one of its own that the template leaves.
 void set_jinja_template(const ChatTemplate& chat, Tokenizer& tokenizer,
                         const std::optional<std::string>& default_system);

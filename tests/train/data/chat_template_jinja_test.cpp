@@ -25,5 +25,30 @@ TEST_CASE(
   CHECK(jinja_of("empty", R"({"eos_token": "<e>"})").find("{{ content }}") != std::string::npos);
 }
 
+TEST_CASE("the template that has written a tokenizer's Jinja text is known by it") {
+  const auto behind = [](const std::string& name, const std::optional<std::string>& system) {
+    Tokenizer tokenizer = byte_tokenizer({"<e>", "<|im_end|>"}, R"({"eos_token": "<e>"})");
+    std::vector<std::string> notes;
+    ChatTemplate chat = chat_template(name).value();
+    REQUIRE(fix_special_tokens(chat, tokenizer, notes).ok());
+    tokenizer.set_chat_template(jinja_template(chat, tokenizer, system).value());
+    return template_behind_jinja(tokenizer);
+  };
+  CHECK(behind("alpaca", std::nullopt).value().name == "alpaca");
+  CHECK(behind("alpaca", std::nullopt).value().default_system ==
+        chat_template("alpaca").value().default_system);
+  CHECK(behind("alpaca", "It's a \\ day").value().default_system == "It's a \\ day");
+  CHECK(behind("alpaca", "").value().default_system.empty());
+  // Its first stop word is the end token.
+  CHECK(behind("qwen", std::nullopt).value().name == "qwen");
+  // The same text from templates that treat thoughts differently.
+  CHECK_FALSE(behind("qwen3", std::nullopt));
+
+  Tokenizer tokenizer = byte_tokenizer({"<e>"}, R"({"eos_token": "<e>"})");
+  CHECK_FALSE(template_behind_jinja(tokenizer));
+  tokenizer.set_chat_template("{% set system_message = '");
+  CHECK_FALSE(template_behind_jinja(tokenizer));
+}
+
 }  // namespace
 }  // namespace troupe::train
