@@ -282,7 +282,8 @@ struct JobInfo {
   bool stopping = false;  // it was asked to stop
   // How its program ended; nothing where it never ran, or nobody saw its end.
   std::optional<ExitStatus> exit;
-  std::string why;                 // while it waits: for what; when it ended: how
+  // While it, or something of it, waits for room: what for; when it ended: how.
+  std::string why;
   std::uint32_t actors_alive = 0;  // besides its program
   TROUPE_WIRE(JobInfo, job_id, name, state, driver, command, priority, submitted_unix_us,
               started_unix_us, ended_unix_us, node_id, stopping, exit, why, actors_alive);

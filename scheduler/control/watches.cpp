@@ -105,8 +105,25 @@ void Clients::on(PeerId peer, wire::ListSupervisors& message) {
 void Clients::on(PeerId peer, wire::ListJobs& message) {
   wire::JobList list{message.request_id, {}};
   std::map<JobId, std::uint32_t> alive;
+  // What of a job waits for room: how many, and why the first one does.
+  struct Waiting {
+    std::uint32_t count = 0;
+    std::string first;
+  };
+  std::map<JobId, Waiting> waiting;
+  const auto add_waiting = [&](JobId job, const auto& record) {
+    Waiting& of_job = waiting[job];
+    if (of_job.count++ == 0)
+      of_job.first = fmt::format("{} waits: {}", describe(record), placement_.why_pending(record));
+  };
+  for (const auto& [id, group] : groups_.all()) {
+    if (group.info.state == wire::PlacementGroupState::kPending)
+      add_waiting(group.spec.job_id, group);
+  }
   for (const auto& [id, actor] : actors_.all()) {
-    if (!actor.dead() && !is_job_program(actor.spec)) ++alive[actor.spec.job_id];
+    if (actor.dead() || is_job_program(actor.spec)) continue;
+    ++alive[actor.spec.job_id];
+    if (actor.queue_order != 0) add_waiting(actor.spec.job_id, actor);
   }
   for (const auto& [id, job] : jobs_.all()) {
     if (message.include_ended || !job.ended()) list.jobs.push_back(visible(job));
@@ -123,7 +140,14 @@ void Clients::on(PeerId peer, wire::ListJobs& message) {
     info.name = client.name;
     info.state = wire::JobState::kRunning;
   }
-  for (wire::JobInfo& info : list.jobs) info.actors_alive = alive[info.job_id];
+  for (wire::JobInfo& info : list.jobs) {
+    info.actors_alive = alive[info.job_id];
+    const auto found = waiting.find(info.job_id);
+    if (found == waiting.end() || info.state != wire::JobState::kRunning || info.stopping) continue;
+    const Waiting& of_job = found->second;
+    info.why = of_job.first;
+    if (of_job.count > 1) info.why += fmt::format("; {} more wait", of_job.count - 1);
+  }
   context_.send(peer, std::move(list));
 }
 

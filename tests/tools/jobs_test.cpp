@@ -140,7 +140,7 @@ TEST_CASE("a driver in a job uses the cluster; one killed takes its own along, n
   CHECK(json::find_integer(group, "priority") == 5);
   CHECK(json::find_string(group, "job_id") ==
         json::find_string(named(jobs, "jobs", "one"), "job_id"));
-  CHECK(contains(cluster.home.run({"why", "two"}).out, "with 1 living actors"));
+  CHECK(contains(cluster.home.run({"why", "two"}).out, "with 1 living actor."));
 
   const pid_t actor_one = cluster.pid_of("actor-1", "name");
   const pid_t actor_two = cluster.pid_of("actor-2", "name");

@@ -34,8 +34,8 @@ std::string exit_of(const wire::JobInfo& job) {
 }
 
 std::string why_of(const wire::JobInfo& job) {
-  if (job.driver.empty()) return "a driver that connected by itself";
-  if (job.state == wire::JobState::kRunning) return job.stopping ? "is to stop: " + job.why : "";
+  if (job.stopping && !job.ended()) return "is to stop: " + job.why;
+  if (job.driver.empty() && job.why.empty()) return "a driver that connected by itself";
   return in_short(job.why);
 }
 

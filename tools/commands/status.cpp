@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 
+#include "scheduler/client/jobs.h"
 #include "scheduler/policy/resources.h"
 #include "tools/commands/cluster_options.h"
 #include "tools/commands/describe.h"
@@ -22,9 +23,13 @@ struct Picture {
   std::vector<wire::NodeInfo> nodes;
   std::vector<wire::ActorInfo> actors;
   std::vector<wire::ClientWork> work;
+  std::vector<wire::JobInfo> jobs;  // that have not ended
   wire::Resources total;
   wire::Resources used;
   std::size_t alive_nodes = 0;
+  std::size_t jobs_in(wire::JobState state) const {
+    return static_cast<std::size_t>(std::ranges::count(jobs, state, &wire::JobInfo::state));
+  }
   std::size_t count(wire::ActorState state) const {
     return static_cast<std::size_t>(std::count_if(
         actors.begin(), actors.end(), [state](const auto& a) { return a.state == state; }));
@@ -34,7 +39,8 @@ struct Picture {
 Result<Picture> take_picture(ClusterConnection& cluster) {
   Picture picture{.nodes = TROUPE_TRY(cluster.head->nodes(cluster.deadline)),
                   .actors = TROUPE_TRY(cluster.head->actors(true, cluster.deadline)),
-                  .work = TROUPE_TRY(cluster.head->work(cluster.deadline))};
+                  .work = TROUPE_TRY(cluster.head->work(cluster.deadline)),
+                  .jobs = TROUPE_TRY(scheduler::list_jobs(*cluster.head, false, cluster.deadline))};
   for (const auto& node : picture.nodes) {
     if (node.state == wire::NodeState::kDead) continue;
     ++picture.alive_nodes;
@@ -60,6 +66,8 @@ void print_json(CommandContext& context, const ClusterPlace& place, const Pictur
                                             {"dead", picture.nodes.size() - picture.alive_nodes}}},
                      {"resources", json::Object{{"total", to_json(picture.total)},
                                                 {"used", to_json(picture.used)}}},
+                     {"jobs", json::Object{{"running", picture.jobs_in(wire::JobState::kRunning)},
+                                           {"pending", picture.jobs_in(wire::JobState::kPending)}}},
                      {"actors", std::move(actors)},
                      {"tasks", std::move(tasks)},
                      {"pipelines", std::move(pipelines)}})
@@ -97,6 +105,12 @@ Status show_status(CommandContext& context, const ClusterOptions& options) {
   for (const auto& [name, total] : picture.total) {
     context.out << fmt::format("{:<10} {} in use\n", printable(name),
                                format_use(name, scheduler::amount_of(picture.used, name), total));
+  }
+  const std::size_t running = picture.jobs_in(wire::JobState::kRunning),
+                    pending = picture.jobs_in(wire::JobState::kPending);
+  if (running + pending > 0) {
+    context.out << fmt::format("Jobs       {} running{}\n", running,
+                               pending > 0 ? fmt::format(", {} pending", pending) : "");
   }
   std::string states;
   for (const auto state : kStates) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "runtime/base/json.h"
+#include "runtime/base/text.h"
 #include "scheduler/client/actor_words.h"
 #include "scheduler/client/jobs.h"
 #include "scheduler/policy/resources.h"
@@ -102,14 +103,15 @@ std::string tell(const wire::PlacementGroupInfo& group, const NodeNames& nodes) 
 std::string tell(const wire::JobInfo& job, const NodeNames& nodes) {
   std::string text = fmt::format("Job {} ({}) is {}", printable(job.name), job.job_id.brief(),
                                  wire::job_state_name(job.state));
+  const std::string actors = count_of(job.actors_alive, "living actor");
+  const std::string waits = job.stopping || job.why.empty() ? "" : as_lines(job.why);
   if (job.driver.empty()) {
-    return text + fmt::format(": a driver that connected by itself, with {} living actors.\n",
-                              job.actors_alive);
+    return text + fmt::format(": a driver that connected by itself, with {}.\n", actors) + waits;
   }
   if (job.state == wire::JobState::kRunning) {
-    text += fmt::format(" on node {}, with {} living actors{}.\n", nodes.of(job.node_id),
-                        job.actors_alive, job.stopping ? "; it was asked to stop" : "");
-    return text + fmt::format("  {}\n", printable(job.command));
+    text += fmt::format(" on node {}, with {}{}.\n", nodes.of(job.node_id), actors,
+                        job.stopping ? "; it was asked to stop" : "");
+    return text + fmt::format("  {}\n", printable(job.command)) + waits;
   }
   text += fmt::format(":\n  {}\n", printable(job.command));
   if (job.state == wire::JobState::kPending) {

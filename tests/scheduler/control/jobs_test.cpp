@@ -153,6 +153,27 @@ TEST_CASE("a program that could not be started: failed, without an exit code, wi
   CHECK(desk.job().started_unix_us == 0);
 }
 
+TEST_CASE("a job that runs says what of it waits for room") {
+  JobDesk desk;
+  desk.node(kNodeOne, kIdOne, 4);
+  desk.run(kJob, kProgram, kNodeOne);
+  REQUIRE(desk.hello(kInside, kJob).ok());
+  CHECK(desk.create_from(kInside, Desk::spec({1, 1})).ok());
+  CHECK(desk.list().at(0).why.empty());
+  auto large = Desk::spec({1, 2}, 4);
+  large.name = "large";
+  CHECK(desk.create_from(kInside, large).ok());
+  CHECK(contains(desk.list().at(0).why, "'large' waits: "));
+  CHECK(contains(desk.list().at(0).why, "CPU 4"));
+  CHECK_FALSE(contains(desk.list().at(0).why, "more wait"));
+  CHECK(desk.create_from(kInside, Desk::spec({1, 3}, 4)).ok());
+  desk.say(kInside, wire::CreatePlacementGroup{26, Desk::group(kJobsGroup, {4})});
+  CHECK(contains(desk.list().at(0).why, "placement group"));
+  CHECK(desk.list().at(0).why.ends_with("; 2 more wait"));
+  desk.exits(kNodeOne, kProgram, {});
+  CHECK(desk.list().at(0).why.empty());
+}
+
 TEST_CASE("everything of a job ends with it, and nothing of another one") {
   JobDesk desk;
   desk.node(kNodeOne, kIdOne, 8);
@@ -174,6 +195,7 @@ TEST_CASE("everything of a job ends with it, and nothing of another one") {
   wire::CreatePlacementGroup group{26, Desk::group(kJobsGroup, {1})};
   desk.say(kInside, group);
   CHECK(desk.list().at(0).actors_alive == 2);
+  CHECK(desk.list().at(0).why.empty());
 
   SUBCASE("its program ends") { desk.exits(at, kProgram, {}); }
   SUBCASE("its program is killed") { desk.exits(at, kProgram, {.signal = 9}); }
