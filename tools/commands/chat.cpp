@@ -1,10 +1,8 @@
 #include "tools/commands/chat.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <iterator>
 #include <memory>
 
@@ -12,6 +10,7 @@
 #include "runtime/base/limits.h"
 #include "tools/commands/generation_flags.h"
 #include "tools/commands/hub_names.h"
+#include "tools/commands/noted_signals.h"
 #include "tools/commands/trained_before.h"
 #include "train/config/load.h"
 #include "train/data/chat_template.h"
@@ -104,26 +103,6 @@ Status take_config(ChatOptions& options, CommandContext& context) {
   return {};
 }
 
-std::atomic<bool> answer_is_stopped;
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
-
-// Ctrl-C while this lives stops an answer. What waits for a line goes on waiting.
-class AnswerStop {
- public:
-  AnswerStop() {
-    struct sigaction action {};
-    action.sa_handler = [](int) { answer_is_stopped = true; };
-    action.sa_flags = SA_RESTART;
-    ::sigaction(SIGINT, &action, &before_);
-  }
-  ~AnswerStop() { ::sigaction(SIGINT, &before_, nullptr); }
-  AnswerStop(const AnswerStop&) = delete;
-  AnswerStop& operator=(const AnswerStop&) = delete;
-
- private:
-  struct sigaction before_ {};
-};
-
 // A conversation with a model, as its template writes one.
 class Chat {
  public:
@@ -142,8 +121,9 @@ class Chat {
 
   void clear() { conversation_.messages.clear(); }
 
-  // Writes the answer as it comes. What fails leaves the conversation as it was.
-  Status answer(const std::string& message) {
+  // Writes the answer as it comes, until a signal stops it. What fails leaves the conversation as
+  // it was.
+  Status answer(const std::string& message, NotedSignals& stop) {
     train::Conversation asked = conversation_;
     asked.messages.push_back({train::Role::kUser, message});
     // The answer that is to come stands for itself: what is before it is the prompt.
@@ -157,18 +137,17 @@ class Chat {
         prompt.insert(prompt.end(), turns[i].target.begin(), turns[i].target.end());
     }
     std::string& text = asked.messages.back().content;
-    answer_is_stopped = false;
-    const auto end =
-        TROUPE_TRY(model_.generate({.prompt = std::move(prompt),
-                                    .stop_ids = stop_ids_,
-                                    .sampling = sampling_,
-                                    .tokens_max = options_.flags.tokens_max(),
-                                    .seed = options_.flags.seed,
-                                    .is_stopped = [] { return answer_is_stopped.load(); }},
-                                   [&](const std::string& piece) {
-                                     text += piece;
-                                     context_.out << piece << std::flush;
-                                   }));
+    stop.forget();
+    const auto end = TROUPE_TRY(model_.generate({.prompt = std::move(prompt),
+                                                 .stop_ids = stop_ids_,
+                                                 .sampling = sampling_,
+                                                 .tokens_max = options_.flags.tokens_max(),
+                                                 .seed = options_.flags.seed,
+                                                 .is_stopped = [&] { return stop.last() != 0; }},
+                                                [&](const std::string& piece) {
+                                                  text += piece;
+                                                  context_.out << piece << std::flush;
+                                                }));
     context_.out << "\n" << std::flush;
     if (end == train::LoadedModel::GenerationEnd::kContext)
       context_.err << "notice: the model's context is full; /clear begins anew\n";
@@ -248,7 +227,8 @@ Status chat(ChatOptions& options, CommandContext& context) {
   const auto opened = TROUPE_TRY(options.flags.open_model(context));
   auto conversation = TROUPE_TRY(Chat::start(opened, options, context));
   const bool talks = context.out_is_terminal && ::isatty(STDIN_FILENO) == 1;
-  const AnswerStop stop;
+  // Ctrl-C stops an answer. What waits for a line goes on waiting.
+  NotedSignals stop({SIGINT});
   if (talks)
     context.out
         << "/clear (or clear) forgets the conversation, /exit (or exit) or Ctrl-D ends it.\n";
@@ -268,7 +248,7 @@ Status chat(ChatOptions& options, CommandContext& context) {
     } else if (line.starts_with('/') && talks) {
       context.err << "there are /clear and /exit\n";
     } else if (line.find_first_not_of(" \t") != std::string::npos) {
-      const Status answered = conversation.answer(line);
+      const Status answered = conversation.answer(line, stop);
       if (!answered.ok() && talks) context.err << answered.message() << " (/clear begins anew)\n";
       if (!talks) failed = answered;
     }

@@ -185,7 +185,7 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
   if (report) {
     environment.on_started = [&](const train::RunRecord& record) { report->started(record.run); };
   }
-  // Until there is something to take down, Ctrl-C ends the process at once.
+  // Until there is something to take down, or to remove, Ctrl-C ends the process at once.
   Interrupts interrupts(clock, in_step);
   const auto code_of = [&](const Status& end, bool saved) {
     if (end.ok()) return 0;
@@ -196,6 +196,7 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
   environment.end_reason = [&](const Status& end, bool saved) {
     return run_end_text(code_of(end, saved));
   };
+  environment.note_stop = [&] { return interrupts.note_stop(); };
   environment.make_cluster = [&](int trainers) {
     interrupts.catch_signals();
     environment.interrupt_fd = interrupts.fd();

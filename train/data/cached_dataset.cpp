@@ -322,6 +322,7 @@ class CachedMaking {
 
   Status make(bool locked) {
     if (locked) TROUPE_RETURN_IF_ERROR(remove_leftovers());
+    const auto stop = request_.note_stop ? request_.note_stop() : nullptr;
     SystemRandom random;
     auto writer = TROUPE_TRY(TokenCacheWriter::begin(
         files_, fmt::format("{}{}{:016x}", request_.folder, kBuilding, random.next_u64())));
@@ -360,6 +361,7 @@ class CachedMaking {
     TimePoint look_again = clock.now() + kFilesLook;
     const auto into = [&](const char* set) {
       return [&, set](const TokenDataset& samples) -> Status {
+        if (stop) TROUPE_RETURN_IF_ERROR(stop->status());
         // Said soon, not behind the last row; there may be thousands of files.
         if (const TimePoint now = clock.now(); now >= look_again) {
           TROUPE_RETURN_IF_ERROR(unchanged());
@@ -368,10 +370,12 @@ class CachedMaking {
         return writer.append(set, samples);
       };
     };
-    const DatasetModule made = TROUPE_TRY(
+    auto samples =
         make_samples(files_, options_, tokenizer_,
                      {.train = into("train"), .eval = into("eval"), .held_out = into("held_out")},
-                     progress, parent_folder()));
+                     progress, parent_folder());
+    if (stop) TROUPE_RETURN_IF_ERROR(stop->status());
+    const DatasetModule made = TROUPE_TRY(std::move(samples));
     TokenCache about{.settings = wanted_.settings,
                      .files = {},
                      .records = made.train_report.records,
@@ -383,7 +387,8 @@ class CachedMaking {
     TROUPE_RETURN_IF_ERROR(unchanged());
     // Freed by threads that have ended: whoever tokenised lives as long as the run.
     ::malloc_trim(0);
-    return writer.finish(std::move(about), request_.folder);
+    TROUPE_RETURN_IF_ERROR(writer.finish(std::move(about), request_.folder));
+    return stop ? stop->status() : Status();
   }
 
   static constexpr const char* kBuilding = ".building-";

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,14 @@
 #include "train/data/sample_stream.h"
 
 namespace troupe::train {
+
+// While it lives, a user's wish to end the program is noted, instead of ending it at once.
+class StopNote {
+ public:
+  virtual ~StopNote() = default;
+  virtual Status status() const = 0;  // kCancelled once the wish came
+};
+using NoteStop = std::function<std::unique_ptr<StopNote>()>;
 
 struct CacheRequest {
   std::string folder;
@@ -24,6 +33,9 @@ struct CacheRequest {
   std::string holder;
   std::function<void(const std::string& line)> say;
   SampleProgress progress;
+  // What notes a wish to end while samples are made, which then end with it, and what was written
+  // of them is removed; null: nothing does.
+  NoteStop note_stop;
   std::chrono::seconds wait_max = std::chrono::hours(24);  // for another process that makes it
 };
 

@@ -610,10 +610,11 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   const std::string run = fmt::format("run-{:08x}", environment.random.next_u64() >> 32);
   TokenisingLines tokenising(environment.clock, environment.output);
   const SampleProgress progress = [&](const SamplesMade& made) { tokenising.show(made); };
-  auto prepared =
-      TROUPE_TRY(environment.contents ? prepare_run(environment.files, config, say,
-                                                    std::move(*environment.contents), progress)
-                                      : prepare_run(environment.files, config, say, progress));
+  auto prepared = TROUPE_TRY(
+      environment.contents
+          ? prepare_run(environment.files, config, say, std::move(*environment.contents), progress,
+                        environment.note_stop)
+          : prepare_run(environment.files, config, say, progress, environment.note_stop));
   tokenising.finish();
   for (const auto& note : prepared.notes) say(note);
   const auto to_predict = TROUPE_TRY(

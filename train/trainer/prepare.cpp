@@ -365,7 +365,7 @@ Status check_nobody_trains(const std::string& output_dir) {
 Result<CachedDataset> tokenised(FileSystem& files, const TrainConfig& config,
                                 const Tokenizer& tokenizer, std::string tokenizer_text,
                                 const std::function<void(const std::string&)>& say,
-                                const SampleProgress& progress) {
+                                const SampleProgress& progress, const NoteStop& note_stop) {
   const std::string& output_dir = config.training.output_dir;
   CacheRequest request{.folder = join_path(output_dir, kTokenCacheFolder),
                        .named = config.data.tokenized_path.has_value(),
@@ -373,7 +373,8 @@ Result<CachedDataset> tokenised(FileSystem& files, const TrainConfig& config,
                        .tokenizer = std::move(tokenizer_text),
                        .holder = fmt::format("process {}", ::getpid()),
                        .say = say,
-                       .progress = progress};
+                       .progress = progress,
+                       .note_stop = note_stop};
   if (request.named) {
     request.folder = *config.data.tokenized_path;
     while (request.folder.size() > 1 && request.folder.ends_with('/')) request.folder.pop_back();
@@ -502,7 +503,7 @@ Result<RunSamples> samples_of(FileSystem& files, const TrainConfig& config,
                               const Tokenizer& tokenizer,
                               const std::map<std::string, std::string>& companions,
                               const std::function<void(const std::string&)>& say,
-                              const SampleProgress& progress) {
+                              const SampleProgress& progress, const NoteStop& note_stop) {
   const DataOptions options = data_options(config);
   const std::string text = tokenizer_text_of(companions, options);
   const StreamOrigin origin = origin_of(config, text);
@@ -512,10 +513,10 @@ Result<RunSamples> samples_of(FileSystem& files, const TrainConfig& config,
     out.stream = TROUPE_TRY(settle_streamed(files, config, tokenizer, origin, out.data.module));
     return out;
   }
-  RunSamples out{
-      .data = TROUPE_TRY(tokenised(files, config, tokenizer,
-                                   cache_tokenizer_text(companions, config.model), say, progress)),
-      .stream = {}};
+  RunSamples out{.data = TROUPE_TRY(tokenised(files, config, tokenizer,
+                                              cache_tokenizer_text(companions, config.model), say,
+                                              progress, note_stop)),
+                 .stream = {}};
   const TokenDataset& train = out.data.module.train;
   out.stream = out.data.as_it_is
                    ? taken_stream(origin, train, out.data.files)
@@ -861,16 +862,17 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
 
 Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                                 const std::function<void(const std::string&)>& say,
-                                const SampleProgress& progress) {
+                                const SampleProgress& progress, const NoteStop& note_stop) {
   std::vector<ContentProblem> problems;
   RunContents contents = read_contents(files, config, problems);
   if (!problems.empty()) return problems.front().status;
-  return prepare_run(files, config, say, std::move(contents), progress);
+  return prepare_run(files, config, say, std::move(contents), progress, note_stop);
 }
 
 Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                                 const std::function<void(const std::string&)>& say,
-                                RunContents contents, const SampleProgress& progress) {
+                                RunContents contents, const SampleProgress& progress,
+                                const NoteStop& note_stop) {
   std::vector<std::string> notes = std::move(contents.notes);
   TROUPE_RETURN_IF_ERROR(check_writable(files, config.training.output_dir));
   auto& companions = contents.companions;
@@ -884,7 +886,8 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   if (config.prediction.do_predict) of_data.evaluation.eval_dataset.clear();
   TROUPE_RETURN_IF_ERROR(
       check_settings_of_samples(files, of_data, companions, contents.resume_path));
-  RunSamples samples = TROUPE_TRY(samples_of(files, of_data, tokenizer, companions, say, progress));
+  RunSamples samples =
+      TROUPE_TRY(samples_of(files, of_data, tokenizer, companions, say, progress, note_stop));
   CachedDataset& data = samples.data;
   DatasetModule& module = data.module;
   const std::int64_t longest =

@@ -11,6 +11,7 @@
 #include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
 #include "train/data/build_dataset.h"
+#include "train/data/cached_dataset.h"
 #include "train/data/sample_stream.h"
 #include "train/data/token_dataset.h"
 #include "train/tokenizer/tokenizer.h"
@@ -77,14 +78,17 @@ Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
 RunContents read_contents(FileSystem& files, const TrainConfig& config,
                           std::vector<ContentProblem>& problems);
 
-// `say` gets lines about what takes long, `progress` is told how far the tokenising is. Creates
-// output_dir where it is missing. `contents`: read before and found good.
+// `say` gets lines about what takes long, `progress` is told how far the tokenising is, which
+// `note_stop` lets be ended (cached_dataset.h). Creates output_dir where it is missing. `contents`:
+// read before and found good.
 Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                                 const std::function<void(const std::string&)>& say,
-                                RunContents contents, const SampleProgress& progress = {});
+                                RunContents contents, const SampleProgress& progress = {},
+                                const NoteStop& note_stop = {});
 // With contents that are read now.
 Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                                 const std::function<void(const std::string&)>& say,
-                                const SampleProgress& progress = {});
+                                const SampleProgress& progress = {},
+                                const NoteStop& note_stop = {});
 
 }  // namespace troupe::train

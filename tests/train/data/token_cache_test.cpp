@@ -270,6 +270,19 @@ TEST_CASE("a holder that does not end is named when the wait does") {
   CHECK(got.status().message().find("process 7") != std::string::npos);
 }
 
+TEST_CASE("who is told to end while samples are made ends, and nothing is kept") {
+  struct Wish final : StopNote {
+    Status status() const override { return Status(Code::kCancelled, "that is enough"); }
+  };
+  Cached folder;
+  folder.request.note_stop = [] { return std::make_unique<Wish>(); };
+  const auto got = folder.get();
+  CHECK(got.status().code() == Code::kCancelled);
+  CHECK(got.status().message() == "that is enough");
+  CHECK_FALSE(folder.files.exists(folder.request.folder));
+  CHECK(folder.leftovers() == 0);
+}
+
 TEST_CASE("a file that changes while it is read is named, and nothing is kept") {
   Cached folder;
   folder.request.progress = [&](const SamplesMade&) { folder.write("a.jsonl", cached_rows(29)); };
