@@ -28,9 +28,10 @@ Result<Value> decode_result(std::span<const std::byte> result, const DecodeConte
 template <auto Method, typename... A>
 PackedArguments pack_arguments(A&&... arguments) {
   using Traits = MethodTraits<Method>;
-  static_assert(CallArguments<Method, typename Traits::Parameters, A&&...>::kGood);
   Encoder out;
-  encode_arguments(out, typename Traits::Stored(std::forward<A>(arguments)...));
+  // What does not fit is refused by CallArguments alone, whose message is the one to read.
+  if constexpr (CallArguments<Method, typename Traits::Parameters, A&&...>::kGood)
+    encode_arguments(out, typename Traits::Stored(std::forward<A>(arguments)...));
   return PackedArguments::of(out);
 }
 // Of a tuple of the arguments, or of the only one.
