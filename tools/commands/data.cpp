@@ -148,6 +148,11 @@ Status data(std::vector<std::string> arguments, CommandContext& context) {
     context.out << json::write(answer) << "\n";
     return packed.status();
   }
+  const auto& sets = (eval ? module.eval_report : module.train_report).sets;
+  if (sets.size() > 1 && count > 0 && options.mix_strategy == "concat") {
+    context.out << fmt::format("(in their order: of {} first; {}=NAME shows another one's)\n",
+                               sets.front().name, eval ? "eval_dataset" : "dataset");
+  }
   print_sets("", module.train_report, context.out);
   print_sets("evaluation, ", module.eval_report, context.out);
   print_samples("training", module.train, context.out);

@@ -196,7 +196,7 @@ std::vector<RawMessage> join_observations(std::vector<RawMessage> messages,
 
 // LLaMA-Factory's converter for openai data always does this to the system message.
 std::string openai_system(const std::string& system, bool has_tools) {
-  const std::string off = "detailed thinking off";
+  const std::string off(kThinkingOff);
   if (has_tools) return system.empty() ? system : system + "\n";
   if (system.empty()) return off;
   const bool said = system.find("detailed thinking on") != std::string::npos ||

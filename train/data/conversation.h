@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "train/data/dataset_info.h"
@@ -29,6 +30,9 @@ struct Conversation {
   // batches as LLaMA-Factory's do, and is left out when rows are encoded.
   std::string fault;
 };
+
+// What formatting openai adds to a system text that says nothing of thinking, as in LLaMA-Factory.
+inline constexpr std::string_view kThinkingOff = "detailed thinking off";
 
 // Follows LLaMA-Factory's converters. `needs_answer`: a row without one has a fault. A column of
 // the wrong type is a failure that names it.

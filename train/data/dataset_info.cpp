@@ -171,7 +171,7 @@ Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
       const std::string named =
           !there.empty() && there.size() <= 20 ? " It has " + join_words(there) : "";
       return error(Code::kNotFound, "Undefined dataset {} in {}{}{}{}", name, kFileName,
-                   meant.empty() ? "." : meant + ".", named,
+                   meant.empty() ? "." : meant, named,
                    name.find('/') == name.npos
                        ? ""
                        : "; one of a hub by its name alone is dataset_dir: ONLINE");

@@ -126,6 +126,18 @@ void warn_of_unread(const Record& record, const DatasetAttributes& attributes,
   }
 }
 
+// What formatting openai does to system texts, which users of most models do not expect.
+void warn_of_openai(const Conversation& row, const DatasetAttributes& attributes,
+                    std::set<std::string>& told, EncodeReport& report) {
+  if (attributes.formatting != Formatting::kOpenai || !row.system.ends_with(kThinkingOff) ||
+      !told.insert("formatting").second)
+    return;
+  warn(report, fmt::format("data set '{}': formatting openai ends the system text in '{}' where it "
+                           "says nothing of thinking and there are no tools, as LLaMA-Factory's "
+                           "does; formatting sharegpt with the same tags leaves it as it is",
+                           attributes.name, kThinkingOff));
+}
+
 // How much of a data set was read.
 struct ReadRows {
   std::int64_t rows = 0;
@@ -152,7 +164,7 @@ Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
     return error(Code::kInvalidArgument, "columns must name {}",
                  attributes.formatting == Formatting::kAlpaca ? "prompt" : "messages");
   }
-  std::set<std::string> columns, unread;
+  std::set<std::string> columns, told;
   std::set<std::string> unseen(attributes.named_columns.begin(), attributes.named_columns.end());
   unseen.insert(needed);
   const auto visit = [&](const Record& record, const std::string& where) -> Status {
@@ -163,9 +175,10 @@ Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
     }
     if (options.stage != DataOptions::Stage::kPretrain &&
         report.records - records_before <= kRowsLookedAt)
-      warn_of_unread(record, attributes, unread, report);
+      warn_of_unread(record, attributes, told, report);
     auto converted = convert_record(record, attributes, needs_answer);
     if (!converted) return converted.status().prefixed(where);
+    warn_of_openai(*converted, attributes, told, report);
     if (!converted->fault.empty()) {
       ++report.records_dropped;
       warn(report, fmt::format("{}: dropped: {}", where, converted->fault));

@@ -249,6 +249,8 @@ TEST_CASE("sharegpt: roles, system, broken rows are dropped with their reason") 
   options.dataset = {"o"};
   module = build_dataset(folder.files, options, tokenizer).value();
   CHECK(ids_of(module.train, 0) == text("S\ndetailed thinking offua"));
+  REQUIRE(module.train_report.warnings.size() == 1);
+  CHECK(module.train_report.warnings[0].find("formatting sharegpt") != std::string::npos);
 }
 
 TEST_CASE("parts of splits of data sets that came from a hub") {
