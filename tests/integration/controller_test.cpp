@@ -123,6 +123,8 @@ TEST_CASE("a spare takes a dead trainer's rank, and the next one that of another
   const auto& tiny = tiny_run();
   Settings settings = kLong;
   settings["troupe.spares"] = "1";
+  // Until the second kill, so that the next spare is there by then.
+  settings["troupe.chaos"] = "slow@rank=1,step=1,steps=110,factor=10";
   BackgroundCommand run(tiny.train_arguments("spare", settings), tiny.options());
   for (const char* step : {"step 20/200 ", "step 110/200 "}) {
     REQUIRE_MESSAGE(run.wait_for_output(step, seconds(30)), run.output());

@@ -267,6 +267,9 @@ TEST_CASE("the node of a job's program dies: the job fails, its actors elsewhere
   CHECK(job->wait(kPatience) == 7);
   CHECK(json::find_string(cluster.job("lost"), "state") == "FAILED");
   CHECK(in_time([&] { return !is_running(program) && !is_running(actor); }));
+  const auto logs = cluster.home.run({"logs", "lost"});
+  CHECK(logs.exit_code != 0);
+  CHECK_MESSAGE(contains(logs.err, "which is dead"), logs.err);
   cluster.stop();
 }
 

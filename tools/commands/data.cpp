@@ -10,6 +10,7 @@
 #include "train/data/sampler.h"
 #include "train/report/format.h"
 #include "train/trainer/prepare.h"
+#include "train/trainer/run_samples.h"
 #include "train/trainer/sharding_setup.h"
 
 namespace troupe::tools {

@@ -34,23 +34,41 @@ struct LogSource {
   std::string title;  // "actor trainer-0 (1a2b3c4d)"
 };
 
-LogSource source_of(const wire::NodeInfo& node) {
-  return {
-      node.endpoint, node.name, {}, fmt::format("node {} ({})", node.name, node.node_id.brief())};
+// Of an actor, or (empty) the daemon of the node that keeps its output.
+Result<LogSource> source_on(const wire::NodeInfo& node, ActorId actor_id, std::string title) {
+  if (node.state == wire::NodeState::kDead) {
+    return error(Code::kUnavailable,
+                 "the output of {} was kept by node {}, which is dead: it cannot be read from here "
+                 "any more. How it ended: troupe why, troupe events",
+                 title, node.name);
+  }
+  return LogSource{node.endpoint, node.name, actor_id, std::move(title)};
+}
+
+Result<LogSource> source_of(const wire::NodeInfo& node) {
+  return source_on(node, {}, fmt::format("node {} ({})", node.name, node.node_id.brief()));
 }
 
 Result<LogSource> source_of(const wire::ActorInfo& actor,
                             const std::vector<wire::NodeInfo>& nodes) {
   for (const auto& node : nodes) {
     if (node.node_id != actor.node_id) continue;
-    return LogSource{node.endpoint, node.name, actor.actor_id,
-                     fmt::format("actor {} ({})", display_name(actor), actor.actor_id.brief())};
+    return source_on(node, actor.actor_id,
+                     fmt::format("actor {} ({})", display_name(actor), actor.actor_id.brief()));
   }
   return error(Code::kNotFound, "actor {} ({}) runs on no node: it is {}, so it has no output",
                display_name(actor), actor.actor_id.brief(), wire::actor_state_name(actor.state));
 }
 
-// The actor or node that `word` names. A living actor goes before dead ones of the same name.
+// Living ones go before dead ones of the same name.
+template <typename T>
+void prefer_living(std::vector<const T*>& found, decltype(T::state) dead) {
+  const auto is_dead = [dead](const T* one) { return one->state == dead; };
+  if (std::ranges::all_of(found, is_dead)) return;
+  std::erase_if(found, is_dead);
+}
+
+// The actor or node that `word` names.
 Result<LogSource> find_source(const std::string& word, const std::vector<wire::NodeInfo>& nodes,
                               const std::vector<wire::ActorInfo>& actors) {
   std::vector<const wire::ActorInfo*> found_actors;
@@ -63,12 +81,8 @@ Result<LogSource> find_source(const std::string& word, const std::vector<wire::N
     if (is_meant(word, node.name, node.node_id.to_string(), kIdPrefixMin))
       found_nodes.push_back(&node);
   }
-  if (found_actors.size() > 1) {
-    const auto alive = [](const wire::ActorInfo* a) { return a->state != wire::ActorState::kDead; };
-    if (std::count_if(found_actors.begin(), found_actors.end(), alive) == 1) {
-      std::erase_if(found_actors, [&](const wire::ActorInfo* a) { return !alive(a); });
-    }
-  }
+  prefer_living(found_actors, wire::ActorState::kDead);
+  prefer_living(found_nodes, wire::NodeState::kDead);
   if (found_actors.size() + found_nodes.size() > 1) {
     std::string list;
     for (const auto* a : found_actors) list += fmt::format(" actor {},", a->actor_id.to_string());
@@ -97,8 +111,7 @@ Result<LogSource> job_source(ClusterConnection& cluster, const std::string& word
   }
   for (const auto& node : nodes) {
     if (node.node_id != job.node_id) continue;
-    return LogSource{node.endpoint, node.name, job.driver,
-                     fmt::format("job {} ({})", job.name, job.job_id.brief())};
+    return source_on(node, job.driver, fmt::format("job {} ({})", job.name, job.job_id.brief()));
   }
   return error(Code::kFailedPrecondition, "job {} ({}) has no output: it is {}{}", job.name,
                job.job_id.brief(), wire::job_state_name(job.state),

@@ -28,6 +28,7 @@
 #include "train/trainer/reference_log_probs.h"
 #include "train/trainer/run_access.h"
 #include "train/trainer/run_plan.h"
+#include "train/trainer/run_samples.h"
 #include "train/trainer/saved_stop.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/stream_setup.h"

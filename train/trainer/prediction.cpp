@@ -12,7 +12,7 @@
 #include "train/report/format.h"
 #include "train/report/trainer_state.h"
 #include "train/scores/text_scores.h"
-#include "train/trainer/prepare.h"
+#include "train/trainer/run_samples.h"
 #include "troupe/actor_pool.h"
 
 namespace troupe::train {

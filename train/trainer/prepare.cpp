@@ -1,11 +1,8 @@
 #include "train/trainer/prepare.h"
 
-#include <unistd.h>
-
 #include <cmath>
 #include <filesystem>
 
-#include "runtime/base/file_lock.h"
 #include "runtime/base/limits.h"
 #include "runtime/base/suggest.h"
 #include "runtime/base/text.h"
@@ -15,256 +12,20 @@
 #include "train/checkpoint/tensor_reader.h"
 #include "train/checkpoint/weights.h"
 #include "train/config/rules.h"
-#include "train/config/source.h"
 #include "train/data/build_dataset.h"
-#include "train/data/cached_dataset.h"
 #include "train/data/load_conversations.h"
 #include "train/data/row_dataset.h"
-#include "train/data/row_source.h"
-#include "train/data/sample_stream.h"
 #include "train/model/model_layout.h"
 #include "train/report/format.h"
 #include "train/report/run_registry.h"
-#include "train/tokenizer/bpe_trainer.h"
 #include "train/trainer/adapted_model.h"
+#include "train/trainer/run_samples.h"
+#include "train/trainer/run_tokenizer.h"
 #include "train/trainer/sharding_setup.h"
 #include "train/trainer/state_io.h"
-#include "train/trainer/stream_setup.h"
 
 namespace troupe::train {
 namespace {
-
-DataOptions::Stage stage_of(TrainingStage stage) {
-  switch (stage) {
-    case TrainingStage::kPretrain:
-      return DataOptions::Stage::kPretrain;
-    case TrainingStage::kReward:
-    case TrainingStage::kDpo:
-      return DataOptions::Stage::kPairs;
-    case TrainingStage::kKto:
-      return DataOptions::Stage::kFeedback;
-    case TrainingStage::kSupervised:
-      break;
-  }
-  return DataOptions::Stage::kSupervised;
-}
-
-}  // namespace
-
-DataOptions data_options(const TrainConfig& config) {
-  const auto& data = config.data;
-  DataOptions options;
-  options.stage = stage_of(config.method.stage);
-  options.dataset = data.dataset;
-  options.eval_dataset = config.evaluation.eval_dataset;
-  options.eval_each = config.evaluation.on_each_dataset;
-  options.dataset_dir = data.dataset_dir;
-  options.hub_files = data.hub_files;
-  options.template_name = data.template_name;
-  options.cutoff_len = data.cutoff_len;
-  options.packing = data.packing;
-  options.neat_packing = data.neat_packing;
-  options.train_on_prompt = data.train_on_prompt;
-  options.mask_history = data.mask_history;
-  options.max_samples = data.max_samples;
-  options.mix_strategy = data.mix_strategy;
-  options.interleave_probs = data.interleave_probs;
-  options.val_size = config.evaluation.val_size;
-  options.held_out = config.troupe.held_out;
-  options.preprocessing_batch_size = data.preprocessing_batch_size;
-  options.seed = static_cast<std::uint32_t>(config.training.seed);
-  options.default_system = data.default_system;
-  options.enable_thinking = data.enable_thinking;
-  options.preserve_thinking = data.preserve_thinking;
-  options.tool_format = data.tool_format;
-  options.rows = {.datasets = data.rows.datasets,
-                  .eval_datasets = data.rows.eval_datasets,
-                  .min_sample_len = data.rows.min_sample_len,
-                  .excess_length = data.rows.excess_length,
-                  .shuffle = data.rows.shuffle_merged_datasets,
-                  .train_on_inputs = data.rows.train_on_inputs,
-                  .drop_unlabelled = data.sample_packing.on,
-                  .special_tokens = data.rows.special_tokens,
-                  .tokens = data.rows.tokens};
-  return options;
-}
-
-namespace {
-
-// A padding token of its own: padding is never a target, the end of a text is.
-BpeTrainerOptions trainer_options(std::int64_t vocab_size) {
-  BpeTrainerOptions trainer;
-  trainer.vocab_size = vocab_size;
-  trainer.special_tokens = {"<|endoftext|>", "<|pad|>"};
-  trainer.pad_token = "<|pad|>";
-  return trainer;
-}
-
-Result<Tokenizer> tokenizer_of(const TrainedBpe& trained, const BpeTrainerOptions& trainer,
-                               std::map<std::string, std::string>& companions) {
-  companions["tokenizer.json"] = tokenizer_json_of(trained);
-  companions["tokenizer_config.json"] = tokenizer_config_json_of(trainer);
-  return Tokenizer::from_text(companions["tokenizer.json"], companions["tokenizer_config.json"], "",
-                              "the trained tokenizer");
-}
-
-// Trains a tokenizer on the texts that the model is trained on, and no others: what is held out is
-// as new to the tokenizer as to the model. Puts its files among the companions.
-Result<Tokenizer> train_tokenizer(FileSystem& files, const TrainConfig& config,
-                                  std::map<std::string, std::string>& companions,
-                                  const std::function<void(const std::string&)>& say) {
-  say(fmt::format("training a tokenizer of {} tokens", *config.troupe.train_tokenizer));
-  EncodeReport report;
-  const auto texts = TROUPE_TRY(load_training_rows(files, data_options(config), report));
-  std::size_t conversation = 0;
-  std::size_t message = 0;
-  const TextSource next = [&](std::string& text) -> Result<bool> {
-    while (conversation < texts.size() && message == texts[conversation].messages.size()) {
-      ++conversation;
-      message = 0;
-    }
-    if (conversation == texts.size()) return false;
-    text = texts[conversation].messages[message++].content;
-    return true;
-  };
-  const BpeTrainerOptions trainer = trainer_options(*config.troupe.train_tokenizer);
-  return tokenizer_of(TROUPE_TRY(train_bpe(next, trainer)), trainer, companions);
-}
-
-// The tokens that every trained tokenizer has, whatever its texts: bytes and special tokens.
-Result<Tokenizer> untrained_tokenizer() {
-  std::map<std::string, std::string> files;
-  TrainedBpe bytes;
-  const BpeTrainerOptions trainer = trainer_options(0);
-  bytes.special_tokens = trainer.special_tokens;
-  return tokenizer_of(bytes, trainer, files);
-}
-
-// The tokenizer of the model's folder; nothing where one is to be trained.
-Result<std::optional<Tokenizer>> load_tokenizer(FileSystem& files, const TrainConfig& config,
-                                                RunContents& contents) {
-  const std::string& folder = config.model.model_name_or_path;
-  auto& companions = contents.companions;
-  if (companions.contains("tokenizer.json"))
-    return std::optional(TROUPE_TRY(Tokenizer::load(files, folder)));
-  if (companions.contains("tokenizer.model") && !config.troupe.train_tokenizer) {
-    auto tokenizer = TROUPE_TRY(Tokenizer::load(files, folder));
-    companions["tokenizer.json"] = TROUPE_TRY(tokenizer.tokenizer_json());
-    return std::optional(std::move(tokenizer));
-  }
-  if (config.troupe.train_tokenizer) return std::optional<Tokenizer>();
-  return error(Code::kNotFound,
-               "{} has no tokenizer.json and no tokenizer.model; put one there, or let one be "
-               "trained on the data set with "
-               "troupe.train_tokenizer=VOCABULARY_SIZE",
-               folder);
-}
-
-Status check_vocabulary(std::int64_t tokens, const ModelConfig& model, const TrainConfig& config) {
-  const std::string& folder = config.model.model_name_or_path;
-  const std::int64_t multiple = config.data.rows.vocabulary_multiple;
-  if (const auto rows = (tokens + multiple - 1) / multiple * multiple;
-      tokens <= model.vocab_size && rows > model.vocab_size) {
-    return error(
-        Code::kUnsupported,
-        "troupe.vocabulary_multiple={} asks for {} rows of the embedding, the model has {}: "
-        "it is taken as the folder has it; leave the key out",
-        multiple, rows, model.vocab_size);
-  }
-  if (tokens <= model.vocab_size) return {};
-  return error(Code::kInvalidArgument,
-               "the tokenizer has ids up to {}, the model's vocab_size is {}: the embedding has no "
-               "rows for all tokens; resize_vocab: true gives it more",
-               tokens - 1, model.vocab_size)
-      .with("file", join_path(folder, "config.json"));
-}
-
-std::vector<std::string> stripped(std::vector<std::string> tokens) {
-  for (std::string& token : tokens) {
-    const auto begin = token.find_first_not_of(" \t\n");
-    token = begin == std::string::npos
-                ? std::string()
-                : token.substr(begin, token.find_last_not_of(" \t\n") + 1 - begin);
-  }
-  return tokens;
-}
-
-// Tokens with their descriptions, in the file's order.
-Result<std::vector<std::pair<std::string, std::string>>> read_described_tokens(
-    FileSystem& files, const std::string& path) {
-  const std::string text = TROUPE_TRY(files.read(path, limits::kConfigBytesMax));
-  const SourceDocument document = TROUPE_TRY(parse_document(text, path));
-  std::vector<std::pair<std::string, std::string>> tokens;
-  const json::Value& values = document.values;
-  if (values.is_object()) {
-    for (const auto& member : values.get_object()) {
-      if (!member.value().is_string()) break;
-      tokens.emplace_back(member.key(), member.value().get_string());
-    }
-  }
-  if (tokens.empty() || tokens.size() != values.get_object().size())
-    return error(Code::kInvalidArgument, "{} must have lines \"token: description\"", path);
-  return tokens;
-}
-
-// The tokenizer gets the tokens that the configuration adds, the model rows for all tokens. Returns
-// whether the vocabulary counts as resized. `key`:
-// of the configuration that a failure is about.
-Result<bool> grow_vocabulary(FileSystem& files, const TrainConfig& config, RunContents& contents,
-                             std::string& key) {
-  const ModelSection& m = config.model;
-  Tokenizer& tokenizer = *contents.tokenizer;
-  ModelConfig& model = *contents.model;
-  if (m.split_special_tokens) tokenizer.set_split_special_tokens(true);
-  key = "add_tokens";
-  std::int64_t added = TROUPE_TRY(tokenizer.add_tokens(stripped(m.add_tokens), false));
-  std::vector<std::string> special = stripped(m.add_special_tokens);
-  std::vector<std::pair<std::string, std::string>> described;
-  if (m.new_special_tokens_config) {
-    key = "new_special_tokens_config";
-    described = TROUPE_TRY(read_described_tokens(files, *m.new_special_tokens_config));
-    special.clear();
-    for (const auto& [token, description] : described) special.push_back(token);
-  }
-  const std::int64_t first = tokenizer.vocab_size();
-  key = "add_special_tokens";
-  added += TROUPE_TRY(tokenizer.add_tokens(special, true));
-  if (m.adds_tokens())
-    contents.companions["tokenizer.json"] = TROUPE_TRY(tokenizer.tokenizer_json());
-  const bool resizes = m.resize_vocab || added > 0;
-  if (added > 0 && !m.resize_vocab)
-    contents.notes.push_back(
-        fmt::format("{} new tokens have been added: resize_vocab counts as true", added));
-  if (!resizes || tokenizer.vocab_size() <= model.vocab_size) return resizes;
-  if (m.quantization_bit || model.quantization) {
-    key = m.quantization_bit ? "quantization_bit" : "model_name_or_path";
-    return error(Code::kUnsupported, "Cannot resize embedding layers of a quantized model.");
-  }
-  constexpr std::int64_t kMultiple = 64;
-  GrownVocabulary grown{.rows_before = model.vocab_size,
-                        .seed = static_cast<std::uint64_t>(config.training.seed),
-                        .described = {},
-                        .described_noise = m.init_special_tokens == "desc_init_w_noise"};
-  if (m.init_special_tokens != "noise_init") {
-    for (const auto& [token, description] : described) {
-      const TokenId id = *tokenizer.token_id(token);
-      if (id < first || id < grown.rows_before) continue;  // it has a row already
-      auto& [row, ids] = grown.described.emplace_back();
-      row = id;
-      for (const TokenId of : TROUPE_TRY(tokenizer.encode(description, false)))
-        if (of < grown.rows_before) ids.push_back(of);
-    }
-  }
-  model.vocab_size = (tokenizer.vocab_size() + kMultiple - 1) / kMultiple * kMultiple;
-  if (!model.is_part) {
-    model.source["vocab_size"] = model.vocab_size;
-    contents.companions["config.json"] = json::write_indented(model.to_json(), false) + "\n";
-  }
-  contents.notes.push_back(
-      fmt::format("Resized token embeddings from {} to {}.", grown.rows_before, model.vocab_size));
-  if (!m.train_from_scratch) contents.grown = std::move(grown);
-  return true;
-}
 
 // The model's folder.
 Status read_model(FileSystem& files, const TrainConfig& config, RunContents& contents) {
@@ -323,81 +84,6 @@ std::string config_json_saying(DType dtype, const ModelConfig& model, std::strin
   return json::write_indented(config, false) + "\n";
 }
 
-// Whether the tokenizer's chat_template decides what the samples are.
-bool renders_own_template(const DataOptions& options) {
-  if (options.stage == DataOptions::Stage::kPretrain) return false;
-  if (options.rows.datasets.empty()) return !options.template_name;
-  return std::ranges::any_of(options.rows.datasets, [](const json::Value& entry) {
-    const auto source = parse_row_source(entry, false);
-    return source.ok() && (source->type == "chat_template" || source->type == "text_or_messages") &&
-           source->chat_template.starts_with("tokenizer_default");
-  });
-}
-
-std::string tokenizer_text_of(const std::map<std::string, std::string>& companions,
-                              const DataOptions& options) {
-  std::string text;
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
-    if (name == std::string_view("chat_template.jinja") && !renders_own_template(options)) continue;
-    if (const auto found = companions.find(name); found != companions.end()) text += found->second;
-  }
-  return text;
-}
-
-// All of the tokenizer's files: any of them may decide what ids texts become.
-std::string cache_tokenizer_text(const std::map<std::string, std::string>& companions,
-                                 const ModelSection& model) {
-  std::string text = model.split_special_tokens ? "split_special_tokens" : "";
-  for (const auto& [name, content] : companions)
-    if (name != "config.json" && name != "generation_config.json")
-      text += fmt::format("{} {}\n{}", name, content.size(), content);
-  return text;
-}
-
-// The cache of a run that goes on must stay what it is.
-Status check_nobody_trains(const std::string& output_dir) {
-  const auto lock = FileLock::take(join_path(output_dir, kOutputLockFile), "a run that begins");
-  if (lock.status().code() != Code::kAlreadyExists) return {};
-  return output_dir_taken(output_dir, lock.status());
-}
-
-// The run's samples: kept in the folder that the configuration names, else in output_dir.
-Result<CachedDataset> tokenised(FileSystem& files, const TrainConfig& config,
-                                const Tokenizer& tokenizer, std::string tokenizer_text,
-                                const std::function<void(const std::string&)>& say,
-                                const SampleProgress& progress, const NoteStop& note_stop) {
-  const std::string& output_dir = config.training.output_dir;
-  CacheRequest request{.folder = join_path(output_dir, kTokenCacheFolder),
-                       .named = config.data.tokenized_path.has_value(),
-                       .overwrite = config.data.overwrite_cache,
-                       .tokenizer = std::move(tokenizer_text),
-                       .holder = fmt::format("process {}", ::getpid()),
-                       .say = say,
-                       .progress = progress,
-                       .note_stop = note_stop};
-  if (request.named) {
-    request.folder = *config.data.tokenized_path;
-    while (request.folder.size() > 1 && request.folder.ends_with('/')) request.folder.pop_back();
-  } else {
-    TROUPE_RETURN_IF_ERROR(check_nobody_trains(output_dir));
-  }
-  auto out = TROUPE_TRY(cached_dataset(files, data_options(config), tokenizer, request));
-  out.module.notes.push_back(out.made
-                                 ? fmt::format("Tokenized dataset is saved at {}.", request.folder)
-                                 : fmt::format("tokenised before: {}", request.folder));
-  return out;
-}
-
-// Nothing where the file is missing. What is damaged is worth no more than that.
-std::optional<SampleStream> read_stream(FileSystem& files, const std::string& directory) {
-  const std::string path = join_path(directory, kSampleStreamFile);
-  const auto text = files.read(path, limits::kJsonFileBytesMax);
-  if (!text.ok()) return std::nullopt;
-  auto stream = SampleStream::parse(*text, path);
-  if (!stream.ok()) return std::nullopt;
-  return std::move(*stream);
-}
-
 // Rotary positions go on for ever, and a model knows those that it was trained on. `longest`: of
 // the rows.
 void note_untaught_positions(const ModelConfig& model, const TokenDataset& rows,
@@ -415,133 +101,6 @@ void note_untaught_positions(const ModelConfig& model, const TokenDataset& rows,
       "warning: rows have up to {} tokens, and max_position_embeddings of the model's config.json "
       "is {}: it may not have been taught what comes behind; cutoff_len: {} keeps rows within",
       longest, model.max_position_embeddings, model.max_position_embeddings));
-}
-
-// Refuses to go on from a checkpoint with other samples than those that its cursor counts.
-Status check_stream(const std::string& checkpoint, const std::optional<SampleStream>& before,
-                    const SampleStream& now, bool allowed, std::vector<std::string>& notes) {
-  if (checkpoint.empty()) return {};
-  if (!before) {
-    notes.push_back(fmt::format(
-        "{} has no {} that can be read: whether it was trained on these samples, in this order, is "
-        "not known",
-        checkpoint, kSampleStreamFile));
-    return {};
-  }
-  const auto found = differences(*before, now);
-  if (found.empty()) return {};
-  const std::string text = join_words(found, "; ");
-  if (allowed) {
-    notes.push_back(
-        fmt::format("warning: going on with other samples than {}: {}", checkpoint, text));
-    return {};
-  }
-  return error(Code::kFailedPrecondition,
-               "{} was trained on other samples than this run would go on with: {}. Restore them, "
-               "or go on with the new samples from the same place of their order with "
-               "troupe.allow_data_change=true, or begin anew in another output_dir",
-               checkpoint, text);
-}
-
-// A tokenizer that is trained anew on other data gives other meanings to the ids that the
-// checkpoint's weights know: no key makes that a resume.
-Status check_trained_tokenizer(const std::string& checkpoint,
-                               const std::optional<SampleStream>& before, const SampleStream& now) {
-  constexpr const char* kSetting = "tokenizer";
-  if (!before) return {};
-  const auto* was = before->settings.if_contains(kSetting);
-  const auto* is = now.settings.if_contains(kSetting);
-  if (was == nullptr || is == nullptr || *was == *is) return {};
-  return error(Code::kFailedPrecondition,
-               "{} was trained with another tokenizer than troupe.train_tokenizer makes of these "
-               "data: its weights would read the ids as other words. Restore the data, or train "
-               "its model on as a run of its own, in another output_dir, with "
-               "model_name_or_path={} and without troupe.train_tokenizer and "
-               "train_from_scratch",
-               checkpoint, checkpoint);
-}
-
-// What decides which samples are packed together.
-std::string packing_text(const TrainConfig& config) {
-  const auto packing = packing_of(config);
-  if (!packing) return {};
-  return fmt::format("{} bins of {} tokens and {} samples, groups of {}{}", packing->batch_bins,
-                     packing->capacity, packing->bin_size, packing->group_size,
-                     packing->sequentially ? ", next fit" : "");
-}
-
-StreamOrigin origin_of(const TrainConfig& config, const std::string& tokenizer) {
-  return {.tokenizer = tokenizer,
-          .order_seed = static_cast<std::uint32_t>(config.training.order_seed()),
-          .shuffle = !config.data.disable_shuffling,
-          .group_by_length = config.data.group_by_length,
-          .packing = packing_text(config)};
-}
-
-// The run's stream of samples must be the checkpoint's. Kept in output_dir, too.
-Result<std::string> settle_stream(FileSystem& files, const TrainConfig& config,
-                                  const SampleStream& now, const std::string& checkpoint,
-                                  std::vector<std::string>& notes) {
-  const auto before = checkpoint.empty() ? std::nullopt : read_stream(files, checkpoint);
-  TROUPE_RETURN_IF_ERROR(
-      check_stream(checkpoint, before, now, config.troupe.allow_data_change, notes));
-  if (config.troupe.train_tokenizer)
-    TROUPE_RETURN_IF_ERROR(check_trained_tokenizer(checkpoint, before, now));
-  const std::string text = now.to_text();
-  TROUPE_RETURN_IF_ERROR(
-      write_file_atomically(files, join_path(config.training.output_dir, kSampleStreamFile), text));
-  return text;
-}
-
-// The samples of a run: tokenised now or before, or of a stream, which has those to evaluate on
-// alone.
-struct RunSamples {
-  CachedDataset data;
-  SampleStream stream;
-};
-Result<RunSamples> samples_of(FileSystem& files, const TrainConfig& config,
-                              const Tokenizer& tokenizer,
-                              const std::map<std::string, std::string>& companions,
-                              const std::function<void(const std::string&)>& say,
-                              const SampleProgress& progress, const NoteStop& note_stop) {
-  const DataOptions options = data_options(config);
-  const std::string text = tokenizer_text_of(companions, options);
-  const StreamOrigin origin = origin_of(config, text);
-  if (config.data.streaming) {
-    RunSamples out{.data = {.module = TROUPE_TRY(prepare_module(options, tokenizer))},
-                   .stream = {}};
-    out.stream = TROUPE_TRY(settle_streamed(files, config, tokenizer, origin, out.data.module));
-    return out;
-  }
-  RunSamples out{.data = TROUPE_TRY(tokenised(files, config, tokenizer,
-                                              cache_tokenizer_text(companions, config.model), say,
-                                              progress, note_stop)),
-                 .stream = {}};
-  const TokenDataset& train = out.data.module.train;
-  out.stream = out.data.as_it_is
-                   ? taken_stream(origin, train, out.data.files)
-                   : TROUPE_TRY(describe_stream(files, options, origin, train, out.data.files));
-  return out;
-}
-
-// What can be said before anything is tokenised, which would take the place of the samples that the
-// checkpoint was trained on.
-Status check_settings_of_samples(FileSystem& files, const TrainConfig& config,
-                                 const std::map<std::string, std::string>& companions,
-                                 const std::string& checkpoint) {
-  const auto before = checkpoint.empty() ? std::nullopt : read_stream(files, checkpoint);
-  if (!before || config.data.streaming || config.data.tokenized_path ||
-      config.troupe.allow_data_change)
-    return {};
-  const DataOptions options = data_options(config);
-  const std::string text = tokenizer_text_of(companions, options);
-  const StreamOrigin origin = origin_of(config, text);
-  const auto settings = stream_settings(files, options, origin);
-  if (!settings.ok()) return {};  // the tokenising says why
-  SampleStream now = *before;
-  now.settings = *settings;
-  std::vector<std::string> notes;
-  return check_stream(checkpoint, before, now, false, notes);
 }
 
 void describe(const CachedDataset& data, std::vector<std::string>& notes) {
@@ -699,13 +258,6 @@ Status check_home(const TrainConfig& config) {
 
 }  // namespace
 
-Status output_dir_taken(const std::string& folder, const Status& holder) {
-  return error(Code::kAlreadyExists,
-               "output_dir {} is that of a run which goes on ({}): give this one another "
-               "output_dir, or end that one first with troupe stop",
-               folder, holder.message());
-}
-
 Status check_length(const ModelConfig& model, std::int64_t longest) {
   const auto limit = model.length_limit();
   if (!limit || longest <= *limit) return {};
@@ -714,13 +266,6 @@ Status check_length(const ModelConfig& model, std::int64_t longest) {
                "or shorter samples where they are the program's own",
                longest, *limit, *limit / 8 * 8)
       .with("key", "cutoff_len");
-}
-
-Status check_checkpoint_stream(FileSystem& files, const TrainConfig& config,
-                               const std::string& checkpoint, const SampleStream& now,
-                               std::vector<std::string>& notes) {
-  const auto before = checkpoint.empty() ? std::nullopt : read_stream(files, checkpoint);
-  return check_stream(checkpoint, before, now, config.troupe.allow_data_change, notes);
 }
 
 Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,

@@ -10,13 +10,11 @@
 
 #include "runtime/base/file_system.h"
 #include "runtime/base/status.h"
-#include "train/data/build_dataset.h"
 #include "train/data/cached_dataset.h"
-#include "train/data/sample_stream.h"
 #include "train/data/token_dataset.h"
 #include "train/tokenizer/tokenizer.h"
 #include "train/trainer/run_bundle.h"
-#include "train/trainer/trained_part.h"
+#include "train/trainer/run_contents.h"
 
 namespace troupe::train {
 
@@ -31,40 +29,8 @@ struct PreparedRun {
   std::vector<std::string> notes;
 };
 
-// What a run begins with, as far as it can be read at once and without changing anything.
-struct RunContents {
-  // The small files of the model's folder, by name.
-  std::map<std::string, std::string> companions;
-  std::optional<ModelConfig> model;
-  TrainedPart trained;                   // of the model
-  std::optional<Tokenizer> tokenizer;    // nothing: one is trained
-  std::optional<GrownVocabulary> grown;  // the model has rows that its folder lacks
-  std::string resume_path;               // empty: from the beginning
-  std::vector<std::string> notes;        // of the search for it
-};
-struct ContentProblem {
-  std::string key;  // of the configuration
-  Status status;
-  bool of_settings = false;  // settings contradict each other, whatever the files hold
-};
-
-// What build_dataset() is told of a configuration.
-DataOptions data_options(const TrainConfig& config);
-
-// Where tokenised data are kept, in output_dir.
-inline constexpr const char* kTokenCacheFolder = "token_cache";
-
-// What is told where another run writes into the folder; `holder`: what its lock says.
-Status output_dir_taken(const std::string& folder, const Status& holder);
-
 // A learned position table ends: a row longer than it would stop the run at its step.
 Status check_length(const ModelConfig& model, std::int64_t longest);
-
-// Refuses to go on from `checkpoint` (empty: nothing) with other samples than it was trained on,
-// unless troupe.allow_data_change allows it; `notes` tells that then.
-Status check_checkpoint_stream(FileSystem& files, const TrainConfig& config,
-                               const std::string& checkpoint, const SampleStream& now,
-                               std::vector<std::string>& notes);
 
 // The checkpoint to go on from, as the configuration asks; empty: from the beginning. `notes`: what
 // was found and refused.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "train/trainer/prepare.h"
+#include "train/trainer/run_samples.h"
 #include "train/trainer/sharding_setup.h"
 
 namespace troupe::train {

@@ -7,6 +7,7 @@
 #include "tests/support/test_data.h"
 #include "train/checkpoint/checkpoint_directory.h"
 #include "train/checkpoint/safetensors.h"
+#include "train/trainer/run_samples.h"
 #include "train/trainer/sharding_setup.h"
 
 namespace troupe::train {
