@@ -105,25 +105,27 @@ void Clients::on(PeerId peer, wire::ListSupervisors& message) {
 void Clients::on(PeerId peer, wire::ListJobs& message) {
   wire::JobList list{message.request_id, {}};
   std::map<JobId, std::uint32_t> alive;
-  // What of a job waits for room: how many, and why the first one does.
+  // What of a job waits for room: how many, and the one whose turn comes first.
   struct Waiting {
     std::uint32_t count = 0;
-    std::string first;
+    QueueKey key;
+    const ActorRecord* actor = nullptr;
+    const GroupRecord* group = nullptr;
   };
   std::map<JobId, Waiting> waiting;
-  const auto add_waiting = [&](JobId job, const auto& record) {
+  const auto add_waiting = [&](JobId job, QueueKey key, const ActorRecord* actor,
+                               const GroupRecord* group) {
     Waiting& of_job = waiting[job];
-    if (of_job.count++ == 0)
-      of_job.first = fmt::format("{} waits: {}", describe(record), placement_.why_pending(record));
+    if (of_job.count++ == 0 || key < of_job.key)
+      of_job = {.count = of_job.count, .key = key, .actor = actor, .group = group};
   };
   for (const auto& [id, group] : groups_.all()) {
-    if (group.info.state == wire::PlacementGroupState::kPending)
-      add_waiting(group.spec.job_id, group);
+    if (group.waiting) add_waiting(group.spec.job_id, key_of(group), nullptr, &group);
   }
   for (const auto& [id, actor] : actors_.all()) {
     if (actor.dead() || is_job_program(actor.spec)) continue;
     ++alive[actor.spec.job_id];
-    if (actor.queue_order != 0) add_waiting(actor.spec.job_id, actor);
+    if (actor.queue_order != 0) add_waiting(actor.spec.job_id, key_of(actor), &actor, nullptr);
   }
   for (const auto& [id, job] : jobs_.all()) {
     if (message.include_ended || !job.ended()) list.jobs.push_back(visible(job));
@@ -145,7 +147,10 @@ void Clients::on(PeerId peer, wire::ListJobs& message) {
     const auto found = waiting.find(info.job_id);
     if (found == waiting.end() || info.state != wire::JobState::kRunning || info.stopping) continue;
     const Waiting& of_job = found->second;
-    info.why = of_job.first;
+    info.why = of_job.actor != nullptr ? fmt::format("{} waits: {}", describe(*of_job.actor),
+                                                     placement_.why_pending(*of_job.actor))
+                                       : fmt::format("{} waits: {}", describe(*of_job.group),
+                                                     placement_.why_pending(*of_job.group));
     if (of_job.count > 1) info.why += fmt::format("; {} more wait", of_job.count - 1);
   }
   context_.send(peer, std::move(list));

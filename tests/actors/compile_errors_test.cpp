@@ -42,6 +42,7 @@ TEST_CASE("mistakes do not compile, with a message") {
   check_says(output, "ArgumentOfMethod<&PointerArgument::take, 2, int*>");
   check_says(output, "Request::memory");
   check_says(output, "an argument is a wider number than the actor method's parameter");
+  check_says(output, "an argument does not convert to the actor method's parameter");
   check_says(output, "two methods of an actor have one name");
   check_says(output, "begin with that one's, in their order");
   check_says(output, "save() is const");

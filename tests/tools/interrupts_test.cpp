@@ -44,26 +44,6 @@ TEST_CASE("SIGHUP beside SIGTERM is one request, Ctrl-C is always another one") 
   CHECK(f.interrupts.exit_code() == 128 + SIGINT);
 }
 
-TEST_CASE("before signals are caught, one that is noted is a request to end") {
-  ManualClock clock;
-  Interrupts interrupts(clock, false);
-  struct sigaction before {
-  }, after{};
-  ::sigaction(SIGTERM, nullptr, &before);
-  ::signal(SIGHUP, SIG_IGN);
-  {
-    const auto note = interrupts.note_stop();
-    ::raise(SIGHUP);  // as under nohup
-    CHECK(note->status().ok());
-    ::raise(SIGTERM);
-    CHECK(note->status().code() == Code::kCancelled);
-  }
-  ::signal(SIGHUP, SIG_DFL);
-  ::sigaction(SIGTERM, nullptr, &after);
-  CHECK((after.sa_handler == before.sa_handler));
-  CHECK(interrupts.exit_code() == 128 + SIGTERM);
-}
-
 TEST_CASE("a step of SLURM is told several times, and saves once") {
   Fixture f(true);
   CHECK(f.sent(SIGUSR1) == Interrupt::kSaveThenEnd);

@@ -150,7 +150,9 @@ Status data(std::vector<std::string> arguments, CommandContext& context) {
     return packed.status();
   }
   const auto& sets = (eval ? module.eval_report : module.train_report).sets;
-  if (sets.size() > 1 && count > 0 && options.mix_strategy == "concat") {
+  const bool in_order = options.mix_strategy == "concat" && options.val_size <= 0 &&
+                        options.held_out <= 0 && !train::packs(options);
+  if (sets.size() > 1 && count > 0 && in_order) {
     context.out << fmt::format("(in their order: of {} first; {}=NAME shows another one's)\n",
                                sets.front().name, eval ? "eval_dataset" : "dataset");
   }

@@ -4,31 +4,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "tools/commands/noted_signals.h"
-
 namespace troupe::tools {
-namespace {
-
-class NotedStop final : public train::StopNote {
- public:
-  explicit NotedStop(int& last) : last_(last) {}
-  Status status() const override {
-    if (signals_.last() == 0) return {};
-    last_ = signals_.last();
-    return Status(Code::kCancelled,
-                  "interrupted by the user while data were tokenised; nothing of that is kept");
-  }
-
- private:
-  int& last_;
-  const NotedSignals signals_{SIGINT, SIGTERM, SIGHUP};
-};
-
-}  // namespace
-
-std::unique_ptr<train::StopNote> Interrupts::note_stop() {
-  return std::make_unique<NotedStop>(last_);
-}
 
 void Interrupts::catch_signals() {
   sigset_t set;

@@ -1,12 +1,10 @@
 #pragma once
 // The signals by which a user ends `troupe train`, as requests.
 
-#include <memory>
 #include <optional>
 
 #include "runtime/base/clock.h"
 #include "tools/commands/repeated_signals.h"
-#include "train/data/cached_dataset.h"
 #include "train/trainer/progress_lines.h"
 #include "troupe/unique_fd.h"
 
@@ -20,8 +18,6 @@ class Interrupts {
   // `in_step`: SLURM's signals before the end of a job, which may come one after the other.
   Interrupts(const Clock& clock, bool in_step) : clock_(clock), in_step_(in_step) {}
   void catch_signals();
-  // Before that: notes the same signals while it lives, as a request to end. This outlives it.
-  std::unique_ptr<train::StopNote> note_stop();
   // From here on they end the process, as where nothing is left to take down. Repetitions of a
   // signal that was taken are forgotten.
   void release();

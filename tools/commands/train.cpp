@@ -10,6 +10,7 @@
 #include "scheduler/client/cluster_record.h"
 #include "tools/commands/detach.h"
 #include "tools/commands/interrupts.h"
+#include "tools/commands/noted_signals.h"
 #include "tools/commands/outside_strikes.h"
 #include "tools/commands/plan.h"
 #include "tools/commands/slurm_step.h"
@@ -185,7 +186,7 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
   if (report) {
     environment.on_started = [&](const train::RunRecord& record) { report->started(record.run); };
   }
-  // Until there is something to take down, or to remove, Ctrl-C ends the process at once.
+  // Until there is something to take down, Ctrl-C ends the process at once.
   Interrupts interrupts(clock, in_step);
   const auto code_of = [&](const Status& end, bool saved) {
     if (end.ok()) return 0;
@@ -196,7 +197,9 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
   environment.end_reason = [&](const Status& end, bool saved) {
     return run_end_text(code_of(end, saved));
   };
-  environment.note_stop = [&] { return interrupts.note_stop(); };
+  environment.remove_at_signal = [](const std::string& folder) {
+    return std::make_shared<RemovedAtSignal>(folder);
+  };
   environment.make_cluster = [&](int trainers) {
     interrupts.catch_signals();
     environment.interrupt_fd = interrupts.fd();

@@ -322,10 +322,11 @@ class CachedMaking {
 
   Status make(bool locked) {
     if (locked) TROUPE_RETURN_IF_ERROR(remove_leftovers());
-    const auto stop = request_.note_stop ? request_.note_stop() : nullptr;
     SystemRandom random;
-    auto writer = TROUPE_TRY(TokenCacheWriter::begin(
-        files_, fmt::format("{}{}{:016x}", request_.folder, kBuilding, random.next_u64())));
+    const std::string building =
+        fmt::format("{}{}{:016x}", request_.folder, kBuilding, random.next_u64());
+    const auto guard = request_.remove_at_signal ? request_.remove_at_signal(building) : nullptr;
+    auto writer = TROUPE_TRY(TokenCacheWriter::begin(files_, building));
     std::vector<FileStamp> before;
     for (const auto& path : wanted_.paths) before.push_back(file_stamp(path).value_or(FileStamp()));
     std::int64_t file_bytes = 0;
@@ -361,7 +362,6 @@ class CachedMaking {
     TimePoint look_again = clock.now() + kFilesLook;
     const auto into = [&](const char* set) {
       return [&, set](const TokenDataset& samples) -> Status {
-        if (stop) TROUPE_RETURN_IF_ERROR(stop->status());
         // Said soon, not behind the last row; there may be thousands of files.
         if (const TimePoint now = clock.now(); now >= look_again) {
           TROUPE_RETURN_IF_ERROR(unchanged());
@@ -370,12 +370,10 @@ class CachedMaking {
         return writer.append(set, samples);
       };
     };
-    auto samples =
+    const DatasetModule made = TROUPE_TRY(
         make_samples(files_, options_, tokenizer_,
                      {.train = into("train"), .eval = into("eval"), .held_out = into("held_out")},
-                     progress, parent_folder());
-    if (stop) TROUPE_RETURN_IF_ERROR(stop->status());
-    const DatasetModule made = TROUPE_TRY(std::move(samples));
+                     progress, parent_folder()));
     TokenCache about{.settings = wanted_.settings,
                      .files = {},
                      .records = made.train_report.records,
@@ -387,8 +385,7 @@ class CachedMaking {
     TROUPE_RETURN_IF_ERROR(unchanged());
     // Freed by threads that have ended: whoever tokenised lives as long as the run.
     ::malloc_trim(0);
-    TROUPE_RETURN_IF_ERROR(writer.finish(std::move(about), request_.folder));
-    return stop ? stop->status() : Status();
+    return writer.finish(std::move(about), request_.folder);
   }
 
   static constexpr const char* kBuilding = ".building-";

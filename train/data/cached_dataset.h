@@ -13,13 +13,8 @@
 
 namespace troupe::train {
 
-// While it lives, a user's wish to end the program is noted, instead of ending it at once.
-class StopNote {
- public:
-  virtual ~StopNote() = default;
-  virtual Status status() const = 0;  // kCancelled once the wish came
-};
-using NoteStop = std::function<std::unique_ptr<StopNote>()>;
+// What it returns removes `folder`, while it lives, where a signal ends the program.
+using RemoveAtSignal = std::function<std::shared_ptr<void>(const std::string& folder)>;
 
 struct CacheRequest {
   std::string folder;
@@ -33,9 +28,8 @@ struct CacheRequest {
   std::string holder;
   std::function<void(const std::string& line)> say;
   SampleProgress progress;
-  // What notes a wish to end while samples are made, which then end with it, and what was written
-  // of them is removed; null: nothing does.
-  NoteStop note_stop;
+  // For what is half made; null: a signal leaves it to the next start, which removes it.
+  RemoveAtSignal remove_at_signal;
   std::chrono::seconds wait_max = std::chrono::hours(24);  // for another process that makes it
 };
 

@@ -3,6 +3,8 @@
 
 #include "train/data/chat_template.h"
 
+#include <utility>
+
 namespace troupe::train {
 namespace {
 
@@ -133,27 +135,26 @@ std::optional<ChatTemplate> template_behind_jinja(const Tokenizer& tokenizer) {
   const auto jinja = tokenizer.chat_template();
   if (!jinja) return std::nullopt;
   const std::string system_text = system_text_in(*jinja);
-  // Templates with that system text of their own are the likelier ones.
-  for (const bool of_its_own : {true, false}) {
-    std::optional<ChatTemplate> found;
-    std::vector<TokenId> ids;
-    for (const auto& name : chat_template_names()) {
-      auto chat = chat_template(name);
-      if (!chat.ok() || (chat->default_system == system_text) != of_its_own) continue;
-      Marks marks = marks_of(tokenizer);
-      if (chat->replace_eos && !chat->stop_words.empty()) marks.eos = chat->stop_words.front();
-      if (text_of(*chat, marks, system_text) != *jinja) continue;
-      chat->default_system = system_text;
-      auto its_ids = ids_of_probe(*chat, tokenizer);
-      if (its_ids.empty()) continue;
-      if (found && its_ids != ids) return std::nullopt;
-      if (found) continue;
-      found = std::move(*chat);
-      ids = std::move(its_ids);
-    }
-    if (found) return found;
+  std::optional<ChatTemplate> found;
+  std::vector<TokenId> ids;
+  for (const auto& name : chat_template_names()) {
+    auto chat = chat_template(name);
+    if (!chat.ok()) continue;
+    // As fix_special_tokens() leaves them.
+    Marks marks = marks_of(tokenizer);
+    if (chat->replace_eos && !chat->stop_words.empty()) marks.eos = chat->stop_words.front();
+    if (marks.eos.empty()) marks.eos = "<|endoftext|>";
+    if (text_of(*chat, marks, system_text) != *jinja) continue;
+    const std::string own_system = std::exchange(chat->default_system, system_text);
+    auto its_ids = ids_of_probe(*chat, tokenizer);
+    if (its_ids.empty()) continue;
+    if (found && (its_ids != ids || chat->stop_words != found->stop_words)) return std::nullopt;
+    // Of several that do the same the one with that system text of its own has the likelier name.
+    if (found && own_system != system_text) continue;
+    found = std::move(*chat);
+    ids = std::move(its_ids);
   }
-  return std::nullopt;
+  return found;
 }
 
 void set_jinja_template(const ChatTemplate& chat, Tokenizer& tokenizer,

@@ -127,15 +127,20 @@ void warn_of_unread(const Record& record, const DatasetAttributes& attributes,
 }
 
 // What formatting openai does to system texts, which users of most models do not expect.
-void warn_of_openai(const Conversation& row, const DatasetAttributes& attributes,
-                    std::set<std::string>& told, EncodeReport& report) {
-  if (attributes.formatting != Formatting::kOpenai || !row.system.ends_with(kThinkingOff) ||
+void warn_of_openai(const Record& record, const Conversation& row,
+                    const DatasetAttributes& attributes, std::set<std::string>& told,
+                    EncodeReport& report) {
+  if (attributes.formatting != Formatting::kOpenai || !row.fault.empty() ||
+      !row.system.ends_with(kThinkingOff) ||
+      json::write(record).find(kThinkingOff) != std::string::npos ||
       !told.insert("formatting").second)
     return;
-  warn(report, fmt::format("data set '{}': formatting openai ends the system text in '{}' where it "
-                           "says nothing of thinking and there are no tools, as LLaMA-Factory's "
-                           "does; formatting sharegpt with the same tags leaves it as it is",
-                           attributes.name, kThinkingOff));
+  warn(report,
+       fmt::format("data set '{}': formatting openai ends the system text in '{}' where it "
+                   "says nothing of thinking and there are no tools, as LLaMA-Factory's "
+                   "does; formatting sharegpt with the same tags leaves it as it is, where no "
+                   "message has tool_calls",
+                   attributes.name, kThinkingOff));
 }
 
 // How much of a data set was read.
@@ -173,12 +178,12 @@ Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
     if (!unseen.empty() && columns.size() < 32) {
       for (const auto& member : record) columns.emplace(member.key());
     }
-    if (options.stage != DataOptions::Stage::kPretrain &&
-        report.records - records_before <= kRowsLookedAt)
-      warn_of_unread(record, attributes, told, report);
+    const bool looks_at = options.stage != DataOptions::Stage::kPretrain &&
+                          report.records - records_before <= kRowsLookedAt;
+    if (looks_at) warn_of_unread(record, attributes, told, report);
     auto converted = convert_record(record, attributes, needs_answer);
     if (!converted) return converted.status().prefixed(where);
-    warn_of_openai(*converted, attributes, told, report);
+    if (looks_at) warn_of_openai(record, *converted, attributes, told, report);
     if (!converted->fault.empty()) {
       ++report.records_dropped;
       warn(report, fmt::format("{}: dropped: {}", where, converted->fault));

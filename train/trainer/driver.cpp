@@ -614,8 +614,8 @@ Result<TrainingSummary> run_training(const LoadedConfig& given, DriverEnvironmen
   auto prepared = TROUPE_TRY(
       environment.contents
           ? prepare_run(environment.files, config, say, std::move(*environment.contents), progress,
-                        environment.note_stop)
-          : prepare_run(environment.files, config, say, progress, environment.note_stop));
+                        environment.remove_at_signal)
+          : prepare_run(environment.files, config, say, progress, environment.remove_at_signal));
   tokenising.finish();
   for (const auto& note : prepared.notes) say(note);
   const auto to_predict = TROUPE_TRY(

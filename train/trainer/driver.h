@@ -72,8 +72,8 @@ struct DriverEnvironment {
   int interrupt_fd = -1;
   // What it is; takes it away. Must be there where interrupt_fd is.
   std::function<Interrupt()> take_interrupt;
-  // Before that, while data are tokenised (cached_dataset.h); null: signals end the process.
-  NoteStop note_stop;
+  // Before that, of data that are half tokenised (cached_dataset.h).
+  RemoveAtSignal remove_at_signal;
   // Read and found good before (prepare.h); nothing: the driver reads them.
   std::optional<RunContents> contents;
   // Where the run is noted, so that tools find it; null: nowhere. What the note says of this

@@ -407,17 +407,18 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
 
 Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                                 const std::function<void(const std::string&)>& say,
-                                const SampleProgress& progress, const NoteStop& note_stop) {
+                                const SampleProgress& progress,
+                                const RemoveAtSignal& remove_at_signal) {
   std::vector<ContentProblem> problems;
   RunContents contents = read_contents(files, config, problems);
   if (!problems.empty()) return problems.front().status;
-  return prepare_run(files, config, say, std::move(contents), progress, note_stop);
+  return prepare_run(files, config, say, std::move(contents), progress, remove_at_signal);
 }
 
 Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                                 const std::function<void(const std::string&)>& say,
                                 RunContents contents, const SampleProgress& progress,
-                                const NoteStop& note_stop) {
+                                const RemoveAtSignal& remove_at_signal) {
   std::vector<std::string> notes = std::move(contents.notes);
   TROUPE_RETURN_IF_ERROR(check_writable(files, config.training.output_dir));
   auto& companions = contents.companions;
@@ -431,8 +432,8 @@ Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
   if (config.prediction.do_predict) of_data.evaluation.eval_dataset.clear();
   TROUPE_RETURN_IF_ERROR(
       check_settings_of_samples(files, of_data, companions, contents.resume_path));
-  RunSamples samples =
-      TROUPE_TRY(samples_of(files, of_data, tokenizer, companions, say, progress, note_stop));
+  RunSamples samples = TROUPE_TRY(
+      samples_of(files, of_data, tokenizer, companions, say, progress, remove_at_signal));
   CachedDataset& data = samples.data;
   DatasetModule& module = data.module;
   const std::int64_t longest =

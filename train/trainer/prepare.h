@@ -44,17 +44,17 @@ Result<std::string> resume_point(FileSystem& files, const TrainConfig& config,
 RunContents read_contents(FileSystem& files, const TrainConfig& config,
                           std::vector<ContentProblem>& problems);
 
-// `say` gets lines about what takes long, `progress` is told how far the tokenising is, which
-// `note_stop` lets be ended (cached_dataset.h). Creates output_dir where it is missing. `contents`:
-// read before and found good.
+// `say` gets lines about what takes long, `progress` is told how far the tokenising is. Creates
+// output_dir where it is missing. `contents`: read before and found good. `remove_at_signal`:
+// cached_dataset.h.
 Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                                 const std::function<void(const std::string&)>& say,
                                 RunContents contents, const SampleProgress& progress = {},
-                                const NoteStop& note_stop = {});
+                                const RemoveAtSignal& remove_at_signal = {});
 // With contents that are read now.
 Result<PreparedRun> prepare_run(FileSystem& files, const TrainConfig& config,
                                 const std::function<void(const std::string&)>& say,
                                 const SampleProgress& progress = {},
-                                const NoteStop& note_stop = {});
+                                const RemoveAtSignal& remove_at_signal = {});
 
 }  // namespace troupe::train

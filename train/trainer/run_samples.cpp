@@ -74,7 +74,8 @@ Status check_nobody_trains(const std::string& output_dir) {
 Result<CachedDataset> tokenised(FileSystem& files, const TrainConfig& config,
                                 const Tokenizer& tokenizer, std::string tokenizer_text,
                                 const std::function<void(const std::string&)>& say,
-                                const SampleProgress& progress, const NoteStop& note_stop) {
+                                const SampleProgress& progress,
+                                const RemoveAtSignal& remove_at_signal) {
   const std::string& output_dir = config.training.output_dir;
   CacheRequest request{.folder = join_path(output_dir, kTokenCacheFolder),
                        .named = config.data.tokenized_path.has_value(),
@@ -83,7 +84,7 @@ Result<CachedDataset> tokenised(FileSystem& files, const TrainConfig& config,
                        .holder = fmt::format("process {}", ::getpid()),
                        .say = say,
                        .progress = progress,
-                       .note_stop = note_stop};
+                       .remove_at_signal = remove_at_signal};
   if (request.named) {
     request.folder = *config.data.tokenized_path;
     while (request.folder.size() > 1 && request.folder.ends_with('/')) request.folder.pop_back();
@@ -219,7 +220,8 @@ Result<RunSamples> samples_of(FileSystem& files, const TrainConfig& config,
                               const Tokenizer& tokenizer,
                               const std::map<std::string, std::string>& companions,
                               const std::function<void(const std::string&)>& say,
-                              const SampleProgress& progress, const NoteStop& note_stop) {
+                              const SampleProgress& progress,
+                              const RemoveAtSignal& remove_at_signal) {
   const DataOptions options = data_options(config);
   const std::string text = tokenizer_text_of(companions, options);
   const StreamOrigin origin = origin_of(config, text);
@@ -231,7 +233,7 @@ Result<RunSamples> samples_of(FileSystem& files, const TrainConfig& config,
   }
   RunSamples out{.data = TROUPE_TRY(tokenised(files, config, tokenizer,
                                               cache_tokenizer_text(companions, config.model), say,
-                                              progress, note_stop)),
+                                              progress, remove_at_signal)),
                  .stream = {}};
   const TokenDataset& train = out.data.module.train;
   out.stream = out.data.as_it_is

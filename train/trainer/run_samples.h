@@ -34,7 +34,8 @@ Result<RunSamples> samples_of(FileSystem& files, const TrainConfig& config,
                               const Tokenizer& tokenizer,
                               const std::map<std::string, std::string>& companions,
                               const std::function<void(const std::string&)>& say,
-                              const SampleProgress& progress, const NoteStop& note_stop);
+                              const SampleProgress& progress,
+                              const RemoveAtSignal& remove_at_signal);
 
 // What can be said of `checkpoint` before anything is tokenised, which would take the place of the
 // samples that it was trained on.

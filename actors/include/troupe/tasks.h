@@ -391,14 +391,18 @@ class Tasks {
   template <auto Function, std::size_t... I, typename... A>
   auto submit_later(std::index_sequence<I...>, A&&... arguments) const {
     using Traits = detail::MethodTraits<Function>;
-    static_assert(detail::CallArguments<Function, typename Traits::Parameters,
-                                        typename detail::ArgumentOf<A&&>::Type...>::kGood);
-    return detail::call_when_ready<TaskValue<Function>>(
-        when_all(detail::future_of_argument<std::tuple_element_t<I, typename Traits::Stored>>(
-            std::forward<A>(arguments))...),
-        detail::task_future_options(client_), options_.timeout, [self = *this](auto values) {
-          return self.template submit_now<Function>(std::move(std::get<I>(values))...);
-        });
+    // What does not fit is refused by CallArguments alone, whose message is the one to read.
+    if constexpr (detail::CallArguments<Function, typename Traits::Parameters,
+                                        typename detail::ArgumentOf<A&&>::Type...>::kGood) {
+      return detail::call_when_ready<TaskValue<Function>>(
+          when_all(detail::future_of_argument<std::tuple_element_t<I, typename Traits::Stored>>(
+              std::forward<A>(arguments))...),
+          detail::task_future_options(client_), options_.timeout, [self = *this](auto values) {
+            return self.template submit_now<Function>(std::move(std::get<I>(values))...);
+          });
+    } else {
+      return make_ready_future<TaskValue<Function>>(Status(Code::kInvalidArgument, ""));
+    }
   }
   template <auto Map, auto Reduce, typename Inputs, typename R>
   Result<R> reduce_all(Inputs& inputs, std::size_t window,

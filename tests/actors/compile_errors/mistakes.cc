@@ -3,6 +3,7 @@
 #include <troupe/actor.h>
 
 #include <string_view>
+#include <vector>
 
 class Opaque {
  public:
@@ -80,6 +81,14 @@ struct NarrowArgument {
 };
 auto narrow(const troupe::ActorHandle<NarrowArgument>& actor, std::int64_t n) {
   return actor.call<&NarrowArgument::take>(n);
+}
+
+struct ListArgument {
+  void take(std::vector<int> list);
+  static constexpr auto methods = troupe::methods<&ListArgument::take>;
+};
+auto size_for_a_list(const troupe::ActorHandle<ListArgument>& actor) {
+  return actor.call<&ListArgument::take>(5);
 }
 
 template <typename T>

@@ -168,8 +168,12 @@ TEST_CASE("a job that runs says what of it waits for room") {
   CHECK_FALSE(contains(desk.list().at(0).why, "more wait"));
   CHECK(desk.create_from(kInside, Desk::spec({1, 3}, 4)).ok());
   desk.say(kInside, wire::CreatePlacementGroup{26, Desk::group(kJobsGroup, {4})});
-  CHECK(contains(desk.list().at(0).why, "placement group"));
+  CHECK(contains(desk.list().at(0).why, "'large' waits: "));  // the first in line
   CHECK(desk.list().at(0).why.ends_with("; 2 more wait"));
+  auto urgent = Desk::group({9, 9}, {4});
+  urgent.priority = 5;
+  desk.say(kInside, wire::CreatePlacementGroup{27, urgent});
+  CHECK(contains(desk.list().at(0).why, "placement group"));
   desk.exits(kNodeOne, kProgram, {});
   CHECK(desk.list().at(0).why.empty());
 }

@@ -27,7 +27,8 @@ TEST_CASE(
 
 TEST_CASE("the template that has written a tokenizer's Jinja text is known by it") {
   const auto behind = [](const std::string& name, const std::optional<std::string>& system) {
-    Tokenizer tokenizer = byte_tokenizer({"<e>", "<|im_end|>"}, R"({"eos_token": "<e>"})");
+    Tokenizer tokenizer =
+        byte_tokenizer({"<e>", "<|im_start|>", "<|im_end|>"}, R"({"eos_token": "<e>"})");
     std::vector<std::string> notes;
     ChatTemplate chat = chat_template(name).value();
     REQUIRE(fix_special_tokens(chat, tokenizer, notes).ok());
@@ -39,10 +40,19 @@ TEST_CASE("the template that has written a tokenizer's Jinja text is known by it
         chat_template("alpaca").value().default_system);
   CHECK(behind("alpaca", "It's a \\ day").value().default_system == "It's a \\ day");
   CHECK(behind("alpaca", "").value().default_system.empty());
-  // Its first stop word is the end token.
-  CHECK(behind("qwen", std::nullopt).value().name == "qwen");
-  // The same text from templates that treat thoughts differently.
+  // The same text from templates that treat thoughts differently, or that stop at other words,
+  // whatever system text they have of their own.
   CHECK_FALSE(behind("qwen3", std::nullopt));
+  CHECK_FALSE(behind("qwen", std::nullopt));
+  CHECK_FALSE(behind("chatml", "You are a helpful assistant."));
+  CHECK_FALSE(behind("chatml", "You are a helpful AI assistant."));
+
+  // Beside a base's tokenizer, which has no end token: a training gave it one.
+  Tokenizer trained = byte_tokenizer({"<|endoftext|>"}, R"({"eos_token": "<|endoftext|>"})");
+  Tokenizer base = byte_tokenizer({"<|endoftext|>"}, "{}");
+  base.set_chat_template(
+      jinja_template(chat_template("alpaca").value(), trained, std::nullopt).value());
+  CHECK(template_behind_jinja(base).value().name == "alpaca");
 
   Tokenizer tokenizer = byte_tokenizer({"<e>"}, R"({"eos_token": "<e>"})");
   CHECK_FALSE(template_behind_jinja(tokenizer));

@@ -270,17 +270,24 @@ TEST_CASE("a holder that does not end is named when the wait does") {
   CHECK(got.status().message().find("process 7") != std::string::npos);
 }
 
-TEST_CASE("who is told to end while samples are made ends, and nothing is kept") {
-  struct Wish final : StopNote {
-    Status status() const override { return Status(Code::kCancelled, "that is enough"); }
-  };
+TEST_CASE("what is half made is guarded until it has its name") {
   Cached folder;
-  folder.request.note_stop = [] { return std::make_unique<Wish>(); };
-  const auto got = folder.get();
-  CHECK(got.status().code() == Code::kCancelled);
-  CHECK(got.status().message() == "that is enough");
-  CHECK_FALSE(folder.files.exists(folder.request.folder));
-  CHECK(folder.leftovers() == 0);
+  std::string guarded;
+  std::weak_ptr<void> guard;
+  folder.request.remove_at_signal = [&](const std::string& building) {
+    CHECK_FALSE(folder.files.exists(building));
+    guarded = building;
+    const auto held = std::make_shared<int>();
+    guard = held;
+    return held;
+  };
+  folder.request.progress = [&](const SamplesMade&) {
+    CHECK(folder.files.exists(guarded));
+    CHECK_FALSE(guard.expired());
+  };
+  REQUIRE(folder.get().ok());
+  CHECK_FALSE(guarded.empty());
+  CHECK(guard.expired());
 }
 
 TEST_CASE("a file that changes while it is read is named, and nothing is kept") {

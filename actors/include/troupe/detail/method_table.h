@@ -418,6 +418,20 @@ template <typename... P, typename... A>
 requires(sizeof...(P) == sizeof...(A)) inline constexpr bool kKeepNumbers<std::tuple<P...>, A...> =
     (keeps_number<P, A>() && ...);
 
+// Explicit conversions count, as of a string_view to a string; but no number becomes a vector of
+// that size, no null pointer a string, and no pointer a bool.
+template <typename P, typename A>
+constexpr bool argument_converts() {
+  using From = std::decay_t<A>;
+  if constexpr (!std::is_constructible_v<P, A> || std::is_null_pointer_v<From>) {
+    return false;
+  } else if constexpr (std::is_arithmetic_v<From>) {
+    return std::is_convertible_v<A, P>;
+  } else {
+    return !(std::is_same_v<P, bool> && std::is_pointer_v<From>);
+  }
+}
+
 // Refuses, with a message, a call whose arguments do not fit the method.
 template <auto Method, typename Parameters, typename... A>
 struct CallArguments;
@@ -427,7 +441,7 @@ struct CallArguments<Method, std::tuple<P...>, A...> {
                 "wrong number of arguments for this actor method (named in the line above)");
   static constexpr bool each_converts() {
     if constexpr (sizeof...(P) == sizeof...(A)) {
-      return (std::is_constructible_v<std::decay_t<P>, A> && ...);
+      return (argument_converts<std::decay_t<P>, A>() && ...);
     }
     return true;  // the count was reported
   }
