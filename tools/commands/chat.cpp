@@ -19,7 +19,7 @@ namespace troupe::tools {
 namespace {
 
 struct ChatOptions {
-  GenerationFlags flags{.tokens = 1024};
+  GenerationFlags flags{.tokens_default = 1024};
   std::optional<std::string> template_name;
   std::string system;
   std::vector<std::string> config;  // a file of LLaMA-Factory's, and settings
@@ -87,7 +87,7 @@ Status take_config(ChatOptions& options, CommandContext& context) {
     options.flags.top_k = static_cast<std::uint64_t>(std::max<std::int64_t>(0, wanted.top_k));
   if (!options.flags.repetition_penalty)
     options.flags.repetition_penalty = wanted.repetition_penalty;
-  options.flags.tokens = static_cast<std::uint64_t>(wanted.max_new_tokens);
+  options.flags.tokens_default = static_cast<std::uint64_t>(wanted.max_new_tokens);
   if (const auto seed = json::find_integer(json::Value(loaded.source.values), "seed");
       seed && *seed >= 0 && options.flags.seed == GenerationFlags::kSeed)
     options.flags.seed = static_cast<std::uint64_t>(*seed);

@@ -138,7 +138,8 @@ Command& Command::option(const std::string& names, std::optional<std::uint16_t>&
 
 Command& Command::option(const std::string& names, std::uint64_t& value, const std::string& type,
                          const std::string& help) {
-  add_option(*app_, names, value, type, help);
+  // Else -1 were the largest number.
+  app_->add_option(names, value, help)->option_text(type)->check(CLI::NonNegativeNumber);
   return *this;
 }
 

@@ -92,7 +92,7 @@ Result<const train::TokenDataset*> shown_set(const train::DatasetModule& module,
 Status data(std::vector<std::string> arguments, CommandContext& context) {
   TROUPE_RETURN_IF_ERROR(check_flags(arguments, "data", train_flags::kData));
   const bool json_wanted = take(arguments, train_flags::kSampleLines);
-  const bool eval = take(arguments, train_flags::kEval);
+  bool eval = take(arguments, train_flags::kEval);
   const auto samples = TROUPE_TRY(take_samples(arguments));
   const auto run = TROUPE_TRY(load_run(arguments, context));
   for (const std::string& warning : run.loaded.warnings)
@@ -104,6 +104,7 @@ Status data(std::vector<std::string> arguments, CommandContext& context) {
                    "before their last answer is the prompt\n";
     options.dataset = std::move(options.eval_dataset);
     options.eval_dataset.clear();
+    eval = false;
   }
   if (!run.contents.tokenizer) {
     train::EncodeReport report;

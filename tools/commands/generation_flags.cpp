@@ -18,7 +18,8 @@ Result<train::SamplingOptions> GenerationFlags::sampling() const {
 }
 
 std::int64_t GenerationFlags::tokens_max() const {
-  return static_cast<std::int64_t>(std::min<std::uint64_t>(tokens, 1u << 20));
+  const std::uint64_t most = tokens > 0 ? tokens : tokens_default;
+  return static_cast<std::int64_t>(std::min<std::uint64_t>(most, 1u << 20));
 }
 
 namespace {
@@ -73,7 +74,7 @@ void add_model_flags(Command& command, GenerationFlags& flags) {
 void add_sampling_flags(Command& command, GenerationFlags& flags) {
   command
       .option("--max-tokens", flags.tokens, "N",
-              fmt::format("at most N new tokens (default {})", flags.tokens))
+              fmt::format("at most N new tokens (default {})", flags.tokens_default))
       .option("--temperature", flags.temperature, "T",
               "temperature of the random choices (default 0: always the likeliest token)")
       .option("--repetition-penalty", flags.repetition_penalty, "P",

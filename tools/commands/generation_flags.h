@@ -15,7 +15,8 @@ struct GenerationFlags {
   static constexpr std::uint64_t kSeed = 42;
   std::string model;
   std::vector<std::string> adapters;
-  std::uint64_t tokens = 128;
+  std::uint64_t tokens_default = 128;
+  std::uint64_t tokens = 0;  // 0: tokens_default
   std::uint64_t seed = kSeed;
   std::optional<double> temperature;
   std::optional<double> top_p;
@@ -26,8 +27,8 @@ struct GenerationFlags {
   // kInvalidArgument for values that no sampling has.
   Result<train::SamplingOptions> sampling() const;
   std::int64_t tokens_max() const;
-  // The model with its adapters. Where `model` is an adapter's folder: that one, over the model that
-  // its adapter_config.json names. Notices go to context.err.
+  // The model with its adapters. Where `model` is an adapter's folder: that one, over the model
+  // that its adapter_config.json names. Notices go to context.err.
   struct Opened {
     std::unique_ptr<train::LoadedModel> model;
     std::vector<std::string> adapter_folders;

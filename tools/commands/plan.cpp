@@ -71,7 +71,7 @@ Result<bool> plans_on_gpus(Question& question, CommandContext& context) {
 
 Result<Question> ask(const std::vector<std::string>& arguments, CommandContext& context) {
   Question question;
-  auto run = TROUPE_TRY(load_run(arguments, context));
+  auto run = TROUPE_TRY(load_run(arguments, context, {.begins = true}));
   question.loaded = std::move(run.loaded);
   if (!run.contents.model)
     return error(Code::kInvalidArgument,
@@ -456,21 +456,23 @@ Result<train::GpusHere> gpus_here(const Environment& environment) {
 }
 
 Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandContext& context,
-                            bool requeued, const OnProblems& on_problems, bool fetches) {
+                            const LoadRunOptions& how) {
   CheckedRun run;
-  auto names = hub_names(context, fetches);
+  auto names = hub_names(context, how.fetches);
   train::LoadOptions options;
   options.locate = locating(names);
-  options.on_problems = on_problems;
+  options.on_problems = how.on_problems;
   options.check_contents = [&](const train::LoadedConfig& loaded, train::Problems& problems) {
     // The other nodes wait for what the first one makes of them. One whose address cannot be told
     // from theirs is refused for that later.
     if (joins_another(context, loaded).value_or(false)) return;
     std::vector<train::ContentProblem> found;
     train::TrainConfig config = loaded.config;
-    if (requeued) go_on_from_first_start(context.files, config);
+    if (how.requeued) go_on_from_first_start(context.files, config);
     run.contents = train::read_contents(context.files, config, found);
     for (const auto& problem : found) {
+      const bool of_output = problem.key == "output_dir" || problem.key == "resume_from_checkpoint";
+      if (!how.begins && of_output && !problem.of_settings) continue;
       // Told already: by the same key, by the folder's, or by the rules of the settings.
       const bool of_data = problem.key == "dataset" || problem.key == "eval_dataset";
       if (problems.has(problem.key) || (of_data && problems.has("dataset_dir")) ||
@@ -494,7 +496,7 @@ Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandCo
           train::load_train_config(arguments, context.environment, context.files,
                                    {.gpu_count = here->count, .locate = locating(names)}));
   }
-  if (requeued) go_on_from_first_start(context.files, run.loaded.config);
+  if (how.requeued) go_on_from_first_start(context.files, run.loaded.config);
   TROUPE_RETURN_IF_ERROR(train::check_world(run.loaded));
   return run;
 }

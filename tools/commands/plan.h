@@ -26,15 +26,18 @@ struct CheckedRun {
 // The one check of `plan`, `train` and `train --explain`: train::load_train_config() and
 // train::read_contents(), with the problems of both together. Where nothing says how many trainers
 // there are, and they may be on GPUs of this machine, there are as many as GPUs.
-//
-// `requeued`: of a job that was queued again. It goes on from what its first start left: from the
-// newest checkpoint of output_dir, where there is one, whatever overwrite_output_dir and
-// resume_from_checkpoint say.
-// `on_problems`: as train::LoadOptions has it.
-// `fetches`: what is named on a hub and not in its cache is downloaded.
 using OnProblems = std::function<void(const train::LoadedConfig&, const train::Problems&)>;
+struct LoadRunOptions {
+  // The run is to begin: what output_dir holds may forbid it.
+  bool begins = false;
+  // Of a job that was queued again. It goes on from what its first start left: from the newest
+  // checkpoint of output_dir, where there is one, whatever overwrite_output_dir and
+  // resume_from_checkpoint say.
+  bool requeued = false;
+  OnProblems on_problems = {};  // as train::LoadOptions has it
+  bool fetches = false;         // what is named on a hub and not in its cache is downloaded
+};
 Result<CheckedRun> load_run(const std::vector<std::string>& arguments, CommandContext& context,
-                            bool requeued = false, const OnProblems& on_problems = {},
-                            bool fetches = false);
+                            const LoadRunOptions& how = {});
 
 }  // namespace troupe::tools

@@ -119,7 +119,7 @@ Result<train::LoadedConfig> load_for_job(const Words& words, CommandContext& con
   CommandContext inner = with_environment(context, environment);
   // Of GPUs that a file names only the job's nodes must know, and nothing that starts here.
   const auto visible = context.environment.get("CUDA_VISIBLE_DEVICES");
-  auto run = load_run(words, inner);
+  auto run = load_run(words, inner, {.begins = true});
   if (visible) {
     ::setenv("CUDA_VISIBLE_DEVICES", visible->c_str(), 1);
   } else {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "runtime/base/json.h"
+#include "train/checkpoint/weights.h"
 #include "train/report/format.h"
 #include "train/tokenizer/bpe_trainer.h"
 #include "train/tokenizer/tokenizer.h"
@@ -31,6 +32,12 @@ Status train_tokenizer(const TokenizerCommandOptions& options, CommandContext& c
   }
   if (options.out.empty()) {
     return error(Code::kInvalidArgument, "give the folder to write to: --out DIR");
+  }
+  if (train::holds_weights(context.files, options.out)) {
+    return error(Code::kInvalidArgument,
+                 "--out {}: it holds a model, which knows its own tokenizer's ids alone; name "
+                 "another folder",
+                 options.out);
   }
   train::BpeTrainerOptions trainer;
   trainer.vocab_size =

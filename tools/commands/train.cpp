@@ -134,7 +134,11 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
       print(train::explain_refused(understood, problems));
     };
   }
-  auto run = TROUPE_TRY(load_run(arguments, loading, requeued, on_problems, !explain_wanted));
+  auto run = TROUPE_TRY(load_run(arguments, loading,
+                                 {.begins = true,
+                                  .requeued = requeued,
+                                  .on_problems = on_problems,
+                                  .fetches = !explain_wanted}));
   const train::LoadedConfig& loaded = run.loaded;
   if (explain_wanted) {
     print(train::explain(loaded));

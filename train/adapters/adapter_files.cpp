@@ -43,6 +43,15 @@ std::string shape_hint(const StoredTensor& stored, const std::vector<std::int64_
     return fmt::format(" {} says rank {}, the tensor is of rank {}.", kAdapterConfigFile,
                        expected[dimension], stored.shape[dimension]);
   }
+  const bool of_vocabulary = stored.name.find("embed_tokens") != std::string::npos ||
+                             stored.name.find("lm_head") != std::string::npos;
+  if (of_vocabulary && stored.shape.size() == 2 && stored.shape[1] == expected[1] &&
+      stored.shape[0] > expected[0]) {
+    return fmt::format(
+        " The adapter has rows for {} more tokens than its base: name them as it was trained "
+        "(add_tokens, add_special_tokens), or set resize_vocab: true with its tokenizer.",
+        stored.shape[0] - expected[0]);
+  }
   return " The adapter is of another base" + trained_beside(config) + ".";
 }
 

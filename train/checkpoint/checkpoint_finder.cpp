@@ -165,12 +165,14 @@ Result<std::optional<GoodCheckpoint>> newest_or_error(FileSystem& files,
 }
 
 // What is there before a run looks: its lock, or one that a killed run left behind, what a start
-// that came to nothing noted of the data, and what a run without a terminal writes its output to
-// (`troupe train --detach`). Tokenised data, half of them and their lock (train/trainer's
-// kTokenCacheFolder), too.
+// that came to nothing, or ended before its first checkpoint, noted of itself (train/report's
+// files), and what a run without a terminal writes its output to (`troupe train --detach`).
+// Tokenised data, half of them and their lock (train/trainer's kTokenCacheFolder), too.
 bool is_own(std::string_view name) {
   if (name.starts_with("token_cache")) return true;
-  return name == kOutputLockFile || name == kSampleStreamFile || name == "train.log" ||
+  for (const std::string_view noted : {"events.jsonl", "steps.jsonl", "trainer_log.jsonl", "logs"})
+    if (name == noted) return true;
+  return name == kOutputLockFile || name.starts_with(kSampleStreamFile) || name == "train.log" ||
          (name.starts_with("train-node-") && name.ends_with(".log"));
 }
 

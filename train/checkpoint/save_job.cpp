@@ -175,6 +175,7 @@ Status SaveJob::place_model() {
   if (!plan_->weight_index.empty()) names.emplace_back(kWeightsIndexFile);
   TROUPE_RETURN_IF_ERROR(put_weights_in_place(
       files_, target, names, [&](const std::string& name) { return join_path(directory_, name); }));
+  TROUPE_RETURN_IF_ERROR(remove_other_companions(files_, target, contents_.files));
   TROUPE_RETURN_IF_ERROR(forget_earlier_run(files_, target));
   drop();
   return {};

@@ -86,4 +86,13 @@ Result<std::map<std::string, std::string>> read_companions(FileSystem& files,
   return companions;
 }
 
+Status remove_other_companions(FileSystem& files, const std::string& directory,
+                               const std::map<std::string, std::string>& kept) {
+  for (const char* name : kCompanionNames) {
+    const std::string path = join_path(directory, name);
+    if (!kept.contains(name) && files.exists(path)) TROUPE_RETURN_IF_ERROR(files.remove(path));
+  }
+  return {};
+}
+
 }  // namespace troupe::train

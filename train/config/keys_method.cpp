@@ -11,9 +11,7 @@ void add_task_keys(KeyTable& t) {
           "pt: plain text; sft: instructions and answers; rm: a reward model, of pairs of answers; "
           "dpo: preferences, of pairs; kto: preferences, of answers that are good or bad",
           TROUPE_FIELD(method.stage))
-      .refuses("ppo",
-               "its losses and advantages are there (train/objectives/policy.h), and nothing that "
-               "draws answers and scores them during a training",
+      .refuses("ppo", "nothing draws answers and scores them during a training",
                "use stage: dpo or kto, or pt or sft");
   t.optional("do_train", ValueType::kBool)
       .implemented("train (default: unless do_predict is on)", TROUPE_FIELD(prediction.do_train));

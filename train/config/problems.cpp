@@ -72,7 +72,10 @@ Status Problems::status() const {
   if (sorted.size() > kShownMax) {
     text += fmt::format("\n… and {} more", sorted.size() - kShownMax);
   }
-  return Status(code, text).with("key", source_.shown(sorted.front().key));
+  Status status(code, text);
+  // Behind the last of several lines it would be taken for that one's.
+  if (sorted.size() == 1) status.with("key", source_.shown(sorted.front().key));
+  return status;
 }
 
 }  // namespace troupe::train

@@ -188,9 +188,12 @@ class Checker {
       return;
     }
     if (evaluation_.eval_dataset.empty()) {
-      wrong("do_predict", evaluation_.val_size > 1e-6
-                              ? "Cannot use `predict_with_generate` if `eval_dataset` is None."
-                              : "Please make sure eval_dataset be provided or val_size >1e-6");
+      wrong("do_predict",
+            evaluation_.val_size > 1e-6
+                ? "Cannot use `predict_with_generate` if `eval_dataset` is None. (the rows to "
+                  "answer are those of eval_dataset, not val_size's)"
+                : "Please make sure eval_dataset be provided or val_size >1e-6 (to predict, "
+                  "eval_dataset: its rows are answered)");
     }
     if (!prediction.with_generate)
       wrong("do_predict", "Please enable `predict_with_generate` to save model predictions.");

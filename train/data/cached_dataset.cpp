@@ -22,7 +22,6 @@ namespace {
 
 // Raised where the same files and settings give other samples than a version before made of them.
 constexpr std::int64_t kSampleVersion = 2;
-constexpr const char* kColumnsKey = "columns and tags in dataset_info.json";
 constexpr auto kLockRetry = std::chrono::milliseconds(50);
 // How often the data files are looked at while they are tokenised.
 constexpr auto kFilesLook = std::chrono::seconds(1);
@@ -54,7 +53,7 @@ json::Object all_settings_of(const DataOptions& options, const std::string& toke
                         {"tokenizer", hash_text(xxh3_64(bytes_of(tokenizer)))},
                         {"dataset", joined(dataset)},
                         {"eval_dataset", joined(eval_dataset)},
-                        {kColumnsKey, hash_text(xxh3_64(bytes_of(columns)))},
+                        {kColumnsSetting, hash_text(xxh3_64(bytes_of(columns)))},
                         {"template", if_given(template_name)},
                         {"cutoff_len", cutoff_len},
                         {"packing", packs(options)},
@@ -140,18 +139,19 @@ Result<std::vector<std::string>> changed_files(FileSystem& files, const Wanted& 
   return found;
 }
 
-std::string value_text(const json::Value& value) {
-  constexpr std::size_t kShownMax = 100;
-  std::string text =
-      value.is_double() ? json::python_float(value.get_double()) : json::write(value);
-  if (text.size() > kShownMax) text = "another one";
-  return text;
+// Of the number of a DataOptions::Stage.
+std::string_view stage_words(const json::Value* stage) {
+  constexpr std::string_view kWords[] = {"pt", "sft", "rm or dpo", "kto"};
+  const auto number = stage && stage->is_int64() ? stage->get_int64() : -1;
+  return number >= 0 && number < std::ssize(kWords) ? kWords[number] : "not there";
 }
 
 // Of these settings only those that decide whether the samples can be used at all, where `few`.
 std::vector<std::string> changed_settings(const json::Object& before, const json::Object& now,
                                           bool few) {
   std::vector<std::string> found;
+  const auto* names = before.if_contains("dataset");
+  const bool names_changed = names && now.contains("dataset") && *names != now.at("dataset");
   for (const auto& setting : now) {
     const std::string_view key = setting.key();
     if (few && key != "stage" && key != "tokenizer") continue;
@@ -159,10 +159,11 @@ std::vector<std::string> changed_settings(const json::Object& before, const json
     // (Members of an object have no order.)
     if (old && (*old == setting.value() || json::write(*old) == json::write(setting.value())))
       continue;
-    found.push_back(key == "tokenizer" ? std::string("the tokenizer is another one")
-                                       : fmt::format("{} was {} and is {}", key,
-                                                     old ? value_text(*old) : "not there",
-                                                     value_text(setting.value())));
+    // Other data sets have other columns.
+    if (key == kColumnsSetting && names_changed) continue;
+    found.push_back(key == "stage" ? fmt::format("stage was {} and is {}", stage_words(old),
+                                                 stage_words(&setting.value()))
+                                   : setting_difference(key, old, setting.value()));
   }
   for (const auto& setting : before)
     if (!few && !now.contains(setting.key()))
@@ -189,7 +190,7 @@ class CachedMaking {
                    "them of",
                    request_.folder);
     TROUPE_RETURN_IF_ERROR(wanted_.found);
-    TROUPE_RETURN_IF_ERROR(check_place());
+    TROUPE_RETURN_IF_ERROR(check_cache_place(files_, request_.folder, request_.named));
     TROUPE_RETURN_IF_ERROR(files_.create_directories(parent_folder()));
     bool waited = false;
     const auto lock = TROUPE_TRY(take_lock(waited));
@@ -224,9 +225,9 @@ class CachedMaking {
     }
     if (!cache.ok()) return cache.status();
     // They cannot be compared where the files that say them are not there.
-    if (const auto* columns = cache->settings.if_contains(kColumnsKey);
+    if (const auto* columns = cache->settings.if_contains(kColumnsSetting);
         columns && !wanted_.found.ok())
-      wanted_.settings[kColumnsKey] = *columns;
+      wanted_.settings[kColumnsSetting] = *columns;
     auto found = changed_settings(cache->settings, wanted_.settings, !names_data(options_));
     bool stamps_changed = false;
     if (found.empty() && names_data(options_) && wanted_.found.ok()) {
@@ -273,23 +274,6 @@ class CachedMaking {
     out.module.eval_parts = cache->eval_parts;
     out.module.notes.insert(out.module.notes.end(), cache->notes.begin(), cache->notes.end());
     return std::optional(std::move(out));
-  }
-
-  // What is there must be a cache, or nothing.
-  Status check_place() {
-    const auto entries = files_.list(request_.folder);
-    if (!entries.ok() || entries->empty() || holds_token_cache(files_, request_.folder)) return {};
-    const bool of_arrow = std::ranges::any_of(*entries, [](const DirectoryEntry& entry) {
-      return entry.name == "dataset_dict.json" || entry.name == "state.json" ||
-             entry.name.ends_with(".arrow");
-    });
-    return error(of_arrow ? Code::kUnsupported : Code::kInvalidArgument,
-                 "{}{} {}: name another folder, where the data are tokenised anew",
-                 request_.named ? "tokenized_path " : "", request_.folder,
-                 of_arrow ? "holds a data set that LLaMA-Factory or datasets saved (Arrow), which "
-                            "cannot be read as tokenised data"
-                          : "is not empty and holds no tokenised data")
-        .with("key", "tokenized_path");
   }
 
   // The result is empty where the file system has no locks: then everybody writes into a folder of
@@ -403,6 +387,27 @@ class CachedMaking {
 Result<CachedDataset> cached_dataset(FileSystem& files, const DataOptions& options,
                                      const Tokenizer& tokenizer, const CacheRequest& request) {
   return CachedMaking(files, options, tokenizer, request).run();
+}
+
+Status check_cache_place(FileSystem& files, const std::string& folder, bool named) {
+  const auto refused = [&](Code code, std::string_view what) {
+    return error(code, "{}{} {}: name another folder, where the data are tokenised anew",
+                 named ? "tokenized_path " : "", folder, what)
+        .with("key", "tokenized_path");
+  };
+  const auto entries = files.list(folder);
+  if (!entries.ok() && files.exists(folder))
+    return refused(Code::kInvalidArgument, "is there and is no folder that can be read");
+  if (!entries.ok() || entries->empty() || holds_token_cache(files, folder)) return {};
+  const bool of_arrow = std::ranges::any_of(*entries, [](const DirectoryEntry& entry) {
+    return entry.name == "dataset_dict.json" || entry.name == "state.json" ||
+           entry.name.ends_with(".arrow");
+  });
+  if (of_arrow)
+    return refused(Code::kUnsupported,
+                   "holds a data set that LLaMA-Factory or datasets saved (Arrow), which cannot be "
+                   "read as tokenised data");
+  return refused(Code::kInvalidArgument, "is not empty and holds no tokenised data");
 }
 
 bool holds_token_cache(FileSystem& files, const std::string& folder) {

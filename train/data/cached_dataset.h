@@ -50,6 +50,10 @@ struct CachedDataset {
 Result<CachedDataset> cached_dataset(FileSystem& files, const DataOptions& options,
                                      const Tokenizer& tokenizer, const CacheRequest& request);
 
+// A place where a cache may be made: nothing is there, or an empty folder, or a cache. `named`: as
+// CacheRequest::named. kInvalidArgument, kUnsupported (Arrow's format) else.
+Status check_cache_place(FileSystem& files, const std::string& folder, bool named);
+
 // Whether the folder holds a cache, as far as its name says.
 bool holds_token_cache(FileSystem& files, const std::string& folder);
 

@@ -143,8 +143,10 @@ Result<RawMessage> raw_message(const json::Value& message, const DatasetAttribut
   if (!tag || !content) {
     return error(Code::kInvalidArgument,
                  "must have the strings '{}' and '{}', as the entry's tags name them "
-                 "(\"tags\": {{\"role_tag\": …, \"content_tag\": …}}), is {}",
-                 attributes.role_tag, attributes.content_tag, json::write(message).substr(0, 100));
+                 "(\"tags\": {{\"role_tag\": …, \"content_tag\": …}}){}, is {}",
+                 attributes.role_tag, attributes.content_tag,
+                 calls ? "; tool_calls are read with \"formatting\": \"openai\"" : "",
+                 json::write(message).substr(0, 100));
   }
   return RawMessage{*tag, *content};
 }

@@ -143,6 +143,18 @@ void warn_of_openai(const Record& record, const Conversation& row,
                    attributes.name, kThinkingOff));
 }
 
+// LLaMA-Factory takes a row without a question as it is.
+void warn_of_no_question(const Conversation& row, const DatasetAttributes& attributes,
+                         const std::string& where, std::set<std::string>& told,
+                         EncodeReport& report) {
+  if (attributes.formatting != Formatting::kAlpaca || !row.fault.empty() || row.messages.empty() ||
+      !row.messages.front().content.empty() || !told.insert("question").second)
+    return;
+  warn(report, fmt::format("{}: nothing in the column '{}': its answer is trained without a "
+                           "question (of such rows the first is named)",
+                           where, attributes.prompt));
+}
+
 // How much of a data set was read.
 struct ReadRows {
   std::int64_t rows = 0;
@@ -184,6 +196,7 @@ Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
     auto converted = convert_record(record, attributes, needs_answer);
     if (!converted) return converted.status().prefixed(where);
     if (looks_at) warn_of_openai(record, *converted, attributes, told, report);
+    if (needs_answer) warn_of_no_question(*converted, attributes, where, told, report);
     if (!converted->fault.empty()) {
       ++report.records_dropped;
       warn(report, fmt::format("{}: dropped: {}", where, converted->fault));

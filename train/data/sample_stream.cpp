@@ -6,6 +6,7 @@
 
 #include "runtime/base/hash.h"
 #include "runtime/base/limits.h"
+#include "runtime/base/suggest.h"
 #include "train/data/dataset_info.h"
 #include "train/data/records.h"
 #include "train/data/row_dataset.h"
@@ -74,21 +75,24 @@ std::string_view stage_name(DataOptions::Stage stage) {
   return "sft";
 }
 
+// The data sets' names. By themselves they decide nothing.
+constexpr std::string_view kNames = "dataset";
+
 json::Object settings_of(const DataOptions& options, const StreamOrigin& origin,
                          const std::string& columns) {
   const bool pretrain = options.stage == DataOptions::Stage::kPretrain;
   const bool splits = options.val_size > 0 || options.held_out > 0;
-  json::Object settings{
-      {"stage", stage_name(options.stage)},
-      {"template", options.template_name.value_or("")},
-      {"tokenizer", hash_text(xxh3_64(bytes_of(origin.tokenizer)))},
-      {"columns and tags in dataset_info.json", hash_text(xxh3_64(bytes_of(columns)))},
-      {"cutoff_len", options.cutoff_len},
-      {"packing", packs(options)},
-      {"max_samples", or_null(options.max_samples)},
-      {"mix_strategy", options.mix_strategy},
-      {"val_size", options.val_size},
-      {"troupe.held_out", options.held_out}};
+  json::Object settings{{"stage", stage_name(options.stage)},
+                        {"template", options.template_name.value_or("")},
+                        {"tokenizer", hash_text(xxh3_64(bytes_of(origin.tokenizer)))},
+                        {kColumnsSetting, hash_text(xxh3_64(bytes_of(columns)))},
+                        {kNames, join_words(options.dataset, ",")},
+                        {"cutoff_len", options.cutoff_len},
+                        {"packing", packs(options)},
+                        {"max_samples", or_null(options.max_samples)},
+                        {"mix_strategy", options.mix_strategy},
+                        {"val_size", options.val_size},
+                        {"troupe.held_out", options.held_out}};
   add_order(settings, origin);
   if (!options.interleave_probs.empty()) {
     std::string shares;
@@ -331,16 +335,41 @@ SampleStream taken_stream(const StreamOrigin& origin, const TokenDataset& datase
   return stream;
 }
 
+std::string setting_difference(std::string_view key, const json::Value* before,
+                               const json::Value& now) {
+  constexpr std::string_view kHashed[] = {"tokenizer", kColumnsSetting, "troupe.datasets",
+                                          "troupe.eval_datasets"};
+  if (std::ranges::find(kHashed, key) != std::end(kHashed)) {
+    const bool are = key != kHashed[0];
+    return fmt::format("{}{} {}", are ? "" : "the ", key, are ? "are others" : "is another one");
+  }
+  const auto text = [](const json::Value& value) {
+    return value.is_double() ? json::python_float(value.get_double())
+                             : json::write_indented(value, true);
+  };
+  return fmt::format("{} was {} and is {}", key, before ? shown(text(*before)) : "not there",
+                     shown(text(now)));
+}
+
 std::vector<std::string> differences(const SampleStream& before, const SampleStream& now) {
+  constexpr std::string_view kStreaming = "streaming";
+  // Then all else is another thing, too.
+  const bool streamed = before.settings.contains(kStreaming);
+  if (!before.settings.empty() && !now.settings.empty() &&
+      streamed != now.settings.contains(kStreaming))
+    return {fmt::format("streaming was {} and is {}", streamed, !streamed)};
   std::vector<std::string> found = file_differences(before, now);
+  const auto changed = [&](std::string_view key) {
+    const json::Value* old = before.settings.if_contains(key);
+    const json::Value* is = now.settings.if_contains(key);
+    return old && is && json::write_indented(*old, true) != json::write_indented(*is, true);
+  };
   for (const auto& setting : now.settings) {
-    const json::Value* old = before.settings.if_contains(setting.key());
-    if (!old) continue;
-    const std::string was = json::write_indented(*old, true);
-    const std::string is = json::write_indented(setting.value(), true);
-    if (was == is) continue;
+    std::string_view key = setting.key();
+    if (key == kNames || !changed(key)) continue;
+    if (key == kColumnsSetting && changed(kNames)) key = kNames;
     found.push_back(
-        fmt::format("{} was {} and is {}", std::string_view(setting.key()), shown(was), is));
+        setting_difference(key, before.settings.if_contains(key), now.settings.at(key)));
   }
   if (found.empty() && before.xxh3 != now.xxh3) {
     found.push_back(

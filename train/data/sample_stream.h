@@ -51,6 +51,12 @@ void add_to_hash(Xxh3Stream& hash, const TokenDataset& samples);
 // That of all samples of a data set; not worked out where it is known.
 std::uint64_t samples_hash(const TokenDataset& dataset);
 
+// The setting that stands for what columns_of() says.
+inline constexpr std::string_view kColumnsSetting = "columns and tags in dataset_info.json";
+// "cutoff_len was 64 and is 32"; hashes, which tell a reader nothing, are not shown.
+std::string setting_difference(std::string_view key, const json::Value* before,
+                               const json::Value& now);
+
 struct SampleStream {
   std::vector<StreamFile> files;  // in the order in which they are read
   // By the configuration's key, with the values in effect; hashes stand for what is long.
@@ -96,7 +102,8 @@ SampleStream taken_stream(const StreamOrigin& origin, const TokenDataset& datase
 
 // What makes `now` another stream than `before`, a phrase for each difference, such as "cutoff_len
 // was 64 and is 32". Files that only lie elsewhere are no difference, nor are other files that give
-// the same samples, nor is a setting that one of the two does not know.
+// the same samples, nor is a setting that one of the two does not know; data sets of other names
+// are told instead of their columns.
 std::vector<std::string> differences(const SampleStream& before, const SampleStream& now);
 
 }  // namespace troupe::train

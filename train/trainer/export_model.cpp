@@ -87,6 +87,23 @@ Status apply_template(FileSystem& files, const ExportRequest& request, const std
   return {};
 }
 
+// Without a template the base's is written, as LLaMA-Factory does; who trained the adapter by
+// another one hears of it.
+void note_other_template(FileSystem& files, const ExportRequest& request,
+                         std::vector<std::string>& notes) {
+  if (request.adapters.empty()) return;
+  const std::string path = join_path(request.adapters.back(), "chat_template.jinja");
+  auto trained_by = files.read(path, limits::kJsonFileBytesMax);
+  auto tokenizer = Tokenizer::load(files, request.base);
+  if (!trained_by.ok() || !tokenizer.ok() || tokenizer->chat_template() == *trained_by) return;
+  tokenizer->set_chat_template(std::move(*trained_by));
+  const auto known = template_behind_jinja(*tokenizer);
+  notes.push_back(fmt::format(
+      "the chat template that is written is the base's; {}, which the adapter was trained "
+      "by, is another one: template: {} writes that",
+      path, known ? known->name : "NAME"));
+}
+
 // Units whose parameters are read when a pass comes to them and dropped when it leaves them.
 class ReadUnits final : public UnitAccess {
  public:
@@ -309,10 +326,13 @@ Result<ExportedModel> export_model(FileSystem& files, const ExportRequest& reque
     for (auto& [name, content] : TROUPE_TRY(read_companions(files, grown_by)))
       if (!name.starts_with("adapter_")) written.companions[name] = std::move(content);
   }
-  if (request.template_name)
+  if (request.template_name) {
     TROUPE_RETURN_IF_ERROR(apply_template(files, request,
                                           grown_by.empty() ? request.base : grown_by,
                                           written.companions, exported.notes));
+  } else if (grown_by.empty()) {
+    note_other_template(files, request, exported.notes);
+  }
   written.companions["config.json"] =
       config_text(model.config(), exported.dtype, model.unties_head());
   for (const ParameterInfo& info : layout.parameters())

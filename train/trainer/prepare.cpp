@@ -365,7 +365,12 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
     }
   }
   DataOptions data = data_options(config);
-  wrong("template", look_at_template(data, contents.tokenizer));
+  // What the tokenizer lacks can be said of one that could be read.
+  if (contents.tokenizer || config.troupe.train_tokenizer) {
+    wrong("template", look_at_template(data, contents.tokenizer));
+  } else if (data.template_name) {
+    wrong("template", chat_template(*data.template_name).status());
+  }
   const auto look_at_eval = [&](std::int64_t rows) {
     data.answers_optional = config.prediction.do_predict;
     if (!data.eval_dataset.empty())
@@ -386,6 +391,8 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
                   *config.data.tokenized_path));
     return contents;
   }
+  if (config.data.tokenized_path && !tokenised_before)
+    wrong("tokenized_path", check_cache_place(files, *config.data.tokenized_path, true));
   if (wrong("dataset", check_data_options(data))) {
     problems.back().of_settings = true;
     return contents;

@@ -263,7 +263,7 @@ TEST_CASE("a job that is queued again before its first checkpoint begins anew") 
   const TinyRun tiny;
   const string config = config_of(tiny, {{"overwrite_output_dir", ""}, {"max_steps", "2"}});
   std::filesystem::create_directories(tiny.file("out"));
-  write(tiny.file("out/trainer_log.jsonl"), "{}\n");
+  write(tiny.file("out/all_results.json"), "{}\n");
   CHECK(has_text(cluster.home.run({"train", config}).err, "is not empty"));
   const auto again = cluster.home.run({"train", config, "--requeued"});
   INFO(again.err);

@@ -384,6 +384,8 @@ TEST_CASE("the final model replaces the old one in the output directory, whateve
       for (const auto& status : save_model({&disk, &other}, 1, 700)) REQUIRE(status.ok());
       TestState(1).check(TensorReader::open_model(disk, "out").value(), 2);
       CHECK(disk.exists("out/config.json"));
+      // Of an adapter that stood here before.
+      REQUIRE(write_file_atomically(disk, "out/adapter_config.json", "{}").ok());
       disk.fail_operation(n);
       const auto statuses = save_model({&disk, &other}, 2, shard_bytes_max);
       CHECK(statuses[0] == statuses[1]);
@@ -393,6 +395,8 @@ TEST_CASE("the final model replaces the old one in the output directory, whateve
         REQUIRE_MESSAGE(statuses[0].ok(), statuses[0].to_string());
         TestState(2).check(TensorReader::open_model(disk, "out").value(), 3);
         for (const auto& name : names_in(disk, "out")) CHECK(!name.starts_with("tmp-"));
+        CHECK(disk.exists("out/config.json"));
+        CHECK_FALSE(disk.exists("out/adapter_config.json"));
         CHECK(n > 20);
         break;
       }

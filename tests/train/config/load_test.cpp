@@ -114,7 +114,8 @@ TEST_CASE("all that is wrong is reported at once, by place and key") {
   CHECK(contains(text, "command line: seed: expected a whole number, found \"x\""));
   CHECK(contains(text, "command line: stage: 'stf' is no valid value"));
   CHECK(loaded.status().code() == Code::kInvalidArgument);
-  CHECK(loaded.status().context("key") == "learning_rat");
+  // Behind the last line it would be taken for that one's.
+  CHECK_FALSE(loaded.status().context("key"));
 }
 
 TEST_CASE("refusals alone have their own code") {

@@ -70,14 +70,14 @@ TEST_CASE("each thing that decides the samples is named") {
   data.origin.shuffle = false;
   CHECK(data.since(before) == Differences{"disable_shuffling was false and is true"});
   data.origin = {.tokenizer = "others", .order_seed = 42};
-  CHECK(data.since(before).front().starts_with("tokenizer was "));
+  CHECK(data.since(before).front().starts_with("the tokenizer is another one"));
   data.origin.tokenizer = "tokens";
   CHECK(data.since(before).empty());
   data.write("dataset_info.json",
              R"({"a": {"file_name": "a.json", "columns": {"prompt": "r", "response": "q"}},
                  "b": {"file_name": "b.json"}})");
   REQUIRE(data.since(before).size() == 1);
-  CHECK(data.since(before).front().starts_with("columns and tags in dataset_info.json was "));
+  CHECK(data.since(before).front().starts_with("columns and tags in dataset_info.json are others"));
 }
 
 TEST_CASE("files: changed, gone, new, in another order, moved") {
