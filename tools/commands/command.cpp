@@ -139,7 +139,10 @@ Command& Command::option(const std::string& names, std::optional<std::uint16_t>&
 Command& Command::option(const std::string& names, std::uint64_t& value, const std::string& type,
                          const std::string& help) {
   // Else -1 were the largest number.
-  app_->add_option(names, value, help)->option_text(type)->check(CLI::NonNegativeNumber);
+  const auto is_positive = [](const std::string& word) {
+    return word.starts_with('-') ? "a number of 0 or more is expected, not " + word : "";
+  };
+  app_->add_option(names, value, help)->option_text(type)->check(is_positive);
   return *this;
 }
 
