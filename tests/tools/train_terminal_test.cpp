@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include "tests/support/runs/tiny_run.h"
@@ -116,6 +117,32 @@ TEST_CASE("--detach: a run that cannot start says why, with its own exit code") 
   CHECK(wrong.exit_code == 2);
   CHECK(wrong.err.find("max_steps") != std::string::npos);
   tiny.check_nothing_left();
+}
+
+TEST_CASE(
+    "Ctrl-C while data are tokenised ends the command at once, and leaves nothing half made") {
+  const TinyRun tiny;
+  // A file whose hash takes seconds: most of it is a hole.
+  write(tiny.file("data/large.jsonl"), "{\"text\": \"a row\"}\n{\"text\": \"another\"}\n");
+  std::filesystem::resize_file(tiny.file("data/large.jsonl"), std::uintmax_t{60} << 30);
+  write(tiny.file("data/dataset_info.json"),
+        R"({"large": {"file_name": "large.jsonl", "columns": {"prompt": "text"}}})");
+  BackgroundCommand run(
+      tiny.train_arguments("out",
+                           {{"dataset", "large"}, {"max_samples", "2"}, {"cutoff_len", "4"}}),
+      tiny.options());
+  const auto half_made = [&] {
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator(tiny.file("out"), none))
+      if (entry.path().filename().string().find("building") != std::string::npos) return true;
+    return false;
+  };
+  const auto until = std::chrono::steady_clock::now() + seconds(20);
+  while (!half_made() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  REQUIRE_MESSAGE(half_made(), run.output());
+  run.kill(SIGINT);
+  CHECK(run.wait(seconds(10)) == 128 + SIGINT);
+  CHECK_FALSE(half_made());
 }
 
 TEST_CASE("--detach: kill -9 of the run's driver leaves no process") {

@@ -344,6 +344,11 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
                           : Result<TrainedPart>(TrainedPart());
     wrong(key.c_str(), trained.status());
     if (trained.ok()) contents.trained = std::move(*trained);
+    if (trained.ok() && trains && !config.model.train_from_scratch && !contents.grown) {
+      const ModelLayout layout(*contents.model, contents.trained.trainables);
+      wrong("model_name_or_path",
+            check_model_fits(files, config.model.model_name_or_path, *contents.model, layout));
+    }
     // A checkpoint of a whole model is compared with the configuration when it is loaded.
     const bool of_adapters = files.exists(join_path(contents.resume_path, kAdapterFile));
     if (trained.ok() && !contents.resume_path.empty() &&

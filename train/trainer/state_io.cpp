@@ -745,6 +745,13 @@ Status check_checkpoint_fits(FileSystem& files, const std::string& checkpoint,
       checkpoint, opened.status().message().substr(0, kMismatchBytesMax));
 }
 
+Status check_model_fits(FileSystem& files, const std::string& folder, const ModelConfig& config,
+                        const ModelLayout& model) {
+  return StateReader::open(files, StateSource{.path = folder}, config, of_model(model),
+                           model.trainables().unties_head)
+      .status();
+}
+
 Status load_frozen(FileSystem& files, const StateSource& source, const StateSource& reference,
                    const ModelConfig& config, const ModelLayout& model, const RankLayout& layout,
                    const StateBuffers& buffers, DType type, HostAccess& access,

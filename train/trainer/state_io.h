@@ -52,6 +52,9 @@ Status load_state(FileSystem& files, const StateSource& source, const ModelConfi
 // Whether a checkpoint holds the tensors of such a run, by their names and shapes alone.
 Status check_checkpoint_fits(FileSystem& files, const std::string& checkpoint,
                              const ModelConfig& config, const ModelLayout& model);
+// The same of a model's folder, before any rank reads it.
+Status check_model_fits(FileSystem& files, const std::string& folder, const ModelConfig& config,
+                        const ModelLayout& model);
 // Fills the frozen parameters of layout.frozen(), kept in `type`, from a model's folder, or from
 // what takes its place; copies of a reference from `reference`, where that has a path. Collective,
 // as above; what is derived rank 0 computes for all.

@@ -238,6 +238,27 @@ TEST_CASE("a run writes over no model that it, or somebody else, reads") {
   }
 }
 
+TEST_CASE(
+    "weights that config.json does not fit, and a cache in a file's place, are found at once") {
+  Folder folder;
+  folder.config.model.train_from_scratch = false;
+  const std::vector<std::byte> element(4);
+  REQUIRE(write_safetensors(folder.files, folder.directory.file("model/model.safetensors"),
+                            {{"a", DType::kF32, {1}, element}}, {})
+              .ok());
+  folder.config.data.tokenized_path = folder.directory.file("d.jsonl");
+  std::vector<ContentProblem> problems;
+  (void)read_contents(folder.files, folder.config, problems);
+  const auto told = [&](std::string_view key, std::string_view words) {
+    return std::ranges::any_of(problems, [&](const ContentProblem& problem) {
+      return problem.key == key && problem.status.message().find(words) != std::string_view::npos;
+    });
+  };
+  CHECK(told("model_name_or_path", "the weights do not fit the model's configuration"));
+  CHECK(told("tokenized_path", "is there and is no folder"));
+  CHECK(folder.files.exists(folder.directory.file("d.jsonl")));
+}
+
 TEST_CASE("what is saved says in which type: the base's own is no reason") {
   Folder folder;
   folder.write("model/config.json",
