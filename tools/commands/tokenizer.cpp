@@ -9,6 +9,7 @@
 #include "train/report/format.h"
 #include "train/tokenizer/bpe_trainer.h"
 #include "train/tokenizer/tokenizer.h"
+#include "train/tokenizer/unicode.h"
 
 namespace troupe::tools {
 namespace {
@@ -24,6 +25,16 @@ struct TokenizerCommandOptions {
   std::string out;
   std::uint64_t vocab_size = 8192;
 };
+
+Result<std::string> read_text(CommandContext& context, const std::string& path) {
+  auto text = TROUPE_TRY(context.files.read(path, kTextBytesMax));
+  if (const auto valid = train::valid_utf8_prefix(text); valid < text.size()) {
+    return error(Code::kInvalidArgument,
+                 "{}: the byte 0x{:02x} at {} is not part of UTF-8 text (iconv -t UTF-8 converts)",
+                 path, static_cast<unsigned char>(text[valid]), valid);
+  }
+  return text;
+}
 
 // Each file is one text.
 Status train_tokenizer(const TokenizerCommandOptions& options, CommandContext& context) {
@@ -48,7 +59,7 @@ Status train_tokenizer(const TokenizerCommandOptions& options, CommandContext& c
   const auto trained = TROUPE_TRY(train::train_bpe(
       [&](std::string& text) -> Result<bool> {
         if (next == options.files.size()) return false;
-        text = TROUPE_TRY(context.files.read(options.files[next++], kTextBytesMax));
+        text = TROUPE_TRY(read_text(context, options.files[next++]));
         return true;
       },
       trainer));
@@ -66,8 +77,7 @@ Status each_text(const TokenizerCommandOptions& options, CommandContext& context
   if (options.words.size() == 1)
     return use(std::string(), std::string(std::istreambuf_iterator<char>(context.in), {}));
   for (std::size_t i = 1; i < options.words.size(); ++i) {
-    TROUPE_RETURN_IF_ERROR(
-        use(options.words[i], TROUPE_TRY(context.files.read(options.words[i], kTextBytesMax))));
+    TROUPE_RETURN_IF_ERROR(use(options.words[i], TROUPE_TRY(read_text(context, options.words[i]))));
   }
   return {};
 }

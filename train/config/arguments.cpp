@@ -1,6 +1,7 @@
 #include "train/config/arguments.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "runtime/base/suggest.h"
 #include "train/config/keys.h"
@@ -124,11 +125,12 @@ class Arguments {
   Status apply_override(const std::string& argument) {
     const auto equals = argument.find('=');
     if (equals == std::string::npos || equals == 0) {
-      return error(
-          Code::kInvalidArgument,
-          "the argument '{}' is no setting; write key=value or --key value, and name a "
-          "file of settings first, as FILE.yaml or FILE.json (nothing of that name is here)",
-          argument);
+      std::error_code failed;
+      const bool is_folder = std::filesystem::is_directory(argument, failed);
+      return error(Code::kInvalidArgument,
+                   "the argument '{}' is no setting; write key=value or --key value, and name a "
+                   "file of settings first, as FILE.yaml or FILE.json ({})",
+                   argument, is_folder ? "that is a folder" : "nothing of that name is here");
     }
     std::string key(trim(std::string_view(argument).substr(0, equals)));
     if (!type_of(key) && find_key("troupe." + key)) key.insert(0, "troupe.");

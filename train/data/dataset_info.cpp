@@ -172,8 +172,11 @@ Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
           !there.empty() && there.size() <= 20 ? " It has " + join_words(there) : "";
       return error(Code::kNotFound, "Undefined dataset {} in {}{}{}{}", name, kFileName,
                    meant.empty() ? "." : meant, named,
-                   name.find('/') == name.npos
-                       ? ""
+                   name.find('/') == name.npos ? ""
+                   : files.exists(name) || files.exists(join_path(dataset_dir, name))
+                       ? fmt::format("; a file gets a name there: {{\"NAME\": {{\"file_name\": "
+                                     "\"{}\"}}}}",
+                                     name)
                        : "; one of a hub by its name alone is dataset_dir: ONLINE");
     }
     DatasetAttributes attributes;

@@ -215,10 +215,11 @@ Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
   if (!unseen.empty() && !columns.empty()) {
     std::string names;
     for (const auto& name : columns) names += (names.empty() ? "" : ", ") + name;
-    return error(Code::kInvalidArgument,
-                 "no row has the column '{}'; the rows have: {}. Name the columns under `columns` "
-                 "in dataset_info.json",
-                 *unseen.begin(), names);
+    return error(
+        Code::kInvalidArgument,
+        "no row has the column '{}'{}; the rows have: {}. Name the columns under `columns` "
+        "in dataset_info.json",
+        *unseen.begin(), did_you_mean(*unseen.begin(), {columns.begin(), columns.end()}), names);
   }
   const auto dropped = report.records_dropped - dropped_before;
   if (read == 0) {

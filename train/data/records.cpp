@@ -356,8 +356,10 @@ Status read_csv(FileText& text, Counter& counter, const RecordVisitor& visit) {
     const auto& fields = row.fields();
     if (fields.size() == 1 && fields[0].empty()) continue;  // an empty line
     if (fields.size() != header.size()) {
-      return error(Code::kInvalidArgument, "{}: {} fields, the header has {}", where, fields.size(),
-                   header.size());
+      const bool of_semicolons = header.size() == 1 && header[0].find(';') != std::string::npos;
+      return error(Code::kInvalidArgument, "{}: {} fields, the header has {}{}", where,
+                   fields.size(), header.size(),
+                   of_semicolons ? "; fields are separated by commas, not by ;" : "");
     }
     counter.take();
     Record record;
