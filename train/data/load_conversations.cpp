@@ -217,7 +217,7 @@ Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
     for (const auto& name : columns) names += (names.empty() ? "" : ", ") + name;
     return error(
         Code::kInvalidArgument,
-        "no row has the column '{}'{}; the rows have: {}. Name the columns under `columns` "
+        "no row has the column '{}'{} (the rows have: {}). Name the columns under `columns` "
         "in dataset_info.json",
         *unseen.begin(), did_you_mean(*unseen.begin(), {columns.begin(), columns.end()}), names);
   }
