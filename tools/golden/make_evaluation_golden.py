@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/evaluation/golden.json: what transformers' Trainer.evaluate() reports.
+"""Makes tests/golden/evaluation/golden.json: what transformers' Trainer.evaluate() and
+Seq2SeqTrainer.evaluate() report.
 
     python3 tools/golden/make_evaluation_golden.py tests/golden/model/llama tests/golden/evaluation
 
@@ -48,18 +49,25 @@ def main():
     model = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager").float()
     samples = make_samples()
-    eval_loss = {}
-    for size in BATCH_SIZES:
-        with tempfile.TemporaryDirectory() as scratch:
-            arguments = transformers.TrainingArguments(
-                output_dir=scratch, per_device_eval_batch_size=size, use_cpu=True, report_to=[],
-                disable_tqdm=True, remove_unused_columns=False)
-            trainer = transformers.Trainer(
-                model=model, args=arguments, eval_dataset=samples, data_collator=collate)
-            eval_loss[str(size)] = trainer.evaluate()["eval_loss"]
+    def evaluated(trainer_class, arguments_class):
+        eval_loss = {}
+        for size in BATCH_SIZES:
+            with tempfile.TemporaryDirectory() as scratch:
+                arguments = arguments_class(
+                    output_dir=scratch, per_device_eval_batch_size=size, use_cpu=True, report_to=[],
+                    disable_tqdm=True, remove_unused_columns=False)
+                trainer = trainer_class(
+                    model=model, args=arguments, eval_dataset=samples, data_collator=collate)
+                eval_loss[str(size)] = trainer.evaluate()["eval_loss"]
+        return eval_loss
+
+    eval_loss = evaluated(transformers.Trainer, transformers.TrainingArguments)
+    # LLaMA-Factory's stage sft: it lets a short batch count as much as the others.
+    seq2seq = evaluated(transformers.Seq2SeqTrainer, transformers.Seq2SeqTrainingArguments)
     os.makedirs(target, exist_ok=True)
     with open(os.path.join(target, "golden.json"), "w") as out:
-        json.dump({"pad": PAD, "samples": samples, "eval_loss": eval_loss}, out)
+        json.dump({"pad": PAD, "samples": samples, "eval_loss": eval_loss, "eval_loss_seq2seq": seq2seq},
+                  out)
         out.write("\n")
     print(f"transformers {transformers.__version__}, torch {torch.__version__}: {eval_loss}")
 

@@ -53,11 +53,12 @@ std::span<const MetricInfo> eval_metrics(const Objective& objective, bool accura
   return accuracy ? std::span<const MetricInfo>(kAccuracy) : objective.metrics();
 }
 
-EvalResult combine_eval_batches(std::span<const EvalBatch> batches, bool nan_inf_filter) {
+EvalResult combine_eval_batches(std::span<const EvalBatch> batches, bool nan_inf_filter,
+                                BatchWeights weights) {
   EvalResult result;
   result.batches = static_cast<std::int64_t>(batches.size());
-  double finite_sum = 0, all_sum = 0;          // of rows · mean loss
-  std::int64_t finite_rows = 0, all_rows = 0;  // of batches with targets
+  double finite_sum = 0, all_sum = 0;              // of weight · mean loss
+  std::int64_t finite_weight = 0, all_weight = 0;  // of batches with targets
   double finite_losses = 0, all_losses = 0;
   std::int64_t finite_targets = 0;
   for (const EvalBatch& batch : batches) {
@@ -65,25 +66,26 @@ EvalResult combine_eval_batches(std::span<const EvalBatch> batches, bool nan_inf
     result.targets += batch.targets;
     result.metrics.add(batch.metrics);
     if (batch.targets == 0) continue;
+    const std::int64_t weight = weights == BatchWeights::kRows ? batch.rows : 1;
     const double weighted =
-        batch.loss_sum / static_cast<double>(batch.targets) * static_cast<double>(batch.rows);
+        batch.loss_sum / static_cast<double>(batch.targets) * static_cast<double>(weight);
     all_sum += weighted;
-    all_rows += batch.rows;
+    all_weight += weight;
     all_losses += batch.loss_sum;
     if (!std::isfinite(batch.loss_sum)) {
       ++result.non_finite_batches;
       continue;
     }
     finite_sum += weighted;
-    finite_rows += batch.rows;
+    finite_weight += weight;
     finite_losses += batch.loss_sum;
     finite_targets += batch.targets;
   }
-  const bool filtered = nan_inf_filter && finite_rows > 0;
+  const bool filtered = nan_inf_filter && finite_weight > 0;
   const auto ratio = [](double sum, std::int64_t count) {
     return count > 0 ? sum / static_cast<double>(count) : std::numeric_limits<double>::quiet_NaN();
   };
-  result.loss = filtered ? ratio(finite_sum, finite_rows) : ratio(all_sum, all_rows);
+  result.loss = filtered ? ratio(finite_sum, finite_weight) : ratio(all_sum, all_weight);
   result.loss_per_target =
       filtered ? ratio(finite_losses, finite_targets) : ratio(all_losses, result.targets);
   return result;
@@ -223,7 +225,7 @@ Result<EvalResult> Evaluator::run(const Objective& objective, const AskedModels&
     for (std::size_t i = 0; i < metrics; ++i)
       batches[batch].metrics.set(i, all[at + 2 + 2 * i], all[at + 3 + 2 * i]);
   }
-  EvalResult result = combine_eval_batches(batches, options_.nan_inf_filter);
+  EvalResult result = combine_eval_batches(batches, options_.nan_inf_filter, options_.weights);
   if (options_.part) result.data_set = options_.part->name;
   result.seconds = std::chrono::duration<double>(clock.now() - begin).count();
   return result;

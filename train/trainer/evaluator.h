@@ -6,15 +6,17 @@
 // does not change its sum, sums are gathered and added in the order of the data: so the result
 // depends on the batch size, not on strategy or world size.
 //
-// eval_loss is the number that transformers 5 reports for one process: each batch has the mean over
+// eval_loss is the number that transformers reports for one process: each batch has the mean over
 // its own targets, the batches are averaged with their numbers of samples as weights:
 //
 //   eval_loss = Σ_b rows_b · (loss_sum_b / targets_b) / Σ_b rows_b
 //
-// (A mean over all targets, as in training, would weigh a batch by its targets.) With several
-// processes transformers' number depends on their count, because it averages a round's processes by
-// targets and counts wrapped-around samples; ours stays that of one process. Batches without a
-// target have no mean; they are left out, as transformers leaves out what is not finite.
+// (Trainer; its Seq2SeqTrainer, by which LLaMA-Factory trains stage sft, lets a short batch count
+// as much as the others: BatchWeights::kEqual.) (A mean over all targets, as in training, would
+// weigh a batch by its targets.) With several processes transformers' number depends on their
+// count, because it averages a round's processes by targets and counts wrapped-around samples; ours
+// stays that of one process. Batches without a target have no mean; they are left out, as
+// transformers leaves out what is not finite.
 
 #include <cstdint>
 #include <functional>
@@ -59,13 +61,16 @@ struct EvalBatch {
 std::string metric_prefix(const EvalResult& result);
 // What an evaluation has beside its losses.
 std::span<const MetricInfo> eval_metrics(const Objective& objective, bool accuracy);
-EvalResult combine_eval_batches(std::span<const EvalBatch> batches, bool nan_inf_filter);
+enum class BatchWeights { kRows, kEqual };
+EvalResult combine_eval_batches(std::span<const EvalBatch> batches, bool nan_inf_filter,
+                                BatchWeights weights = BatchWeights::kRows);
 
 class Evaluator {
  public:
   struct Options {
     std::int64_t batch_size = 8;  // per_device_eval_batch_size
     bool nan_inf_filter = true;   // logging_nan_inf_filter
+    BatchWeights weights = BatchWeights::kRows;
     // compute_accuracy: instead of the objective's metrics the mean over samples of the share of
     // their targets that no token is more probable than, as LLaMA-Factory's ComputeAccuracy.
     bool accuracy = false;

@@ -222,11 +222,14 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   }
   if (parts->bundle.eval) {
     const TrainConfig& kept = parts->config();
-    parts->evaluators =
-        TROUPE_TRY(Evaluator::make_all(*parts->bundle.eval, parts->bundle.eval_parts,
-                                       {.batch_size = kept.evaluation.per_device_eval_batch_size,
-                                        .nan_inf_filter = kept.training.logging_nan_inf_filter,
-                                        .accuracy = kept.measures_accuracy()}));
+    const bool as_seq2seq =
+        kept.method.stage == TrainingStage::kSupervised && !kept.data.dataset.empty();
+    parts->evaluators = TROUPE_TRY(
+        Evaluator::make_all(*parts->bundle.eval, parts->bundle.eval_parts,
+                            {.batch_size = kept.evaluation.per_device_eval_batch_size,
+                             .nan_inf_filter = kept.training.logging_nan_inf_filter,
+                             .weights = as_seq2seq ? BatchWeights::kEqual : BatchWeights::kRows,
+                             .accuracy = kept.measures_accuracy()}));
   }
   return std::unique_ptr<TrainingRun>(new TrainingRun(std::move(parts)));
 }

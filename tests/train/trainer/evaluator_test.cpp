@@ -153,17 +153,26 @@ Evaluation evaluate(const EvaluationGolden& golden, int world, int threads, std:
 
 bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
-TEST_CASE("eval_loss is what transformers' Trainer.evaluate() reports, at every batch size") {
+TEST_CASE("eval_loss is what transformers' trainers report, at every batch size") {
   const EvaluationGolden golden;
-  for (const auto& [size, loss] : golden.document.at("eval_loss").as_object()) {
-    CAPTURE(std::string(size));
-    const auto evaluation = evaluate(golden, 1, 1, std::stoll(std::string(size)));
-    REQUIRE(evaluation.results[0].ok());
-    const EvalResult& result = *evaluation.results[0];
-    CHECK(result.loss == doctest::Approx(loss.to_number<double>()).epsilon(1e-6));
-    CHECK(result.samples == golden.dataset.size());
-    CHECK(result.seconds > 0);
-    CHECK(result.non_finite_batches == 0);
+  for (const auto weights : {BatchWeights::kRows, BatchWeights::kEqual}) {
+    const char* trainer = weights == BatchWeights::kRows ? "eval_loss" : "eval_loss_seq2seq";
+    CAPTURE(trainer);
+    for (const auto& [size, loss] : golden.document.at(trainer).as_object()) {
+      CAPTURE(std::string(size));
+      const auto evaluation = evaluate(
+          golden,
+          Evaluator::make(golden.dataset,
+                          {.batch_size = std::stoll(std::string(size)), .weights = weights})
+              .value(),
+          1, 1);
+      REQUIRE(evaluation.results[0].ok());
+      const EvalResult& result = *evaluation.results[0];
+      CHECK(result.loss == doctest::Approx(loss.to_number<double>()).epsilon(1e-6));
+      CHECK(result.samples == golden.dataset.size());
+      CHECK(result.seconds > 0);
+      CHECK(result.non_finite_batches == 0);
+    }
   }
 }
 
