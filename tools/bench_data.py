@@ -32,6 +32,8 @@ SMALL_BYTES = 100_000_000
 SAMPLE_BYTES = 24_000_000  # of one thread's pass
 BAR_RATE, BAR_SECOND_S, BAR_FLAT = 0.9, 1.0, 0.05
 STEPS = 6
+# Often enough that the short run's peak is seen, too.
+LOOK_S = 0.02
 RUN_S = 3600
 
 
@@ -60,7 +62,7 @@ class Peak:
         self._thread.start()
 
     def _look(self):
-        while not self._ends.wait(0.1):
+        while not self._ends.wait(LOOK_S):
             self.kib = max(self.kib, processes.held_kib(self._pid))
 
     def end(self):

@@ -18,7 +18,7 @@ Result<train::SamplingOptions> GenerationFlags::sampling() const {
 }
 
 std::int64_t GenerationFlags::tokens_max() const {
-  const std::uint64_t most = tokens > 0 ? tokens : tokens_default;
+  const std::uint64_t most = tokens != kNotGiven ? tokens : tokens_default;
   return static_cast<std::int64_t>(std::min<std::uint64_t>(most, 1u << 20));
 }
 

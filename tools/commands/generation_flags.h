@@ -16,7 +16,8 @@ struct GenerationFlags {
   std::string model;
   std::vector<std::string> adapters;
   std::uint64_t tokens_default = 128;
-  std::uint64_t tokens = 0;  // 0: tokens_default
+  static constexpr std::uint64_t kNotGiven = UINT64_MAX;
+  std::uint64_t tokens = kNotGiven;  // tokens_default
   std::uint64_t seed = kSeed;
   std::optional<double> temperature;
   std::optional<double> top_p;

@@ -47,10 +47,8 @@ std::string shape_hint(const StoredTensor& stored, const std::vector<std::int64_
                              stored.name.find("lm_head") != std::string::npos;
   if (of_vocabulary && stored.shape.size() == 2 && stored.shape[1] == expected[1] &&
       stored.shape[0] > expected[0]) {
-    return fmt::format(
-        " The adapter has rows for {} more tokens than its base: name them as it was trained "
-        "(add_tokens, add_special_tokens), or set resize_vocab: true with its tokenizer.",
-        stored.shape[0] - expected[0]);
+    return " The adapter has rows for more tokens than its base: name them as it was trained "
+           "(add_tokens, add_special_tokens), or set resize_vocab: true with its tokenizer.";
   }
   return " The adapter is of another base" + trained_beside(config) + ".";
 }

@@ -165,27 +165,31 @@ Result<std::optional<GoodCheckpoint>> newest_or_error(FileSystem& files,
 }
 
 // What is there before a run looks: its lock, or one that a killed run left behind, what a start
-// that came to nothing, or ended before its first checkpoint, noted of itself (train/report's
-// files), and what a run without a terminal writes its output to (`troupe train --detach`).
-// Tokenised data, half of them and their lock (train/trainer's kTokenCacheFolder), too.
+// that came to nothing noted of itself (train/report's files), and what a run without a terminal
+// writes its output to (`troupe train --detach`). Tokenised data, half of them and their lock
+// (train/trainer's kTokenCacheFolder), too.
 bool is_own(std::string_view name) {
   if (name.starts_with("token_cache")) return true;
-  for (const std::string_view noted : {"events.jsonl", "steps.jsonl", "trainer_log.jsonl", "logs"})
-    if (name == noted) return true;
+  if (name == "events.jsonl" || name == "logs") return true;
   return name == kOutputLockFile || name.starts_with(kSampleStreamFile) || name == "train.log" ||
          (name.starts_with("train-node-") && name.ends_with(".log"));
 }
 
-// Whether anything but the remains of a dead checkpoint writer, and the run's own lock and log, is
-// in the directory.
-Result<bool> holds_something(FileSystem& files, const std::string& directory) {
+// What is in a directory besides the remains of a dead checkpoint writer, and the run's own lock
+// and log.
+enum class Held { kNothing, kSteps, kMore };  // kSteps: what a run noted of its steps, alone
+Result<Held> held_in(FileSystem& files, const std::string& directory) {
+  Held held = Held::kNothing;
   for (const auto& entry : TROUPE_TRY(files.list(directory))) {
-    if (!entry.name.starts_with(kWritingPrefix) && !entry.name.starts_with(kRemovingPrefix) &&
-        !is_own(entry.name)) {
-      return true;
-    }
+    if (entry.name.starts_with(kWritingPrefix) || entry.name.starts_with(kRemovingPrefix) ||
+        is_own(entry.name))
+      continue;
+    const bool of_steps = entry.name == "steps.jsonl" || entry.name == "trainer_log.jsonl";
+    if (!of_steps) return Held::kMore;
+    // Empty where no step was finished.
+    if (files.size(join_path(directory, entry.name)).value_or(1) > 0) held = Held::kSteps;
   }
-  return false;
+  return held;
 }
 
 }  // namespace
@@ -213,11 +217,16 @@ Result<std::optional<GoodCheckpoint>> find_resume_point(FileSystem& files,
     return std::optional<GoodCheckpoint>();
   }
   auto good = TROUPE_TRY(newest_or_error(files, request, refused));
-  if (!good && TROUPE_TRY(holds_something(files, request.output_dir))) {
+  const Held held = good ? Held::kNothing : TROUPE_TRY(held_in(files, request.output_dir));
+  if (held != Held::kNothing) {
     const std::string earlier = join_path(request.output_dir, kEarlierRunFolder);
     return error(Code::kFailedPrecondition,
                  "Output directory already exists and is not empty. Please set "
-                 "`overwrite_output_dir`.{}",
+                 "`overwrite_output_dir`.{}{}",
+                 held == Held::kSteps
+                     ? " It holds what a run that ended before its first checkpoint noted of its "
+                       "steps; begun anew they are noted in its place."
+                     : "",
                  files.exists(earlier)
                      ? fmt::format(" The checkpoints of the run before the last one are in {}: "
                                    "move them back to go on from them.",

@@ -88,7 +88,7 @@ Result<std::map<std::string, std::string>> read_companions(FileSystem& files,
 
 Status remove_other_companions(FileSystem& files, const std::string& directory,
                                const std::map<std::string, std::string>& kept) {
-  for (const char* name : kCompanionNames) {
+  for (const char* name : {"config.json", "adapter_config.json", "adapter_base.json"}) {
     const std::string path = join_path(directory, name);
     if (!kept.contains(name) && files.exists(path)) TROUPE_RETURN_IF_ERROR(files.remove(path));
   }

@@ -53,8 +53,8 @@ Result<FileDigest> write_synced_file(FileSystem& files, const std::string& path,
 // generation_config.json, tokenizer and chat template; those that are there, name → content.
 Result<std::map<std::string, std::string>> read_companions(FileSystem& files,
                                                            const std::string& directory);
-// Removes those that are there and are not in `kept`: of a model that stood in the directory before
-// (an adapter's config.json, say, would make it no adapter any more).
+// Removes what says that the directory is a model, or an adapter, and is not in `kept`: of one of
+// the other kind that stood there before (a config.json makes an adapter's folder a model's).
 Status remove_other_companions(FileSystem& files, const std::string& directory,
                                const std::map<std::string, std::string>& kept);
 

@@ -309,7 +309,7 @@ class CachedMaking {
     SystemRandom random;
     const std::string building =
         fmt::format("{}{}{:016x}", request_.folder, kBuilding, random.next_u64());
-    const auto guard = request_.remove_at_signal ? request_.remove_at_signal(building) : nullptr;
+    auto guard = request_.remove_at_signal ? request_.remove_at_signal(building) : nullptr;
     auto writer = TROUPE_TRY(TokenCacheWriter::begin(files_, building));
     std::vector<FileStamp> before;
     for (const auto& path : wanted_.paths) before.push_back(file_stamp(path).value_or(FileStamp()));
@@ -369,7 +369,8 @@ class CachedMaking {
     TROUPE_RETURN_IF_ERROR(unchanged());
     // Freed by threads that have ended: whoever tokenised lives as long as the run.
     ::malloc_trim(0);
-    return writer.finish(std::move(about), request_.folder);
+    // Whoever removes what is half made must not do so while names change.
+    return writer.finish(std::move(about), request_.folder, [&guard] { guard.reset(); });
   }
 
   static constexpr const char* kBuilding = ".building-";

@@ -1,6 +1,7 @@
 #include "train/data/dataset_info.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "runtime/base/json.h"
 #include "runtime/base/suggest.h"
@@ -168,14 +169,16 @@ Result<std::vector<DatasetAttributes>> read_dataset_info(FileSystem& files,
       std::vector<std::string> there;
       for (const auto& [other, value] : root.as_object()) there.emplace_back(other);
       const std::string meant = did_you_mean(name, there);
-      const bool is_file = files.exists(name) || files.exists(join_path(dataset_dir, name));
+      // As file_name would have it: from dataset_dir.
+      const bool is_there = files.exists(join_path(dataset_dir, name));
+      const bool is_file = is_there || files.exists(name);
       const std::string named =
           !there.empty() && there.size() <= 20 ? " It has " + join_words(there) : "";
       return error(Code::kNotFound, "Undefined dataset {} in {}{}{}{}", name, kFileName,
                    meant.empty() ? "." : meant, named,
                    is_file ? fmt::format("; a file gets a name there: {{\"NAME\": {{\"file_name\": "
                                          "\"{}\"}}}}",
-                                         name)
+                                         is_there ? name : std::filesystem::absolute(name).string())
                    : name.find('/') == name.npos
                        ? ""
                        : "; one of a hub by its name alone is dataset_dir: ONLINE");

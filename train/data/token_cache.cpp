@@ -329,7 +329,8 @@ Status TokenCacheWriter::append(const std::string& name, const TokenDataset& sam
   return {};
 }
 
-Status TokenCacheWriter::finish(TokenCache about, const std::string& folder) {
+Status TokenCacheWriter::finish(TokenCache about, const std::string& folder,
+                                const std::function<void()>& on_disk) {
   for (auto& [name, set] : sets_) {
     set.about.xxh3 = set.samples.digest();
     for (std::size_t i = 0; i < kColumnNames.size(); ++i) {
@@ -348,6 +349,7 @@ Status TokenCacheWriter::finish(TokenCache about, const std::string& folder) {
   TROUPE_RETURN_IF_ERROR(
       write_file_atomically(*files_, join_path(building_, kTokenCacheFile), about.to_text()));
   TROUPE_RETURN_IF_ERROR(files_->sync_directory(building_));
+  if (on_disk) on_disk();
   const std::string before = building_ + ".replaced";
   if (files_->exists(folder)) TROUPE_RETURN_IF_ERROR(files_->rename(folder, before));
   TROUPE_RETURN_IF_ERROR(files_->rename(building_, folder));

@@ -83,8 +83,10 @@ class TokenCacheWriter {
   // Behind what the set has.
   Status append(const std::string& set, const TokenDataset& samples);
   // Puts all of it on the disk, and instead of the cache that is in `folder`, if any. Sets of
-  // `about` that were not appended are files that are in `building` already.
-  Status finish(TokenCache about, const std::string& folder);
+  // `about` that were not appended are files that are in `building` already. `on_disk`: called when
+  // nothing is half made any more, before names are changed.
+  Status finish(TokenCache about, const std::string& folder,
+                const std::function<void()>& on_disk = {});
 
  private:
   struct Column;

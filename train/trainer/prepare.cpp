@@ -344,7 +344,10 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
                           : Result<TrainedPart>(TrainedPart());
     wrong(key.c_str(), trained.status());
     if (trained.ok()) contents.trained = std::move(*trained);
-    if (trained.ok() && trains && !config.model.train_from_scratch && !contents.grown) {
+    // Of a checkpoint that holds the whole model the base is not read.
+    const bool reads_base = contents.resume_path.empty() || !contents.trained.trainables.everything;
+    if (trained.ok() && trains && reads_base && !config.model.train_from_scratch &&
+        !contents.grown) {
       const ModelLayout layout(*contents.model, contents.trained.trainables);
       wrong("model_name_or_path",
             check_model_fits(files, config.model.model_name_or_path, *contents.model, layout));

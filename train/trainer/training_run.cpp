@@ -222,8 +222,8 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::create(FileSystem& files, cons
   }
   if (parts->bundle.eval) {
     const TrainConfig& kept = parts->config();
-    const bool as_seq2seq =
-        kept.method.stage == TrainingStage::kSupervised && !kept.data.dataset.empty();
+    const bool as_seq2seq = kept.method.stage == TrainingStage::kSupervised &&
+                            kept.data.rows.datasets.empty() && !kept.data.is_from_program;
     parts->evaluators = TROUPE_TRY(
         Evaluator::make_all(*parts->bundle.eval, parts->bundle.eval_parts,
                             {.batch_size = kept.evaluation.per_device_eval_batch_size,

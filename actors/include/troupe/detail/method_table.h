@@ -418,15 +418,22 @@ template <typename... P, typename... A>
 requires(sizeof...(P) == sizeof...(A)) inline constexpr bool kKeepNumbers<std::tuple<P...>, A...> =
     (keeps_number<P, A>() && ...);
 
-// Explicit conversions count, as of a string_view to a string; but no number becomes a vector of
-// that size, no null pointer a string, and no pointer a bool.
+// Explicit conversions count, as of a string_view to a string, or of a number to seconds; but no
+// number or null pointer becomes a container (of that size, of the text there), and no pointer a
+// bool.
+template <typename P>
+concept IsContainer = requires(const P& value) {
+  typename P::value_type;
+  value.size();
+};
 template <typename P, typename A>
 constexpr bool argument_converts() {
   using From = std::decay_t<A>;
-  if constexpr (!std::is_constructible_v<P, A> || std::is_null_pointer_v<From>) {
+  if constexpr (!std::is_constructible_v<P, A>) {
     return false;
-  } else if constexpr (std::is_arithmetic_v<From>) {
-    return std::is_convertible_v<A, P>;
+  } else if constexpr (IsContainer<P>) {
+    return !std::is_null_pointer_v<From> &&
+           (std::is_convertible_v<A, P> || !std::is_convertible_v<A, std::size_t>);
   } else {
     return !(std::is_same_v<P, bool> && std::is_pointer_v<From>);
   }
