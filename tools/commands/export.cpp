@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <thread>
 
 #include "runtime/base/text.h"
 #include "tools/commands/hub_names.h"
@@ -29,7 +28,7 @@ Status export_folder(const std::vector<std::string>& arguments, CommandContext& 
   for (const std::string& warning : loaded.warnings) context.err << "warning: " << warning << "\n";
   context.err << trained_before(context.files, loaded);
   auto request = TROUPE_TRY(train::export_request(loaded.config));
-  request.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  request.threads = cores_here(context.files);
   if (!request.dtype) {
     const auto gpus = gpus_here(context.environment);
     request.has_gpu = gpus.ok() && gpus->count > 0;

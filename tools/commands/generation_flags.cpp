@@ -1,10 +1,11 @@
 #include "tools/commands/generation_flags.h"
 
-#include <thread>
+#include <algorithm>
 
 #include "runtime/base/json.h"
 #include "runtime/base/limits.h"
 #include "tools/commands/hub_names.h"
+#include "tools/commands/plan.h"
 
 namespace troupe::tools {
 
@@ -56,9 +57,8 @@ Result<GenerationFlags::Opened> GenerationFlags::open_model(CommandContext& cont
     if (!adapter_folder.ok()) return adapter_folder.status().prefixed("adapter");
     adapter_folders.push_back(std::move(*adapter_folder));
   }
-  const int count = threads > 0
-                        ? static_cast<int>(std::min<std::uint64_t>(threads, 1024))
-                        : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int count = threads > 0 ? static_cast<int>(std::min<std::uint64_t>(threads, 1024))
+                                : cores_here(context.files);
   auto opened = TROUPE_TRY(train::LoadedModel::open(context.files, folder, count, adapter_folders));
   return Opened{std::move(opened), std::move(adapter_folders)};
 }

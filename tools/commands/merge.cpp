@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <memory>
-#include <thread>
 
+#include "tools/commands/plan.h"
 #include "train/checkpoint/checkpoint_finder.h"
 #include "train/checkpoint/merge.h"
 #include "train/report/format.h"
@@ -19,7 +19,7 @@ struct MergeOptions {
 // The checkpoint that `directory` is, or the newest good one in it.
 Result<train::GoodCheckpoint> choose(CommandContext& context, const std::string& directory) {
   FileSystem& files = context.files;
-  const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int threads = cores_here(files);
   if (!files.exists(directory)) return error(Code::kNotFound, "there is no {}", directory);
   if (TROUPE_TRY(train::find_checkpoints(files, directory)).empty()) {
     return train::validate_checkpoint(files, directory, threads);

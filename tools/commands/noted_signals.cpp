@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <utility>
@@ -36,8 +37,10 @@ NotedSignals::NotedSignals(std::initializer_list<int> signals)
     if (before.action.sa_handler == SIG_IGN) continue;
     struct sigaction action {};
     action.sa_handler = [](int which) {
+      const int before_it = errno;  // of what it interrupts
       noted = which;
       write_one(noted_fd);
+      errno = before_it;
     };
     action.sa_flags = SA_RESTART;
     ::sigaction(signal, &action, nullptr);

@@ -83,7 +83,7 @@ Result<Question> ask(const std::vector<std::string>& arguments, CommandContext& 
                  "do_predict alone trains nothing: each process that predicts holds the model in "
                  "fp32, and there is no more to plan");
   question.model = std::move(*run.contents.model);
-  const int cores = scheduler::detect_cpu_count(context.files, scheduler::SystemMachine());
+  const int cores = cores_here(context.files);
   question.facts = TROUPE_TRY(train::facts_of(context.files, question.loaded, cores));
   question.memory = TROUPE_TRY(memory_here(context.files));
   question.facts.trainables = run.contents.trained.trainables;
@@ -435,6 +435,10 @@ void go_on_from_first_start(FileSystem& files, train::TrainConfig& config) {
 }
 
 }  // namespace
+
+int cores_here(FileSystem& files) {
+  return scheduler::detect_cpu_count(files, scheduler::SystemMachine());
+}
 
 Result<train::NodeMemory> memory_here(FileSystem& files) {
   const auto found = TROUPE_TRY(detect_available_memory(files));

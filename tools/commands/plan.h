@@ -13,6 +13,8 @@ namespace troupe::tools {
 // `troupe plan CONFIG [key=value …]`: what a run will need, before it is started.
 void add_plan_command(CLI::App& app, CommandContext& context);
 
+// The processors that this process may use: its affinity, or what the control group grants.
+int cores_here(FileSystem& files);
 // This machine's memory, or what the control group leaves of it, as the trainer's checks want it.
 Result<train::NodeMemory> memory_here(FileSystem& files);
 // The GPUs that trainers on this machine would see. kUnavailable: no library, driver or device, and

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <thread>
 
 #include "scheduler/client/cluster_record.h"
 #include "tools/commands/detach.h"
@@ -163,7 +162,7 @@ Status train_here(std::vector<std::string> arguments, CommandContext& context,
   const auto strikes = TROUPE_TRY(strikes_of(loaded, embedded));
   const SystemClock clock;
   train::StandardErrorOutput output;
-  const auto cores = std::max(1u, std::thread::hardware_concurrency());
+  const int cores = cores_here(context.files);
   train::DriverEnvironment environment{.files = context.files,
                                        .clock = clock,
                                        .random = context.random,
