@@ -142,15 +142,15 @@ void Clients::on(PeerId peer, wire::ListJobs& message) {
     info.name = client.name;
     info.state = wire::JobState::kRunning;
   }
+  const auto why_of = [&](const auto& record) {
+    return fmt::format("{} waits: {}", describe(record), placement_.why_pending(record));
+  };
   for (wire::JobInfo& info : list.jobs) {
     info.actors_alive = alive[info.job_id];
     const auto found = waiting.find(info.job_id);
     if (found == waiting.end() || info.state != wire::JobState::kRunning || info.stopping) continue;
     const Waiting& of_job = found->second;
-    info.why = of_job.actor != nullptr ? fmt::format("{} waits: {}", describe(*of_job.actor),
-                                                     placement_.why_pending(*of_job.actor))
-                                       : fmt::format("{} waits: {}", describe(*of_job.group),
-                                                     placement_.why_pending(*of_job.group));
+    info.why = of_job.actor != nullptr ? why_of(*of_job.actor) : why_of(*of_job.group);
     if (of_job.count > 1) info.why += fmt::format("; {} more wait", of_job.count - 1);
   }
   context_.send(peer, std::move(list));

@@ -369,7 +369,7 @@ class CachedMaking {
     TROUPE_RETURN_IF_ERROR(unchanged());
     // Freed by threads that have ended: whoever tokenised lives as long as the run.
     ::malloc_trim(0);
-    // Whoever removes what is half made must not do so while names change.
+    // The guard removes the folder by its name: it is let go before folders are renamed.
     return writer.finish(std::move(about), request_.folder, [&guard] { guard.reset(); });
   }
 

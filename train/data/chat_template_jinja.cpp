@@ -149,7 +149,8 @@ std::optional<ChatTemplate> template_behind_jinja(const Tokenizer& tokenizer) {
     auto its_ids = ids_of_probe(*chat, tokenizer);
     if (its_ids.empty()) continue;
     if (found && (its_ids != ids || chat->stop_words != found->stop_words)) return std::nullopt;
-    // Of several that do the same the one with that system text of its own has the likelier name.
+    // Where several templates write the same, the name is that of the one whose own default system
+    // text this is.
     if (found && own_system != system_text) continue;
     found = std::move(*chat);
     ids = std::move(its_ids);

@@ -213,13 +213,13 @@ Result<ReadRows> read_rows(FileSystem& files, const DataOptions& options,
   // Of rows behind max_samples any may have the column, but for the one that all need.
   if (read == rows_max && !unseen.contains(needed)) unseen.clear();
   if (!unseen.empty() && !columns.empty()) {
-    std::string names;
-    for (const auto& name : columns) names += (names.empty() ? "" : ", ") + name;
+    const std::vector<std::string> there(columns.begin(), columns.end());
+    const std::string& missing = *unseen.begin();
     return error(
         Code::kInvalidArgument,
         "no row has the column '{}'{} (the rows have: {}). Name the columns under `columns` "
         "in dataset_info.json",
-        *unseen.begin(), did_you_mean(*unseen.begin(), {columns.begin(), columns.end()}), names);
+        missing, did_you_mean(missing, there), join_words(there));
   }
   const auto dropped = report.records_dropped - dropped_before;
   if (read == 0) {

@@ -344,7 +344,7 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
                           : Result<TrainedPart>(TrainedPart());
     wrong(key.c_str(), trained.status());
     if (trained.ok()) contents.trained = std::move(*trained);
-    // Of a checkpoint that holds the whole model the base is not read.
+    // A run that goes on from a checkpoint of the whole model does not read the base's weights.
     const bool reads_base = contents.resume_path.empty() || !contents.trained.trainables.everything;
     if (trained.ok() && trains && reads_base && !config.model.train_from_scratch &&
         !contents.grown) {
@@ -373,7 +373,7 @@ RunContents read_contents(FileSystem& files, const TrainConfig& config,
     }
   }
   DataOptions data = data_options(config);
-  // What the tokenizer lacks can be said of one that could be read.
+  // Missing tokens can be told only where the tokenizer could be read, or is going to be trained.
   if (contents.tokenizer || config.troupe.train_tokenizer) {
     wrong("template", look_at_template(data, contents.tokenizer));
   } else if (data.template_name) {

@@ -152,7 +152,7 @@ Status check_trained_tokenizer(const std::string& checkpoint,
                checkpoint, checkpoint);
 }
 
-// What decides which samples are packed together.
+// The settings that decide which samples are packed together, as a text.
 std::string packing_text(const TrainConfig& config) {
   const auto packing = packing_of(config);
   if (!packing) return {};

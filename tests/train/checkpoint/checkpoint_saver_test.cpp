@@ -384,7 +384,7 @@ TEST_CASE("the final model replaces the old one in the output directory, whateve
       for (const auto& status : save_model({&disk, &other}, 1, 700)) REQUIRE(status.ok());
       TestState(1).check(TensorReader::open_model(disk, "out").value(), 2);
       CHECK(disk.exists("out/config.json"));
-      // Of an adapter that stood here before.
+      // A file that the training of an adapter left in this folder before.
       REQUIRE(write_file_atomically(disk, "out/adapter_config.json", "{}").ok());
       disk.fail_operation(n);
       const auto statuses = save_model({&disk, &other}, 2, shard_bytes_max);
